@@ -8,7 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
+.PHONY: help setup up down check declarations format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
   release-check compiled clean
 .DEFAULT_GOAL := help
 
@@ -36,6 +36,9 @@ check: $(READY) ## format, lint, strict types, import rules, sizes
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(PYTEST) tests/architecture -q
+
+declarations: $(READY) ## renew milena/protocol/apis, what type checkers know of requests and responses
+	@$(BIN)/python -m milena.protocol.schemas.declarations
 
 format: $(READY) ## format and mend what ruff can
 	@$(BIN)/ruff format --quiet .

@@ -42,14 +42,12 @@ from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
 from milena.broker.waiting.purgatory import Purgatory
-from milena.broker.waiting.sliced_work import SlicedWork
 from milena.config.node_config import NodeConfig
 from milena.node.api import ApiTable
 from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules, uuid_namer
 from milena.node.serving.server import Server, ServerLimits
-from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
 from milena.protocol.schemas.registry import Role
 from milena.protocol.types import ZERO_UUID, NodeId
@@ -67,7 +65,6 @@ if TYPE_CHECKING:
 
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
-ASKING_TIMEOUT: Final = 60.0  # seconds that a new broker waits for a controller to tell the cluster's id
 
 
 class Broker:
@@ -93,24 +90,24 @@ class Broker:
         self.node_id = NodeId(config.node_id)
         self.metrics = metrics or Metrics()
         self.purgatory = Purgatory(runtime.clock, runtime.contained)
-        self.sliced_work = SlicedWork(runtime.clock)
         self._metadata = CurrentMetadata()
         self.partitions = PartitionSet(self._metadata.image)
         self.configs = ConfigStore(config, self._metadata.image, self.partitions)
         self.configs.on_change(self._config_changed)
         self.meters = BrokerMeters(self.metrics)
         self.quotas = ReplicationQuotas(runtime.clock, config, self.metrics)
-        self.sessions = FetchSessions(
-            runtime.clock, runtime.random, config.get_int("max.incremental.fetch.session.cache.slots")
-        )
+        slots = config.get_int("max.incremental.fetch.session.cache.slots")
+        self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
         self.metadata_answers = AnswerCache()
         self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
         self.logs.tell(start_moved=self._log_start_moved, synced=self._log_synced)
-        self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.image.topics_by_id), runtime.random)
+        name_of = uuid_namer(lambda: self.image.topics_by_id)
+        self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
         self.server = self._listening(config, self.rules, apis or broker_apis())
+        self.sliced_work = self.server.dispatcher.sliced_work
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._lifecycle: Lifecycle | None = None
@@ -129,7 +126,7 @@ class Broker:
         self.remote_reads: RemoteReads | None = None
         self.tier = self._tiering(config)
         self._applier = self._carrying_out()
-        self.own_changes = OwnChanges(self.controller, self.configs.get, self._applier, runtime.clock)
+        self.own_changes = OwnChanges(self.controller, self.configs.get_int, self._applier, runtime.clock)
         register_gauges(self)
 
     def _link_to_controller(self, purpose: str) -> ControllerLink:
@@ -146,7 +143,7 @@ class Broker:
 
     def _auto_creating(self) -> AutoCreation:
         log = LimitedLog(get_logger("auto-create"), self.runtime.clock.monotonic)
-        return AutoCreation(self.controller, self._tasks, self.configs.get, self._metadata.image, log)
+        return AutoCreation(self.controller, self._tasks, lambda: self.config, self._metadata.image, log)
 
     def _fetching(self, config: NodeConfig) -> Fetchers:
         return Fetchers(
@@ -271,7 +268,7 @@ class Broker:
         if not self.server.bound:
             await self.listen()
         self.logs.open()
-        cluster_id = self.logs.cluster_id or await self._ask_cluster_id()
+        cluster_id = self.logs.cluster_id or await self.controller.cluster_id()
         self.logs.format(cluster_id)
         self._metadata.source = metadata = self._open_metadata(cluster_id)
         metadata.subscribe(self._published)
@@ -329,11 +326,6 @@ class Broker:
             self._metadata.source.close()
         epoch = self._lifecycle.epoch if self._lifecycle is not None else None
         await self.logs.stop(epoch)
-
-    async def _ask_cluster_id(self) -> str:
-        """The controller's, for a broker whose directories are new."""
-        asked = await self.controller.request(ApiKey.DESCRIBE_CLUSTER, timeout=ASKING_TIMEOUT, endpoint_type=2)
-        return str(asked.cluster_id)
 
     def _controller_addresses(self) -> list[tuple[str, int]]:
         return self.config.controller_addresses if self._shared is None else [self._shared().address]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from milena.broker.replica.partition import Partition
 from milena.tiered.shared.tier import FAILURES
 from milena.tiered.work.segment_descriptions import described_segments
@@ -18,7 +16,7 @@ async def work_now(manager: RemoteLogManager, partition: Partition) -> None:
         raise ValueError(str(error)) from error
 
 
-async def segments_now(manager: RemoteLogManager, partition: Partition) -> list[dict[str, Any]]:
+async def segments_now(manager: RemoteLogManager, partition: Partition) -> list[dict[str, object]]:
     """See ``described_segments``. Raises ValueError if the metadata cannot be had."""
     try:
         return await described_segments(manager, partition)

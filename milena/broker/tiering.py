@@ -12,11 +12,11 @@ from milena.storage.files.names import REMOTE_FOLDER, REMOTE_INDEX_CACHE
 from milena.tiered.metadata.settings import MetadataTopicSettings
 from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
 from milena.tiered.segments.segment_metadata import TopicIdPartition
-from milena.tiered.shared.abandoned_segments import GivenUp
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.meters import TierMeters
 from milena.tiered.shared.quota import RateQuota
 from milena.tiered.shared.tier import Tier
+from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.remote_storage import RemoteStorage, RetriableRemoteStorageError
 from milena.tiered.store.tier_config import remote_storage
@@ -68,7 +68,7 @@ def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
     tier = Tier(
         node.runtime,
         node.node_id,
-        lambda key: node.config.get(key),
+        lambda: node.config,
         storage,
         _indexes(node, config, storage),
         _metadata(node, config),
@@ -76,7 +76,7 @@ def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
         _quota(config, "copy"),
         _quota(config, "fetch"),
         get_logger("tier", node=node.node_id),
-        GivenUp(),
+        UnreliableSegments(),
         CopyAttempts(node.runtime.clock, RetriableRemoteStorageError),
         lambda: node.lifecycle.in_session,
     )

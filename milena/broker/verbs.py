@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.replica.description import describe
 from milena.node.metadata.image_digest import image_digest
@@ -46,7 +46,7 @@ class BrokerVerbs:
     def __init__(self, node: Inspected) -> None:
         self._node = node
 
-    def table(self) -> dict[str, Callable[..., Any]]:
+    def table(self) -> dict[str, Callable[..., object]]:
         return {
             "describe_partition": self.describe_partition,
             "read_log": self.read_log,
@@ -59,15 +59,15 @@ class BrokerVerbs:
             "image": self.image,
         }
 
-    def describe_partition(self, topic: str, partition: int) -> dict[str, Any]:
+    def describe_partition(self, topic: str, partition: int) -> dict[str, object]:
         """topic, partition: the replica here: role, ISR, bounds, leader epochs, followers or fetcher"""
         found = self._node.partitions.get(topic, partition)
         return describe(found) | {"fetcher": self._node.fetchers.describe_partition(topic, partition)}
 
-    def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[Any]]:
+    def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[object]]:
         """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""
         log = self._node.partitions.get(topic, partition).online_log
-        found: list[list[Any]] = []
+        found: list[list[object]] = []
         first = log.local_log_start_offset
         position = Offset(from_ if from_ > first else first)
         while len(found) < max and position < log.log_end_offset:
@@ -108,7 +108,7 @@ class BrokerVerbs:
             await work_now(self._node.tier, found)
         return _bounds_in_tier(found.online_log)
 
-    async def remote_segments(self, topic: str, partition: int) -> list[dict[str, Any]]:
+    async def remote_segments(self, topic: str, partition: int) -> list[dict[str, object]]:
         """topic, partition: what this broker knows of the partition's segments in the tier, by their start offsets"""
         found = self._node.partitions.get(topic, partition)
         if self._node.tier is None:
@@ -117,7 +117,7 @@ class BrokerVerbs:
 
         return await segments_now(self._node.tier, found)
 
-    def image(self) -> dict[str, Any]:
+    def image(self) -> dict[str, object]:
         """the metadata as it is known here: offset, epoch, digest"""
         image = self._node.image
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}

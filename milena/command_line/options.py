@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-_NO_NUMBER: dict[Any, str] = {int: "not a whole number", float: "not a number"}
+_NO_NUMBER: dict[object, str] = {int: "not a whole number", float: "not a number"}
 
 
 class Option:
@@ -26,9 +26,9 @@ class Option:
         help: str,
         value: str = "",
         *,
-        default: Any = None,
+        default: object = None,
         many: bool = False,
-        convert: Callable[[str], Any] = str,
+        convert: Callable[[str], object] = str,
         short: str = "",
     ) -> None:
         self.name = name
@@ -71,7 +71,9 @@ class CommandLine:
 
     def parse(self, arguments: Sequence[str]) -> Values:
         """Read the arguments. Raises UsageError; ``Values.help`` is set where ``--help`` was among them."""
-        values: dict[str, Any] = {o.key: [] if o.many else (False if not o.value else o.default) for o in self.options}
+        values: dict[str, object] = {
+            o.key: [] if o.many else (False if not o.value else o.default) for o in self.options
+        }
         given: set[str] = set()
         places: list[str] = []
         rest = list(arguments)
@@ -90,7 +92,7 @@ class CommandLine:
         self._place(places, values)
         return Values({"help": False, **values}, frozenset(given))
 
-    def _read_option(self, word: str, rest: list[str], values: dict[str, Any]) -> Option:
+    def _read_option(self, word: str, rest: list[str], values: dict[str, object]) -> Option:
         name, equals, text = word.partition("=")
         option = self._find(name)
         if not option.value:
@@ -107,7 +109,9 @@ class CommandLine:
         except ValueError as error:
             raise UsageError(f"{name} {text}: {_NO_NUMBER.get(option.convert, error)}") from None
         if option.many:
-            values[option.key].append(value)
+            several = values[option.key]
+            assert isinstance(several, list)
+            several.append(value)
         else:
             values[option.key] = value
         return option
@@ -121,7 +125,7 @@ class CommandLine:
             f"`milena {self.usage} --help` lists them"
         )
 
-    def _place(self, places: list[str], values: dict[str, Any]) -> None:
+    def _place(self, places: list[str], values: dict[str, object]) -> None:
         for positional in self.positionals:
             if positional.many:
                 values[positional.key] = places
@@ -153,10 +157,11 @@ class CommandLine:
 class Values:
     """The arguments read: each as an attribute, and in ``given`` which options stood on the command line."""
 
-    def __init__(self, found: dict[str, Any], given: frozenset[str]) -> None:
+    def __init__(self, found: dict[str, object], given: frozenset[str]) -> None:
         self.found = found
         self.given = given
 
+    # What type a value has is for its option to say: each command reads its own.
     def __getattr__(self, name: str) -> Any:
         try:
             return self.found[name]

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
@@ -32,8 +32,8 @@ BOOTSTRAP = Option(
 
 JSON = Option("--json", "print JSON, not lines for people")
 
-Body = Callable[[Cluster], Coroutine[Any, Any, int]]
-Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[Any, Any, int]]]]
+Body = Callable[[Cluster], Coroutine[object, object, int]]
+Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[object, object, int]]]]
 TopicPartition: TypeAlias = tuple[str, int]
 
 
@@ -47,7 +47,7 @@ def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:
 
 
 def run(bootstrap: str, body: Body) -> int:
-    """Run a command's body against a cluster. Raises UserError where the cluster does not answer or refuses."""
+    """Run a command's body against a cluster. Raises UserError if the cluster does not answer or refuses."""
     addresses = parse_addresses(bootstrap)
     try:
         return asyncio.run(_run(addresses, body))
@@ -92,7 +92,7 @@ def explain(error: KafkaError) -> str:
 
 
 async def partitions_named(cluster: Cluster, words: Sequence[str]) -> list[TopicPartition]:
-    """``TOPIC`` is all of its partitions, ``TOPIC:PARTITION`` is one. Raises UserError where there is no such topic."""
+    """``TOPIC`` is all of its partitions, ``TOPIC:PARTITION`` is one. Raises UserError if there is no such topic."""
     wanted = [split_partition(word) for word in words]
     view = await cluster.metadata([*dict.fromkeys(topic for topic, _ in wanted)])
     found: dict[TopicPartition, None] = {}

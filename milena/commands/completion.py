@@ -69,8 +69,14 @@ def _names(options: Sequence[Option]) -> list[str]:
     return [name for one in options for name in (one.name, one.short) if name]
 
 
+def _with_values(commands: Sequence[Word]) -> str:
+    """The options that a value follows, as a pattern of the shells'."""
+    options = [option for one in commands for word in (one, *one.words) for option in word.options]
+    return "|".join(sorted(set(_names([option for option in options if option.value]))))
+
+
 def bash(commands: Sequence[Word]) -> str:
-    """Files are completed where no word fits."""
+    """Files are completed where no word fits, and after an option that takes a value."""
     cases = []
     for one in commands:
         if one.words:
@@ -89,6 +95,8 @@ def bash(commands: Sequence[Word]) -> str:
     lines = [
         "_milena() {",
         "    local words=",
+        "    COMPREPLY=()",
+        f"    case ${{COMP_WORDS[COMP_CWORD-1]}} in {_with_values(commands)}) return ;; esac",
         '    if [ "$COMP_CWORD" -eq 1 ]; then',
         f"        words='{' '.join(one.name for one in commands)}'",
         "    else case ${COMP_WORDS[1]} in",
@@ -102,7 +110,7 @@ def bash(commands: Sequence[Word]) -> str:
 
 
 def zsh(commands: Sequence[Word]) -> str:
-    """Each word and each option with what it is for."""
+    """Each word and each option with what it is for; files as in bash. It may also lie in ``fpath`` as ``_milena``."""
     cases: list[str] = []
     for one in commands:
         if one.words:
@@ -116,13 +124,14 @@ def zsh(commands: Sequence[Word]) -> str:
         "#compdef milena",
         "_milena() {",
         "    local -a words_",
+        f"    case $words[CURRENT-1] in {_with_values(commands)}) _files; return ;; esac",
         f"    if (( CURRENT == 2 )); then words_=({_described(commands)})",
         "    else case $words[2] in",
         *cases,
         "    esac; fi",
         "    _describe 'milena' words_ || _files",
         "}",
-        "compdef _milena milena",
+        'if [[ $funcstack[1] == _milena ]]; then _milena "$@"; else compdef _milena milena; fi',
     ]
     return "\n".join(lines)
 
@@ -140,23 +149,22 @@ def _for_describe(name: str) -> str:
 
 
 def fish(commands: Sequence[Word]) -> str:
-    """Each word and each option with what it is for."""
-    return "\n".join(_fish_lines(commands))
+    """Each word and each option with what it is for. What a word means depends on its place: a topic may be called
+    ``group``."""
+    return "\n".join([_FISH_PLACES, *_fish_lines(commands)])
 
 
 def _fish_lines(commands: Sequence[Word]) -> Iterator[str]:
     for one in commands:
-        yield f"complete -c milena -f -n __fish_use_subcommand -a {one.name} -d {_quoted(one.about)}"
+        yield f"complete -c milena -f -n __milena_next -a {one.name} -d {_quoted(one.about)}"
     for one in commands:
-        seen = f"__fish_seen_subcommand_from {one.name}"
-        names = " ".join(word.name for word in one.words)
         for word in one.words:
-            first = f"{seen}; and not __fish_seen_subcommand_from {names}"
+            first = f"__milena_next {one.name}"
             yield f"complete -c milena -f -n {_quoted(first)} -a {word.name} -d {_quoted(word.about)}"
-            both = f"{seen}; and __fish_seen_subcommand_from {word.name}"
-            yield from (_fish_option(both, option) for option in word.options)
+            below = f"__milena_after {one.name} {word.name}"
+            yield from (_fish_option(below, option) for option in word.options)
         if not one.words:
-            yield from (_fish_option(seen, option) for option in one.options)
+            yield from (_fish_option(f"__milena_after {one.name}", option) for option in one.options)
 
 
 def _fish_option(condition: str, option: Option) -> str:
@@ -171,4 +179,16 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "\u2019") + "'"
 
 
+_FISH_PLACES: Final = """\
+function __milena_after -d 'whether the line begins with these words'
+    set -l typed (commandline -opc)
+    set -l at 1
+    for word in $argv
+        set at (math $at + 1)
+        test "$typed[$at]" = $word; or return 1
+    end
+end
+function __milena_next -d 'whether the next word comes right after these'
+    test (count (commandline -opc)) -eq (math (count $argv) + 1); and __milena_after $argv
+end"""
 SHELLS: Final[Mapping[str, Callable[[Sequence[Word]], str]]] = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -105,7 +105,7 @@ def group_of(
 
 
 def assigned_to(member: admin.GroupMember) -> list[dict[str, object]] | None:
-    """A consumer's partitions; None where it says it in a way of its own."""
+    """A consumer's partitions; None if it says it in a way of its own."""
     try:
         assignment = decode_assignment(member.assignment)
     except DecodeError:
@@ -116,7 +116,7 @@ def assigned_to(member: admin.GroupMember) -> list[dict[str, object]] | None:
 
 
 async def end_of(cluster: Cluster, topic: str, partition: int) -> int | None:
-    """The end of a partition; None where it cannot be asked, as after the topic's deletion."""
+    """The end of a partition; None if it cannot be asked, as after the topic's deletion."""
     try:
         return (await find_offset(cluster, topic, partition, LATEST)).offset
     except KafkaError:

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from milena.command_line.choosing import chosen
 from milena.command_line.errors import UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional, Values
-
-if TYPE_CHECKING:
-    from milena.commands.metadata_repair import Mended
-    from milena.node.metadata.committed_offset import CommittedOffsetFile
-    from milena.node.metadata.snapshots import MetadataSnapshotId
-    from milena.protocol.types import Offset
-    from milena.runtime.disk import Disk
-    from milena.storage.log.survey import Survey
 
 PLACE = Positional("FOLDER", "a __cluster_metadata-0 folder, or the log directory that holds it")
 CHECK = CommandLine(
@@ -65,20 +55,22 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(values: Values) -> int:
     from milena.controller.log.log_damage import MetadataLost, judge
-    from milena.node.metadata.committed_offset import CommittedOffsetFile
+    from milena.controller.log.log_repair import committed, look
     from milena.protocol.types import Offset
     from milena.runtime.files import RealDisk
 
     folder, disk = _folder(values.folder), RealDisk()
-    found, latest, damaged = _look(disk, folder)
-    for damage in found.damages:
+    found = look(disk, folder)
+    for reason in found.damaged.values():
+        print(f"damaged: {folder}/{reason}")
+    for damage in found.survey.damages:
         print(f"damaged: {damage.path} at byte {damage.position}, from offset {damage.offset} on: {damage.reason}")
-    for run in found.runs:
+    for run in found.survey.runs:
         print(f"sound: offsets {run.start} to {run.end - 1}")
-    if latest is not None:
-        print(f"snapshot: {latest.file_name}, for what is before offset {latest.end_offset}")
+    if found.latest is not None:
+        print(f"snapshot: {found.latest.file_name}, for what is before offset {found.start}")
     try:
-        judge(found, folder, _end_of(latest), _committed(CommittedOffsetFile(disk, folder), damaged) or Offset(0))
+        judge(found.survey, folder, found.start, committed(disk, folder, found) or Offset(0))
     except MetadataLost as lost:
         print(lost)
         return 1
@@ -86,89 +78,15 @@ def _check(values: Values) -> int:
 
 
 def _repair(values: Values) -> int:
-    from milena.commands.metadata_repair import OtherLog, mend
-    from milena.node.metadata.committed_offset import CommittedOffsetFile
+    from milena.controller.log.log_repair import RepairRefused, repair
     from milena.runtime.files import RealDisk
-    from milena.storage.log.segment_swap import finish_swap, swap_segments
-    from milena.storage.log.survey import survey
 
-    disk = RealDisk()
-    folder = _folder(values.folder)
-    copies = [_folder(path) for path in values.found["from"]]
-    with _locked(disk, folder):
-        for copy in copies:
-            _same_cluster(disk, folder, copy)
-        finish_swap(disk, folder)
-        found, latest, damaged = _look(disk, folder)
-        surveys = [(copy, survey(disk, copy)) for copy in copies]
-        try:
-            for start in _starts(found, latest):
-                mended = mend(disk, found, start, surveys)
-                if mended.pieces:
-                    break
-        except OtherLog as other:
-            raise UserError(str(other)) from None
-        committed = CommittedOffsetFile(disk, folder)
-        if not values.cut:
-            _check_whole(mended, _committed(committed, damaged))
-        if latest is None and mended.start > 0:
-            _take_snapshot(disk, folder, mended, copies)
-        _give_up(disk, folder, mended.end, committed, damaged)
-        for first, end, source in mended.taken:
-            print(f"offsets {first} to {end - 1}: taken from {source}")
-        if not found.damages and not mended.taken and mended.missing is None:
-            print("the log is sound: nothing to mend in it")
-        else:
-            committed.forget()
-            for path in swap_segments(disk, folder, mended.start, mended.pieces):
-                print(f"set aside: {path}")
-        print(f"the log holds offsets {mended.start} to {mended.end - 1}")
+    copies = [_folder(path) for path in getattr(values, "from")]
+    try:
+        repair(RealDisk(), _folder(values.folder), copies, cut=values.cut, say=print)
+    except RepairRefused as refused:
+        raise UserError(str(refused)) from None
     return 0
-
-
-def _committed(known: CommittedOffsetFile, damaged: Sequence[MetadataSnapshotId]) -> Offset | None:
-    """What is before it was committed, as far as that is known: a snapshot that cannot be used says so too."""
-    return max((end for end in (known.read(), *map(_end_of, damaged)) if end is not None), default=None)
-
-
-def _give_up(
-    disk: Disk, folder: str, end: Offset, known: CommittedOffsetFile, damaged: Sequence[MetadataSnapshotId]
-) -> None:
-    """A controller would refuse to start without what is said to be committed behind ``end``."""
-    from milena.node.metadata.snapshots import SET_ASIDE
-
-    if (known.read() or 0) > end:
-        known.forget()
-        print(f"what was committed from offset {end} on is given up")
-    for snapshot in damaged:
-        path = f"{folder}/{snapshot.file_name}"
-        if snapshot.end_offset > end and not _is_sound(disk, folder, snapshot):  # else a copy has taken its place
-            disk.rename(path, path + SET_ASIDE)
-            print(f"set aside: {path}{SET_ASIDE}")
-
-
-def _check_whole(mended: Mended, committed: Offset | None) -> None:
-    """Raises UserError where records are still missing."""
-    missing = mended.missing if mended.missing is not None else committed
-    if missing is not None and mended.end < missing:
-        raise UserError(
-            f"the offsets {mended.end} to {missing - 1} are in no copy: --from names more of them, --cut gives up "
-            f"everything from offset {mended.end} on"
-        )
-
-
-def _take_snapshot(disk: Disk, folder: str, mended: Mended, copies: Sequence[str]) -> None:
-    """A log that does not begin at 0 needs the snapshot of what is before it. Raises UserError."""
-    for copy in copies:
-        for snapshot in reversed(_snapshots(disk, copy)):
-            if mended.start <= snapshot.end_offset <= mended.end and _is_sound(disk, copy, snapshot):
-                disk.write_atomic(f"{folder}/{snapshot.file_name}", disk.read(f"{copy}/{snapshot.file_name}"))
-                print(f"snapshot {snapshot.file_name}: taken from {copy}")
-                return
-    raise UserError(
-        f"{folder} begins at offset {mended.start} and has no snapshot of what is before; "
-        "--from names a copy that has one"
-    )
 
 
 def _folder(path: str) -> str:
@@ -181,84 +99,3 @@ def _folder(path: str) -> str:
     if not os.path.isdir(found):
         raise UserError(f"{found}: no such folder")
     return found
-
-
-@contextmanager
-def _locked(disk: Disk, folder: str) -> Iterator[None]:
-    """Raises UserError while a node uses the log directory."""
-    from milena.storage.files.names import LOCK
-
-    parent = os.path.dirname(folder)
-    try:
-        unlock = disk.lock(f"{parent}/{LOCK}")
-    except BlockingIOError:
-        raise UserError(f"{parent} is in use: stop the node first") from None
-    try:
-        yield
-    finally:
-        unlock()
-
-
-def _same_cluster(disk: Disk, folder: str, copy: str) -> None:
-    """Raises UserError."""
-    from milena.storage.files.meta_properties import CorruptMetaProperties, decode_meta_properties
-    from milena.storage.files.names import META_PROPERTIES
-
-    ids = []
-    for path in (folder, copy):
-        try:
-            data = disk.read(f"{os.path.dirname(path)}/{META_PROPERTIES}")
-            ids.append(decode_meta_properties(data).cluster_id)
-        except (FileNotFoundError, CorruptMetaProperties):
-            return  # what it holds is compared all the same
-    if ids[0] != ids[1]:
-        raise UserError(f"{copy} is of cluster {ids[1]}, not {ids[0]}")
-
-
-def _look(disk: Disk, folder: str) -> tuple[Survey, MetadataSnapshotId | None, list[MetadataSnapshotId]]:
-    """The log from its latest sound snapshot on, that, and the damaged ones after it."""
-    from milena.storage.log.survey import survey
-
-    damaged: list[MetadataSnapshotId] = []
-    latest = None
-    for snapshot in reversed(_snapshots(disk, folder)):
-        if _is_sound(disk, folder, snapshot):
-            latest = snapshot
-            break
-        damaged.append(snapshot)
-    return survey(disk, folder, since=_end_of(latest)), latest, damaged
-
-
-def _snapshots(disk: Disk, folder: str) -> list[MetadataSnapshotId]:
-    from milena.node.metadata.snapshots import parse_file_name
-
-    return sorted(found for name in disk.list(folder) if (found := parse_file_name(name)) is not None)
-
-
-def _is_sound(disk: Disk, folder: str, snapshot: MetadataSnapshotId) -> bool:
-    from milena.node.metadata.snapshots import image_of
-
-    try:
-        image_of(snapshot, disk.read(f"{folder}/{snapshot.file_name}"))
-    except ValueError as error:  # damaged batches and records that contradict each other are of this kind
-        print(f"damaged: {folder}/{error}")
-        return False
-    return True
-
-
-def _end_of(snapshot: MetadataSnapshotId | None) -> Offset:
-    from milena.protocol.types import Offset
-
-    return Offset(0) if snapshot is None else snapshot.end_offset
-
-
-def _starts(found: Survey, latest: MetadataSnapshotId | None) -> list[Offset]:
-    """Where the mended log may begin: with what no snapshot covers, or before it; the first with which anything is
-    found counts."""
-    from milena.protocol.types import Offset
-
-    end = _end_of(latest)
-    run = found.run_with(end)
-    if run is not None:
-        return [run.start]
-    return [end] if latest is not None or not found.bases else [Offset(0), found.bases[0]]

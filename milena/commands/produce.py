@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
@@ -16,6 +16,8 @@ from milena.node.client.cluster import Cluster
 from milena.node.client.producer import Producer
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.compression import Codec
+
+T = TypeVar("T")
 
 CHUNK = 1 << 16
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
@@ -80,14 +82,14 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     return 0
 
 
-def seen(future: asyncio.Future[Any]) -> None:
+def seen(future: asyncio.Future[T]) -> None:
     """The first error is told; asyncio shall not complain of the others."""
     if not future.cancelled():
         future.exception()
 
 
 async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:
-    """Raise KafkaError where an existing topic has no such partition: the producer would wait for it to come."""
+    """Raise KafkaError if an existing topic has no such partition: the producer would wait for it to come."""
     known = (await cluster.metadata([topic])).topics[topic]
     if not known.error and partition not in known.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")

@@ -10,11 +10,13 @@ from milena.config.values import ConfigError, Type, Value, parse
 
 
 class Mode(Enum):
-    """How a broker's key may be changed while it runs."""
+    """Where a key may be changed while the cluster runs (``dynamicConfigUpdateMode`` in Kafka)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
+    PER_TOPIC = "per-topic"
+    """A key of a topic: every one can be changed at any time."""
 
 
 class Required(Enum):

@@ -109,6 +109,7 @@ class TopicConfig:
         internal = values.pop("internal.segment.bytes")
         if internal is not None:
             values["segment.bytes"] = internal
+        # The types are those of the keys, and a test compares them with the fields.
         fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
         return cls(**fields)
 
@@ -136,11 +137,20 @@ def broker_value(node: NodeValues, name: str) -> Value:
     return default
 
 
+def broker_values(node: NodeValues) -> dict[str, Value]:
+    """The values of a topic without its own."""
+    return {name: broker_value(node, name) for name in TOPIC_KEYS}
+
+
 def validate_topic_config(
-    node: NodeValues, overrides: Mapping[str, str | None], *, before: Mapping[str, str] | None = None
+    node: NodeValues,
+    overrides: Mapping[str, str | None],
+    *,
+    before: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Value] | None = None,
 ) -> None:
-    """Whether a topic that had the values ``before`` may have these. Raises ConfigError with Kafka's text
-    (INVALID_CONFIG)."""
+    """Whether a topic that had the values ``before`` may have these. ``defaults``: the node's ``broker_values``, if
+    they are known. Raises ConfigError with Kafka's text (INVALID_CONFIG)."""
     missing = sorted(name for name, text in overrides.items() if text is None)
     if missing:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(missing)}")
@@ -148,7 +158,7 @@ def validate_topic_config(
         if name not in TOPIC_KEYS:
             raise ConfigError(f"Unknown topic config name: {name}")
     own = {name: TOPIC_KEYS[name].parse(text) for name, text in overrides.items() if text is not None}
-    values = {name: own.get(name, broker_value(node, name)) for name in TOPIC_KEYS}
+    values = {**(broker_values(node) if defaults is None else defaults), **own}
     _check_compaction(values)
     check_topic(
         values,

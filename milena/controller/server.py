@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.config.listeners import SECURITY_PROTOCOLS
 from milena.config.node_config import NodeConfig
@@ -28,7 +28,7 @@ from milena.controller.meters import register_gauges
 from milena.controller.state.result import Result
 from milena.controller.state.sessions import Sessions
 from milena.controller.state.state import ControllerState
-from milena.node.api import ApiTable
+from milena.node.api import ApiTable, Fields
 from milena.node.metadata.image import ListenerImage
 from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from milena.node.metrics import Metrics
@@ -54,6 +54,7 @@ SUPPORTED_FEATURES: Final = {**RANGES, KRAFT_VERSION: (0, 0)}
 """With static voters kraft.version stays at 0."""
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Fields)
 
 
 class Controller:
@@ -146,7 +147,7 @@ class Controller:
     async def start(self) -> None:
         """Returns when it leads and answers.
 
-        Raises OSError; DirectoryError where the directory must not be used or its content is damaged.
+        Raises OSError; DirectoryError if the directory must not be used or its content is damaged.
         """
         await self.server.start()
         cluster_id = self._format()
@@ -226,9 +227,7 @@ class Controller:
         address = self.advertised().get(listener_name)
         return () if address is None else (NodeEndpoint(self.node_id, *address),)
 
-    def commit(
-        self, result: Result[T], answer: Callable[[T], Mapping[str, Any]]
-    ) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
         """Write a command's records now; its answer is given once they are committed. Raises KafkaError."""
         committed = self.metadata.write(result.records, atomic=result.atomic)
         fields = answer(result.response)
@@ -280,6 +279,6 @@ class Controller:
         self._directory.unlock()
 
 
-async def _when(committed: Awaitable[None], fields: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _when(committed: Awaitable[None], fields: F) -> F:
     await committed
     return fields

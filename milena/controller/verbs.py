@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.metadata.image_digest import image_digest
 
@@ -24,15 +24,15 @@ class ControllerVerbs:
     def __init__(self, controller: Inspected) -> None:
         self._controller = controller
 
-    def table(self) -> dict[str, Callable[..., Any]]:
+    def table(self) -> dict[str, Callable[..., object]]:
         return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions}
 
-    def image(self) -> dict[str, Any]:
+    def image(self) -> dict[str, object]:
         """the metadata: offset, epoch, digest"""
         image = self._controller.state.image
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
 
-    def brokers(self) -> dict[str, dict[str, Any]]:
+    def brokers(self) -> dict[str, dict[str, object]]:
         """the registered brokers by id: epoch, fenced, in_controlled_shutdown, rack"""
         return {
             str(broker.id): {
@@ -44,7 +44,7 @@ class ControllerVerbs:
             for broker in self._controller.state.image.brokers.values()
         }
 
-    def partitions(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
+    def partitions(self, topic: str | None = None) -> dict[str, dict[str, object]]:
         """topic (all without): the partitions as registered, by `topic-partition`"""
         topics = self._controller.state.image.topics
         if topic is not None and topic not in topics:

@@ -4,9 +4,11 @@ An API module (``milena/broker/apis/*.py``, ``milena/controller/apis/*.py``, one
 request)``.
 
 * By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
-  awaitable of them, or None if it has answered through ``ctx`` or will do so later.
+  awaitable of them, or steps that return them (``protocol.schemas.steps``), or None if it has answered through ``ctx``
+  or will do so later. Steps run at once if the request is small, else other work comes between them.
 * With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
   call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
+  Such a module may have ``handle_large(node, ctx, request)``, as by default, for large requests.
 * An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
   without it the error goes to the top-level ``error_code`` of the response.
 """
@@ -16,20 +18,26 @@ from __future__ import annotations
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, ParamSpec, Protocol, TypeAlias
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from milena.node.metrics import Counter, Timing
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.errors import KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import SizedPart, part_length
 from milena.protocol.requests.headers import RequestHeader, response_header
 from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.steps import Steps
 from milena.runtime.network import Part
 
 P = ParamSpec("P")
-Fields: TypeAlias = Mapping[str, Any]
-Answer: TypeAlias = Fields | Awaitable[Fields | None] | None
+T = TypeVar("T")
+Fields: TypeAlias = Mapping[str, object]
+Reply: TypeAlias = T | Awaitable[T | None] | Steps[T | None] | None
+"""What ``handle`` returns: the fields of a response, or what yields them later."""
+Answer: TypeAlias = Reply[Fields]
+# Modules are found by name; each declares what it uses of the node, and the type of its request.
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
 Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
 
@@ -94,6 +102,8 @@ class ApiModule:
     handle: Handle
     raw: bool = False
     failed: Failed | None = None
+    large: Handle | None = None
+    """Takes the decoded request where that is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +114,36 @@ class ServedApi:
     handle: Handle
     raw: bool
     failed: Failed | None
+    large: Handle | None
     requests: Counter
     total_time: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPartitions:
+    """Partitions that a rule refuses in a request, if only the handler can remove them (a Fetch has a session)."""
+
+    error_of: Callable[[str | None, int], ErrorCode]
+    """By topic name and partition; NONE if the partition is served."""
+    handled: bool
+    """Whether the request takes effect for them and only their answers are replaced by errors."""
 
 
 class RequestContext:
     """One request in progress, and the slot for its answer. ``received_at`` is monotonic seconds."""
 
-    __slots__ = ("answers", "api", "caller", "forget", "header", "parts", "received_at", "request")
+    __slots__ = (
+        "answers",
+        "api",
+        "caller",
+        "encoder",
+        "forget",
+        "header",
+        "parts",
+        "received_at",
+        "refused",
+        "request",
+    )
 
     def __init__(
         self, header: RequestHeader, api: ServedApi, caller: Caller, answers: Answers, received_at: float
@@ -128,6 +160,9 @@ class RequestContext:
         """Receives the answer. A rule may intercept it."""
         self.forget: Callable[[], object] | None = None
         """Called if the connection is closed before the answer, so that waits of a closed connection are dropped."""
+        self.refused: RefusedPartitions | None = None
+        self.encoder: Callable[[RequestContext, Fields], None] | None = None
+        """Encodes the fields of a large answer and responds, with other work in between."""
 
     @property
     def listener_name(self) -> str:
@@ -151,7 +186,7 @@ class RequestContext:
 
     @property
     def closed(self) -> bool:
-        """Whether the client has disconnected: whoever waits on its behalf may drop the wait."""
+        """Whether the client has disconnected: waits on its behalf may be dropped."""
         return self.answers.closed
 
     @property
@@ -171,8 +206,11 @@ class RequestContext:
         framed: list[Any] = [size.to_bytes(4, "big") + head, *parts]
         self.fill(framed)
 
-    def respond_fields(self, **fields: Any) -> None:
-        """Answer with a message built from plain field values."""
+    def respond_fields(self, **fields: object) -> None:
+        """Answer with a message built from plain field values; later, if the request was large."""
+        if self.encoder is not None:
+            self.encoder(self, fields)
+            return
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
 
     def no_response(self) -> None:
@@ -211,7 +249,8 @@ class RequestContext:
 
     def fill(self, parts: list[Part]) -> None:
         """Set the framed response; an empty list for none."""
-        assert self.parts is None, f"request {self.header} was answered twice"
+        if self.parts is not None:
+            raise BrokenInvariant(f"request {self.header} was answered twice")
         self.parts = parts
         self.answers.answered(self)
 
@@ -242,7 +281,9 @@ class ApiTable:
         found = self._loaded.get(key)
         if found is None:
             module = importlib.import_module(self._names[key])
-            found = ApiModule(module.handle, getattr(module, "RAW", False), getattr(module, "failed", None))
+            raw = getattr(module, "RAW", False)
+            large = getattr(module, "handle_large", None) if raw else module.handle
+            found = ApiModule(module.handle, raw, getattr(module, "failed", None), large)
             self._loaded[key] = found
         return found
 

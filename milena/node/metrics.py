@@ -75,7 +75,7 @@ class Metrics:
         return found
 
     def counter_of(self, name: str, read: Callable[[], float], help_text: str = "") -> None:
-        """A counter that somebody else keeps, as the system does of the time that a process takes."""
+        """A counter that is kept elsewhere, as the system keeps the CPU time of a process."""
         self._family(name, "counter", help_text).series[()] = read
 
     def timing(self, name: str, help_text: str = "", **labels: str) -> Timing:

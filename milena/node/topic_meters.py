@@ -9,7 +9,7 @@ M = TypeVar("M")
 
 
 class MetersByTopic(Generic[M]):
-    """``make`` makes the meters of a topic on first use; ``remove`` takes its metrics away once it is forgotten."""
+    """``make`` creates the meters of a topic on first use; ``remove`` removes its metrics when it is forgotten."""
 
     def __init__(self, make: Callable[[str], M], remove: Callable[[str], object]) -> None:
         self._make = make

@@ -16,6 +16,8 @@ MAX_ELEMENTS: Final = 250_000
 MAX_PRODUCED: Final = 50_000
 """Of Produce: topics and batches. To check and write a batch takes ten times as long as to read it, and a producer's
 default ``max.request.size`` (1 MiB) has room for fewer than 20,000."""
+MAX_OBSERVED: Final = 1_000
+"""Of a Fetch to a controller, which has one partition."""
 _FEWER: Final[Mapping[int, int]] = {
     ApiKey.API_VERSIONS: 1_000,
     ApiKey.BROKER_HEARTBEAT: 10_000,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """A pending call that can be taken back."""
+    """A pending call that can be cancelled."""
 
     def cancel(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What the system says of this process, under the names that Prometheus' clients have for it."""
+"""The system's figures for this process, under the names that Prometheus' clients use."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import time
 from typing import Final
 
 START_FIELD: Final = 19
-"""Of /proc/self/stat, behind the command: when the process began, in ticks after the system."""
+"""The field of /proc/self/stat, counted after the command, with the start time of the process in ticks since boot."""
 
 
 def cpu_seconds() -> float:
-    """User and system time."""
+    """User and system time, in seconds."""
     return time.process_time()
 
 
 def resident_bytes() -> int:
-    """Memory that is in use; 0 if the system does not tell."""
+    """Resident memory; 0 if the system does not report it."""
     return _memory(1)
 
 
 def virtual_bytes() -> int:
-    """Memory that is mapped; 0 if the system does not tell."""
+    """Virtual memory; 0 if the system does not report it."""
     return _memory(0)
 
 
 def started_at() -> float:
-    """Seconds since 1970; 0 if the system does not tell."""
+    """Seconds since 1970; 0 if the system does not report it."""
     try:
         with open("/proc/self/stat") as stat, open("/proc/stat") as system:
             ticks = int(stat.read().rpartition(")")[2].split()[START_FIELD])

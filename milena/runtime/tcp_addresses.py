@@ -14,6 +14,7 @@ from milena.runtime.unresolved_host import UnresolvedHost
 BACKLOG: Final = 1024
 
 Address = tuple[Any, ...]
+"""As the socket module has them, which differ by family."""
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Address]]:

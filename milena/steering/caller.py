@@ -25,7 +25,7 @@ class NodeVerbs:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def call(self, verb: str, **arguments: Any) -> Any:
+    def call(self, verb: str, **arguments: object) -> Any:
         """Raises UserError with what the node said, NobodyListens where there is nobody to ask."""
         reason = "the node has ended"
         try:
@@ -44,7 +44,7 @@ class NodeVerbs:
         with contextlib.suppress(ConnectionError):
             self._send({"verb": verb})
 
-    def _send(self, request: dict[str, Any]) -> bytes:
+    def _send(self, request: dict[str, object]) -> bytes:
         """One line for one line; an empty one from a node that has ended. Raises ConnectionError, NobodyListens."""
         with socket.socket(socket.AF_UNIX) as connection:
             try:

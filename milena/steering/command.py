@@ -17,7 +17,6 @@ from milena.up.processes import is_paused
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from milena.up.layout import ClusterDir
 
@@ -64,8 +63,9 @@ COMMAND = CommandLine(
     "                                             probability=0.1, count=, ms=, error=,\n"
     "                                             side=request or response; answers with the\n"
     "                                             rule's number. fail with topic= refuses only its\n"
-    "                                             partitions, of Produce, ListOffsets, OffsetCommit,\n"
-    "                                             OffsetForLeaderEpoch and DeleteRecords\n"
+    "                                             partitions, of Produce, Fetch, ListOffsets,\n"
+    "                                             OffsetCommit, OffsetForLeaderEpoch and\n"
+    "                                             DeleteRecords\n"
     "  trace, traced                              note requests with their answers, and show them\n"
     "  release, wait, rules, clear                let go what a rule holds, wait for its hits, look at rules\n"
     "  cut, heal, links                           let nothing through from and to peer=, direction=in, out or both\n"
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     cluster = known(values.dir)
     node = SteeredNode(cluster, find(cluster, values.node))
-    given = dict(argument(text) for text in values.found["argument=value"])
+    given = dict(argument(text) for text in getattr(values, "argument=value"))
     if values.verb in OF_PROCESSES and given:
         raise UsageError(f"{values.verb} takes no arguments")
     if values.verb in OF_PROCESSES and values.verb != "power_off":
@@ -126,12 +126,11 @@ def find(cluster: ClusterDir, name: str) -> int:
     """The id of a node that is called by its id or its name. Raises UserError."""
     for entry in nodes_file.read(cluster.nodes):
         if name in (str(entry["id"]), f"{entry['roles'][0]}-{entry['id']}"):
-            number: int = entry["id"]
-            return number
+            return entry["id"]
     raise UserError(f"{cluster.path} has no node {name}")
 
 
-def argument(text: str) -> tuple[str, Any]:
+def argument(text: str) -> tuple[str, object]:
     """``name=value``, the value as JSON where it is some. Raises UsageError."""
     try:
         name, value = key_value(text)

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from milena.node.serving.verbs import VerbError, Verbs
 from milena.runtime.tasks import Tasks
@@ -56,7 +56,7 @@ class VerbListener:
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes) -> dict[str, object]:
         try:
             request = json.loads(line)
             verb = request.pop("verb")

@@ -15,7 +15,6 @@ from milena.up import channel, locks, nodes_file, processes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from milena.up.layout import ClusterDir
     from milena.up.nodes_file import Entry
@@ -36,7 +35,7 @@ class SteeredNode:
 
     @property
     def entry(self) -> Entry:
-        """Raises UserError where the cluster has no such node."""
+        """Raises UserError if the cluster has no such node."""
         for entry in nodes_file.read(self._cluster.nodes):
             if entry["id"] == self.id:
                 return entry
@@ -49,27 +48,26 @@ class SteeredNode:
     @property
     def pid(self) -> int | None:
         """None while it is down."""
-        pid: int | None = self.entry["pid"]
-        return pid
+        return self.entry["pid"]
 
     @property
     def verbs(self) -> NodeVerbs:
         return NodeVerbs(self._cluster.socket(self.name))
 
     def kill(self) -> None:
-        """``kill -9``, and until it is gone. Raises UserError where it is down."""
+        """``kill -9``, and until it is gone. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGKILL))
 
     def stop(self) -> None:
-        """In order. Raises UserError where it is down."""
+        """In order. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGTERM))
 
     def power_off(self) -> None:
-        """As by a loss of power: what was not synced is gone. Raises UserError where it is down or in no lab."""
+        """As by a loss of power: what was not synced is gone. Raises UserError if it is down or in no lab."""
         self._end(lambda: self.verbs.end("power_off"))
 
     def pause(self) -> None:
-        """SIGSTOP: it does nothing until ``resume``, and its connections stay. Raises UserError where it is down."""
+        """SIGSTOP: it does nothing until ``resume``, and its connections stay. Raises UserError if it is down."""
         pid = self.pid
         self.signal(signal.SIGSTOP)
         if pid is not None and sys.platform == "linux":
@@ -95,7 +93,7 @@ class SteeredNode:
 
     def start(self, *, wait: bool = True) -> bool:
         """Have the supervisor start it, and with ``wait`` until it serves: in a lab; others look so long only that
-        they can tell of a node that ends at once. Returns whether it serves. Raises UserError where that fails."""
+        they can tell of a node that ends at once. Returns whether it serves. Raises UserError if that fails."""
         if self.pid is not None:
             raise UserError(f"{self.name} runs already")
         log = self._cluster.log(self.name)
@@ -112,8 +110,7 @@ class SteeredNode:
             if entry["pid"] is None:
                 said = processes.last_words(log, log_start) or "no word in its log"
                 raise UserError(f"{self.name} has ended: {said}")
-            ready: bool = entry["ready"]
-            return ready
+            return entry["ready"]
 
         if self._cluster.is_lab():
             self._wait(is_ready, "to serve")
@@ -121,7 +118,7 @@ class SteeredNode:
         return self._comes(is_ready, PATIENCE)
 
     def signal(self, number: int) -> None:
-        """Raises UserError where it is down."""
+        """Raises UserError if it is down."""
         pid = self.pid
         if pid is None:
             raise UserError(f"{self.name} is down")
@@ -130,7 +127,7 @@ class SteeredNode:
         except PermissionError as error:  # the process of another user
             raise UserError(f"{self.name}: {error.strerror}") from None
 
-    def _end(self, ending: Callable[[], Any]) -> None:
+    def _end(self, ending: Callable[[], object]) -> None:
         """A node that stops says so before its process is gone, and its supervisor starts no second one beside it."""
         pid = self.pid
         if pid is None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    import os
+
     from milena.testing.local_cluster import LocalCluster
 
     StartCluster = Callable[..., LocalCluster]
@@ -44,7 +46,7 @@ def milena_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClus
 
     started: list[LocalCluster] = []
 
-    def start(directory: Any = None, **arguments: Any) -> LocalCluster:
+    def start(directory: str | os.PathLike[str] | None = None, **arguments: Any) -> LocalCluster:
         cluster = LocalCluster.start(directory or tmp_path_factory.mktemp("milena"), **arguments)
         started.append(cluster)
         return cluster

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -30,18 +31,17 @@ QUICK: Final[Mapping[str, str]] = {
 }
 """A process that has gone is fenced at once. Where a scenario waits for the session, its file makes that short."""
 
-Peer = Sequence[str]
-"""The command that starts a test peer, without its last word, which is the node's properties file."""
+PEER: Final = (sys.executable, "-P", "-m", "milena.commands.scenario.peer_process")
+"""The command that starts a test peer: its name and the node's properties file follow."""
 
 
 class ProcessDriver:
     """Implements ``lab.scenarios.driver.Driver``. All nodes start with the controller; those that the scenario has
-    not started yet are there, and idle. ``peers``: the test peers by the names that scripts call them by."""
+    not started yet are there, and idle."""
 
-    def __init__(self, directory: str, script: Script, peers: Mapping[str, Peer], runtime: Runtime) -> None:
+    def __init__(self, directory: str, script: Script, runtime: Runtime) -> None:
         self._script = script
-        self._peers = peers
-        self._commands: dict[str, Peer] = {}
+        self._commands: dict[str, Sequence[str]] = {}
         """By node, of those that the supervisor does not start."""
         self._layout = ClusterDir(directory)
         self._tier = os.path.join(directory, "tier")
@@ -116,7 +116,7 @@ class ProcessDriver:
     def replace(self, node: str, peer: str | None) -> None:
         self._commands.pop(node, None)
         if peer is not None:
-            self._commands[node] = self._peers[peer]
+            self._commands[node] = (*PEER, peer)
         elif node != CONTROLLER and self._script.log_dirs > 1:
             first = self._layout.data(self._node(node).name)
             directories = [first, *(f"{first}-{number}" for number in range(2, self._script.log_dirs + 1))]
@@ -145,7 +145,7 @@ class ProcessDriver:
     async def heal(self, one: str, other: str) -> None:
         await self.verb(one, "heal", peer=self._node(other).id)
 
-    async def verb(self, node: str, verb: str, /, **arguments: Any) -> Any:
+    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:
         try:
             return await asyncio.to_thread(self._node(node).verbs.call, verb, **arguments)
         except UserError as error:
@@ -165,13 +165,13 @@ class ProcessDriver:
         return SteeredNode(self._layout, self._running.controller.id if node == CONTROLLER else node_id(node))
 
 
-async def play_on_processes(
-    script: Script, directory: str, peers: Mapping[str, Peer], *, watch: Watch = silent
-) -> list[str]:
-    """The replicas after each step. ``peers`` as in ``ProcessDriver``, ``watch`` as in ``play``; ``directory`` is
-    new."""
+async def play_on_processes(script: Script, directory: str, *, watch: Watch = silent) -> list[str]:
+    """The replicas after each step. ``watch`` as in ``play``; ``directory`` is new.
+
+    Raises ScriptError, ScenarioFailed.
+    """
     runtime = real_runtime(_failed)
-    driver = ProcessDriver(directory, script, peers, runtime)
+    driver = ProcessDriver(directory, script, runtime)
     try:
         return await play(script, driver, watch)
     finally:

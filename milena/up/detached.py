@@ -70,7 +70,7 @@ def warnings_of(log: str, begin: int) -> list[str]:
 
 
 def known(path: str) -> ClusterDir:
-    """The cluster of a directory. Raises UserError where there is none."""
+    """The cluster of a directory. Raises UserError if there is none."""
     cluster = ClusterDir(path)
     if not cluster.exists():
         raise UserError(f"{cluster.path} holds no cluster (--dir names another directory)")

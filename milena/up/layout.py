@@ -58,7 +58,7 @@ class ClusterDir:
         return os.path.join(self.path, node, "data")
 
     def create(self) -> None:
-        """Make the folders. Raises UserError where that cannot be, and within the folder of a node."""
+        """Make the folders. Raises UserError if that cannot be, and within the folder of a node."""
         for name in ("server.properties", "meta.properties"):
             if os.path.exists(os.path.join(self.path, name)) and not self.exists():
                 raise UserError(f"{self.path} is a node's folder, with its {name}: name another one with --dir")

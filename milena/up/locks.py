@@ -10,7 +10,7 @@ from milena.command_line.errors import UserError
 
 
 def acquire(path: str) -> int | None:
-    """The descriptor that holds the lock, or None where another process has it."""
+    """The descriptor that holds the lock, or None if another process has it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +46,7 @@ def wait_released(paths: list[str], seconds: float) -> str | None:
 
 
 def lock_directory(path: str, lock: str) -> int:
-    """Take a cluster's directory. Raises UserError where another `milena up` has it."""
+    """Take a cluster's directory. Raises UserError if another `milena up` has it."""
     try:
         fd = acquire(lock)
     except OSError as error:

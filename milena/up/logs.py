@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def logs_of(cluster: ClusterDir, node: str | None) -> list[str]:
-    """The files of one node, or of all. Raises UserError where there is none."""
+    """The files of one node, or of all. Raises UserError if there is none."""
     names = sorted(name for name in os.listdir(cluster.logs) if name.endswith(".log"))
     if node is None:
         return names

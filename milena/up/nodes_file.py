@@ -13,9 +13,21 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import TypedDict
 
-    Entry = dict[str, Any]
+    Entry = TypedDict(
+        "Entry",
+        {
+            "id": int,
+            "roles": list[str],
+            "pid": int | None,
+            "listeners": dict[str, str],
+            "log.dirs": list[str],
+            "ready": bool,
+            "metrics": str,
+        },
+        total=False,
+    )
 
 
 def read(path: str) -> list[Entry]:

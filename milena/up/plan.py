@@ -127,7 +127,7 @@ def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -
 
 
 def read_properties(node: NodePlan) -> str | None:
-    """A node's server.properties as it is; None where there is none."""
+    """A node's server.properties as it is; None if there is none."""
     try:
         with open(node.properties) as file:
             return file.read()

@@ -122,7 +122,7 @@ def is_paused(pid: int) -> bool:
 
 
 def _state(pid: int) -> str | None:
-    """One letter of the system's. None where it does not tell, or there is no such process."""
+    """One letter of the system's. None if it does not tell, or there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0]

@@ -77,14 +77,14 @@ class Supervisor:
         self._node_options = node_options
         self._lab = lab
         self._former_properties: dict[str, str | None] = {}
-        """By path; None where there was no file."""
+        """By path; None if there was no file."""
         self._topics_left: list[tuple[str, str, str]] = []
         self._stop_requested = False
         self._announced = False
         self.nodes: list[SupervisedNode] = []
 
     def run(self, wanted_topics: list[tuple[str, str, str]]) -> int:
-        """Start everything and stay until told to stop. Raises UserError where the cluster cannot start."""
+        """Start everything and stay until told to stop. Raises UserError if the cluster cannot start."""
         self._topics_left = wanted_topics
         self._cluster.create()
         lock = locks.lock_directory(self._cluster.path, self._cluster.lock)
@@ -145,7 +145,7 @@ class Supervisor:
                 self._view.tell(f"{plan.name} has metrics at http://{plan.metrics_address}/metrics")
 
     def _look_at_tier(self, broker: NodePlan) -> None:
-        """Warn of a remote tier that is of little use. Raises UserError where it is of none."""
+        """Warn of a remote tier that is of little use. Raises UserError if it is of none."""
         place = tier_place.place_of(self._settings, broker)
         if place is None:
             return

@@ -103,7 +103,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _refusal(folder: str) -> str | None:
-    """Why a folder cannot be made; None where it can. None is left."""
+    """Why a folder cannot be made; None if it can. None is left."""
     try:
         os.mkdir(folder)
         os.rmdir(folder)

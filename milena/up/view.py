@@ -9,7 +9,21 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from milena.up.supervisor import SupervisedNode
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    from milena.up.plan import NodePlan
+
+    class Shown(Protocol):
+        """A node and its present process (``up.supervisor``)."""
+
+        @property
+        def plan(self) -> NodePlan: ...
+        @property
+        def state(self) -> str: ...
+        @property
+        def pid(self) -> int | None: ...
+
 
 COLOURS = {"starting": "\x1b[33m", "ready": "\x1b[32m", "down": "\x1b[31m"}
 RESET = "\x1b[0m"
@@ -23,7 +37,7 @@ class View:
     def __init__(self) -> None:
         self._states: dict[str, tuple[str, int | None]] = {}
 
-    def show(self, nodes: list[SupervisedNode]) -> None:
+    def show(self, nodes: Sequence[Shown]) -> None:
         for node in nodes:
             now = (node.state, node.pid)
             if self._states.get(node.plan.name, ("down", None)) != now:
@@ -43,7 +57,7 @@ class View:
         """The one line for programs."""
         print(line, flush=True)
 
-    def end(self, nodes: list[SupervisedNode]) -> None:
+    def end(self, nodes: Sequence[Shown]) -> None:
         self.tell("stopped")
 
 
@@ -58,7 +72,7 @@ class TableView(View):
         """How many lines of it stand on the screen."""
         self._started = time.monotonic()
 
-    def show(self, nodes: list[SupervisedNode]) -> None:
+    def show(self, nodes: Sequence[Shown]) -> None:
         width = _columns()
         head = f"{'node':<16}{'state':<10}{'address':<26}{'pid':>8}{'memory':>10}"
         table = [self._title[:width], head[:width], *(self._row(node, width) for node in nodes)]
@@ -67,7 +81,7 @@ class TableView(View):
             self._table = table
             self._draw()
 
-    def _row(self, node: SupervisedNode, width: int) -> str:
+    def _row(self, node: Shown, width: int) -> str:
         state, pid = f"{node.state:<10}", str(node.pid or "-")
         row = f"{node.plan.name:<16}{state}{node.plan.address:<26}{pid:>8}{resident(node.pid):>10}"
         # clipped before it is coloured: a line that wraps could not be erased
@@ -94,7 +108,7 @@ class TableView(View):
         super().ready(line)
         self.tell(f"ready after {time.monotonic() - self._started:.2f} s; Ctrl-C stops")
 
-    def end(self, nodes: list[SupervisedNode]) -> None:
+    def end(self, nodes: Sequence[Shown]) -> None:
         self._erase()
         super().tell("stopped")
 
@@ -107,7 +121,7 @@ def _columns() -> int:
 
 
 def resident(pid: int | None) -> str:
-    """Resident memory of a process for people, or nothing where the system does not tell."""
+    """Resident memory of a process for people, or nothing if the system does not tell."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             return f"{int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20:.0f} MiB"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
 import pytest
 
-from tests.architecture.source import PACKAGES, ROOT, modules
+from tests.architecture.source import PACKAGES, ROOT, modules, tree
 
 
 def test_the_rooms_keep_their_contract() -> None:
@@ -24,6 +25,25 @@ def test_the_rooms_keep_their_contract() -> None:
 def test_every_package_folder_has_an_init() -> None:
     folders = {path.parent for path in modules() if path.parts[0] in PACKAGES and path.parts[0] != "tests"}
     assert not [str(folder) for folder in folders if not (ROOT / folder / "__init__.py").exists()]
+
+
+def test_no_test_module_imports_another_one() -> None:
+    """What several test modules use stands in a helper module beside them."""
+    imports = [
+        f"{path}: {module}"
+        for path in modules()
+        if path.parts[0] == "tests"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in _imported(node)
+        if module.startswith("tests.") and any(part.startswith("test_") for part in module.split("."))
+    ]
+    assert not imports
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    names = [alias.name for alias in node.names]
+    return names if isinstance(node, ast.Import) else [f"{node.module}.{name}" for name in names]
 
 
 @pytest.mark.parametrize("room", ["broker", "controller", "protocol", "tiered"])

@@ -9,8 +9,9 @@ import pytest
 
 HEAVY = (
     "aiokafka", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib", "http",
-    "hypothesis", "importlib.metadata", "kafka", "milena.lab", "milena.pipeline", "multiprocessing", "pydoc", "pytest",
-    "rich", "setuptools", "structlog.dev", "tests", "unittest", "urllib.request", "xml",
+    "hypothesis", "importlib.metadata", "kafka", "milena.lab", "milena.pipeline", "milena.protocol.apis",
+    "multiprocessing", "pydoc", "pytest", "rich", "setuptools", "structlog.dev", "tests", "unittest",
+    "urllib.request", "xml",
 )  # fmt: skip
 """Top modules (with what lies below them) that no role of a running node needs."""
 

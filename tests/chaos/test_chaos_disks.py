@@ -4,7 +4,6 @@ tier is unmounted, and its store answers rubbish."""
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from pathlib import Path
 
@@ -15,31 +14,14 @@ from milena.testing.local_cluster import LocalCluster
 from tests.chaos.clients import ConfluentWriter, Load, Reader, final_logs
 from tests.chaos.disks import DiskFaults
 from tests.chaos.journal import Journal
+from tests.chaos.tiered_setting import OVERRIDES, SECONDS, SYNC, TIERED
 from tests.wire.admin import Places, create_topic
 from tests.wire.command import milena
 from tests.wire.waiting import wait_until
 
-SECONDS = float(os.environ.get("MILENA_CHAOS_SECONDS", "60"))
 TOPIC, PARTITIONS = "disks", 3
 KINDS = 4
 """How many faults a round has, which is the least of a short run."""
-OVERRIDES = {
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "remote.log.manager.task.interval.ms": "200",
-    "log.retention.check.interval.ms": "200",
-}
-TIERED = {
-    "min.insync.replicas": "2",
-    "remote.storage.enable": "true",
-    "retention.ms": "-1",
-    "internal.segment.bytes": "5000",
-    "local.retention.bytes": "1",
-    "file.delete.delay.ms": "500",
-}
-SYNC = 90.0
-"""Seconds in which all are in sync after a fault: a broker that comes back may have to wait for the tier."""
-
 pytestmark = pytest.mark.timeout(SECONDS + 300)
 
 

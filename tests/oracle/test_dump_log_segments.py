@@ -14,24 +14,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from milena.testing.local_cluster import LocalCluster
+from tests.oracle.complaints import COMPLAINTS
 from tests.oracle.tools import DUMP, TOPICS, Tools
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC: Final = 60
 TOPIC, ROLLED, GROUP = "dumped", "rolled", "dumpers"
-COMPLAINTS: Final = (
-    "Found timestamp mismatch",
-    "Found out of order timestamp",
-    "Non-consecutive offset",
-    "Mismatches in",
-    "Mismatch",
-    "isvalid: false",
-    "Skipping",
-    "Exception",
-    "Could not",
-    "invalid bytes",
-    "does not exist",
-)
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -16,8 +16,8 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests import messages
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle import kafka
+from tests.oracle.complaints import COMPLAINTS
 from tests.oracle.differential.sides import Line, Side
-from tests.oracle.test_dump_log_segments import COMPLAINTS
 from tests.oracle.tools import CLUSTER, CONFIGS, DUMP, ELECT, REASSIGN, TOPICS, VERIFY_REPLICAS, Tools
 
 SETTINGS = {"auto.leader.rebalance.enable": "false"}

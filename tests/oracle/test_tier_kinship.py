@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from milena.testing.local_cluster import LocalCluster
-from tests.oracle.test_dump_log_segments import COMPLAINTS
-from tests.oracle.test_kinship import KAFKA, JoiningKafka, joined_kafka
+from tests.oracle.complaints import COMPLAINTS
+from tests.oracle.joining import KAFKA, JoiningKafka, joined_kafka
 from tests.oracle.tier_settings import tier_settings
 from tests.oracle.tools import DUMP, Tools
 from tests.wire.admin import Place, Places, place_topic

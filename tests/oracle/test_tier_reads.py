@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.tools import CONSOLE_CONSUMER, CONSUMER_PERFORMANCE, DELETE_RECORDS, OFFSETS, Tools
 from tests.wire.admin import create_topic
-from tests.wire.test_tier import logs, settings
+from tests.wire.tiers import logs, settings
 from tests.wire.waiting import wait_until
 
 RECORDS, FIRST_MS = 300, 1_700_000_000_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from milena.lab.scenarios.script import (
     PROCESSES,
     SIMULATION,
     all_scenarios,
+    is_comparison,
     load,
     script_of,
     source,
@@ -20,16 +20,12 @@ from milena.lab.scenarios.script import (
 )
 from milena.lab.scenarios.simulated import play_simulated
 from milena.testing.scenario_processes import play_on_processes
-from tests.scenarios.peers import PEERS
 
 
 def runs(world: str) -> list[tuple[str, str]]:
     """All variants of the scenarios that this world can play."""
-    found = (scenario for scenario in all_scenarios() if world in worlds_of(source(scenario)))
-    return [(scenario, variant) for scenario in found for variant in variants_of(source(scenario))]
-
-
-PEER_COMMANDS = {name: (sys.executable, "-P", "-m", "tests.scenarios.peers", name) for name in PEERS}
+    found = [one for one in map(source, all_scenarios()) if world in worlds_of(one) and not is_comparison(one)]
+    return [(data["id"], variant) for data in found for variant in variants_of(data)]
 
 
 def named(run: tuple[str, str], world: str) -> str:
@@ -40,12 +36,12 @@ def named(run: tuple[str, str], world: str) -> str:
 
 @pytest.mark.parametrize("run", runs(SIMULATION), ids=lambda run: named(run, SIMULATION))
 def test_scenario(run: tuple[str, str]) -> None:
-    assert play_simulated(load(*run), PEERS)
+    assert play_simulated(load(*run))
 
 
 @pytest.mark.parametrize("run", runs(PROCESSES), ids=lambda run: named(run, PROCESSES))
 def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
-    assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster"), PEER_COMMANDS))
+    assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster")))
 
 
 def test_leaders_copy_nothing_before_a_scenario_says_so() -> None:
@@ -56,8 +52,8 @@ def test_leaders_copy_nothing_before_a_scenario_says_so() -> None:
     assert {"kill": "A"} in todo[begun:said]
     trace = {"trace": {"at": "C", "api": "PRODUCE", "topic": "__remote_log_metadata", "as": "announced"}}
     step = {"title": "until A is told to copy", "do": [*todo[:begun], trace, *todo[begun:said]]}
-    assert play_simulated(script_of({**data, "steps": [{**step, "exchanges": {"announced": []}}]}), PEERS)
+    assert play_simulated(script_of({**data, "steps": [{**step, "exchanges": {"announced": []}}]}))
 
 
 def test_a_run_is_the_same_each_time() -> None:
-    assert play_simulated(load("kip279_unclean"), PEERS) == play_simulated(load("kip279_unclean"), PEERS)
+    assert play_simulated(load("kip279_unclean")) == play_simulated(load("kip279_unclean"))

@@ -10,7 +10,6 @@ import pytest
 from milena.lab.scenarios.script import script_of, source
 from milena.lab.scenarios.simulated import play_simulated
 from milena.lab.scenarios.stage import ScenarioFailed
-from tests.scenarios.peers import PEERS
 
 LAST = "A comes back, truncates below its own high watermark in two rounds, and has what B has"
 
@@ -21,7 +20,7 @@ def played_with(title: str, **changes: Any) -> str:
     step = next(step for step in data["steps"] if step["title"] == title)
     step |= changes
     with pytest.raises(ScenarioFailed) as failed:
-        play_simulated(script_of(data), PEERS)
+        play_simulated(script_of(data))
     return str(failed.value)
 
 
@@ -70,7 +69,7 @@ def test_a_control_experiment_without_its_peer() -> None:
     data = deepcopy(dict(source("kip279_unclean")))
     data["variants"]["kip101"] = {}
     with pytest.raises(ScenarioFailed, match="as KIP-101 did, and keeps A:0"):
-        play_simulated(script_of(data, "kip101"), PEERS)
+        play_simulated(script_of(data, "kip101"))
 
 
 LAST_OF_TIER = "consumers read messages 0 and 4 from uuid-2, and never what only uuid-1 has"
@@ -86,7 +85,7 @@ def played_on_tier(**changes: Any) -> str:
     assert data["steps"][-1]["title"] == LAST_OF_TIER
     data["steps"][-1] = {"title": LAST_OF_TIER, **changes}
     with pytest.raises(ScenarioFailed) as failed:
-        play_simulated(script_of(data), PEERS)
+        play_simulated(script_of(data))
     return str(failed.value)
 
 

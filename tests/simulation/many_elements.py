@@ -36,8 +36,15 @@ def array_paths(key: int, version: int) -> list[Path]:
 
 def body(key: int, version: int, path: Path, count: int, leaf: Leaf, numbers: Callable[[int], int]) -> bytes:
     """The bytes of a request with ``count`` elements in the array at ``path``."""
+    return messages.encode_request(key, version, **fields(key, version, path, count, leaf, numbers))
+
+
+def fields(
+    key: int, version: int, path: Path, count: int, leaf: Leaf, numbers: Callable[[int], int], *, below: bool = False
+) -> Mapping[str, Any]:
+    """The fields of such a request; ``below``: arrays that are not on the path have one element."""
     cls = type(messages.build_request(key, version))
-    return messages.encode_request(key, version, **_fill(cls, path, count, leaf, numbers, None, below=False))
+    return _fill(cls, path, count, leaf, numbers, None, below=below)
 
 
 def _paths(cls: Any) -> Iterator[Path]:

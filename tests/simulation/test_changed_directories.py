@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from milena.lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
@@ -115,3 +116,27 @@ def test_logs_without_properties_are_nobodys(machine: str) -> None:
         cluster.check_alive()
 
     on_a_broker(scenario)
+
+
+@pytest.mark.parametrize("wiped", [True, False])
+def test_a_broker_whose_disk_may_not_be_mounted_says_what_it_was_the_last_to_have(wiped: bool) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await start_cluster(world, 2, QUICK)
+        async with cluster.client() as client:
+            await create(client, "alone", partitions=4)
+            await create(client, "both", replicas=2)
+            await write(client, 1, topic="both")
+            assert cluster.controller is not None
+            image = cluster.controller.state.image
+            alone = sum(partition.replicas == (1,) for partition in image.topics["alone"].partitions.values())
+            await cluster.stop_broker(1)
+            if wiped:
+                cluster.wipe(host_of(1))
+            with capture_logs() as lines:
+                await cluster.start_broker(1)
+            found = [line for line in lines if line["event"].startswith("log directories have no logs")]
+            said = [(line["log_level"], line["directories"], line["replicas"], line["last_in_sync"]) for line in found]
+            assert said == ([("error", ["/data"], alone + 1, alone)] if wiped else [])
+        cluster.check_alive()
+
+    simulate(scenario, seed=1)

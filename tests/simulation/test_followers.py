@@ -12,15 +12,7 @@ from milena.node.client.cluster import Cluster
 from milena.node.client.producer import Producer
 from milena.protocol.records.records import Record, build_batch
 from tests.simulation.steps import create, partition_image, until, values, write
-from tests.simulation.test_replicas import (
-    BROKERS,
-    RECORDS,
-    content,
-    in_sync,
-    leader_of,
-    on_three_brokers,
-    replica,
-)
+from tests.simulation.three_brokers import BROKERS, RECORDS, content, in_sync, leader_of, on_three_brokers, replica
 
 FETCHES = "kafka_server_brokertopicmetrics_totalfetchrequestspersec_total"
 MANAGER = "kafka_server_replicafetchermanager"
@@ -163,7 +155,7 @@ def test_a_leaders_partitions_are_spread_over_as_many_fetchers_as_configured() -
         await create(client, "many", partitions=12, replicas=3)
         for number in range(12):
             await write(client, 2, "many", number)
-        fetchers = {one["fetcher"] for one in cluster.brokers[1].fetchers.describe()}
+        fetchers = {str(one["fetcher"]) for one in cluster.brokers[1].fetchers.describe()}
         assert fetchers <= {f"ReplicaFetcherThread-{number}-{leader}" for number in range(3) for leader in (2, 3)}
         assert len({name.split("-")[1] for name in fetchers}) == 3
 

@@ -15,6 +15,7 @@ from milena.lab.world.power import Inode
 from milena.lab.world.world import World, simulate
 from milena.node.client.cluster import Cluster
 from milena.node.metadata.committed_offset import FILE_NAME as COMMITTED
+from milena.protocol.records.batch import iter_batches
 from milena.storage.files.names import EPOCHS
 from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
 
@@ -99,6 +100,34 @@ def test_a_flipped_byte_is_mended_from_a_brokers_copy(tmp_path: Path) -> None:
         assert {"early", "t", "later"} <= set(cluster.brokers[1].image.topics)
         await create(client, "new", replicas=2)
         assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
+        cluster.check_alive()
+
+    on_a_cluster(scenario)
+
+
+@pytest.mark.parametrize(("epoch", "at"), [(epoch, at) for epoch in (1, 2) for at in (4, 7, 13, 15, 70)])
+def test_a_broker_with_a_flipped_byte_in_its_copy_fetches_it_anew(epoch: int, at: int) -> None:
+    """In a base offset, a leader epoch (no checksum covers these), or the content; of a record, or of the one that
+    begins an epoch."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await cluster.kill(CONTROLLER)
+        await cluster.start_controller()
+        await create(client, "more", replicas=2)
+        end = cluster.brokers[1].image.offset
+        await until(lambda: broker_image(cluster, 1).epoch > 0 and cluster.brokers[1].image.offset > end)
+        await cluster.kill(host_of(1))
+        files = storage(cluster, host_of(1))
+        found, position = [], 0
+        for batch in iter_batches(memoryview(bytes(files.files[LOG].data))):
+            found.append((position, batch))
+            position += batch.size_in_bytes
+        begins = next(number for number, (_, batch) in enumerate(found) if batch.is_control and batch.base_offset)
+        position, _ = found[begins if epoch == 2 else begins - 3]
+        files.corrupt(LOG, position + at)
+        await asyncio.wait_for(cluster.start_broker(1), 60)
+        assert {"early", "t", "later", "more"} <= set(cluster.brokers[1].image.topics)
+        assert await values(client, RECORDS) == list(range(RECORDS))
         cluster.check_alive()
 
     on_a_cluster(scenario)

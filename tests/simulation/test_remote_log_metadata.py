@@ -4,109 +4,44 @@ metadata topic)."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from milena.lab.cluster import BROKER_PORT, SimulatedCluster, host_of, start_cluster
-from milena.lab.world.world import World, simulate
+from milena.lab.cluster import host_of
 from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import ConsumedRecord, Consumer
-from milena.node.client.producer import Producer
-from milena.protocol.types import NodeId, Offset
+from milena.protocol.types import Offset
 from milena.tiered.metadata.metadata_manager import MetadataNotReady, RemoteLogMetadataError
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
 from milena.tiered.metadata.serialization import serialize
-from milena.tiered.metadata.settings import MetadataTopicSettings
 from milena.tiered.metadata.snapshot import FILE_NAME, Snapshot, encode_snapshot
 from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
-    RemoteLogSegmentState,
-    TopicIdPartition,
 )
-from tests.simulation.steps import QUICK, until
-from tests.unit.tiered.segments import KIP405_5, segment, update
-
-STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
-SETTINGS = MetadataTopicSettings(partitions=3)
-TOPIC = UUID(int=77)
-PARTITIONS = [TopicIdPartition(TOPIC, "t", number) for number in range(8)]
-P0 = PARTITIONS[0]
-
-
-class Tier:
-    """Managers on machines of their own, as brokers would have them."""
-
-    def __init__(self, cluster: SimulatedCluster, client: Cluster) -> None:
-        self.cluster = cluster
-        self.client = client
-
-    def manager(self, number: int = 1, settings: MetadataTopicSettings = SETTINGS) -> TopicMetadataManager:
-        """One that has begun, with all brokers for its addresses."""
-        runtime = self.cluster.world.machine(f"tier-{number}").start()
-        for partition in PARTITIONS:
-            runtime.disk.make_folders(folder(partition))
-        addresses = [(host_of(broker), BROKER_PORT) for broker in self.cluster.brokers]
-        manager = TopicMetadataManager(runtime, NodeId(number), settings, lambda: addresses, folder)
-        manager.start()
-        return manager
-
-    async def ready(self, number: int = 1, partitions: list[TopicIdPartition] = PARTITIONS) -> TopicMetadataManager:
-        manager = self.manager(number)
-        manager.assign(partitions, [])
-        for partition in partitions:
-            assert await manager.wait_ready(partition, 60)
-        return manager
-
-    async def end(self, manager: TopicMetadataManager, number: int = 1) -> None:
-        await manager.stop()
-        await self.cluster.kill(f"tier-{number}")
-
-    def files(self, number: int = 1) -> list[str]:
-        """The snapshots on a machine."""
-        return sorted(path for path in self.cluster.world.machine(f"tier-{number}").storage.files if FILE_NAME in path)
-
-    async def publish(self, *values: bytes, partition: TopicIdPartition = P0) -> None:
-        """Records that no manager of ours wrote."""
-        producer = Producer(self.client, request_timeout=2.0)
-        number = metadata_partition(partition, SETTINGS.partitions)
-        for value in values:
-            await producer.enqueue(REMOTE_LOG_METADATA_TOPIC, value, partition=number)
-        await producer.close()
-
-
-def folder(partition: TopicIdPartition) -> str:
-    return f"/data/{partition.topic}-{partition.partition}"
-
-
-def beside_brokers(
-    scenario: Callable[[Tier], Awaitable[None]], *, brokers: int = 3, seed: int = 1, alive: bool = True
-) -> None:
-    async def run(world: World) -> None:
-        cluster = await start_cluster(world, brokers, QUICK)
-        async with cluster.client() as client:
-            await scenario(Tier(cluster, client))
-        if alive:
-            cluster.check_alive()
-
-    simulate(run, seed=seed)
+from tests.simulation.metadata_managers import (
+    DELETED,
+    DELETING,
+    FINISHED,
+    P0,
+    PARTITIONS,
+    SETTINGS,
+    STARTED,
+    Tier,
+    beside_brokers,
+    folder,
+    known,
+    of,
+)
+from tests.simulation.steps import until
+from tests.unit.tiered.segments import KIP405_5, update
 
 
 async def copy(manager: TopicMetadataManager, one: RemoteLogSegmentMetadata) -> None:
     await manager.add(one)
     await manager.update(update(one, FINISHED))
-
-
-def of(partition: TopicIdPartition, number: int, start: int = 0) -> RemoteLogSegmentMetadata:
-    return segment(number, start, start + 9, {0: start}, partition=partition)
-
-
-def known(manager: TopicMetadataManager, partition: TopicIdPartition = P0) -> list[tuple[int, str]]:
-    return [(one.id.int, one.state.name) for one in manager.cache(partition).segments()]
 
 
 # -- publishing and reading

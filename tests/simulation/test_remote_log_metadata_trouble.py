@@ -12,17 +12,8 @@ from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
 from milena.tiered.metadata.serialization import MetadataEvent
 from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tests.simulation.metadata_managers import DELETED, DELETING, FINISHED, PARTITIONS, Tier, beside_brokers, known, of
 from tests.simulation.steps import until
-from tests.simulation.test_remote_log_metadata import (
-    DELETED,
-    DELETING,
-    FINISHED,
-    PARTITIONS,
-    Tier,
-    beside_brokers,
-    known,
-    of,
-)
 from tests.unit.tiered.segments import update
 
 MANAGERS = (1, 2)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from milena.broker.replica.partition import Partition
 from milena.config.node_rules import RACK_AWARE_SELECTOR
-from milena.lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_of, start_cluster
+from milena.lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_of
 from milena.lab.world.world import World, simulate
 from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import Consumer
@@ -17,43 +15,16 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response
 from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
-
-BROKERS = (1, 2, 3)
-RECORDS = 30
-CONFIGS = {"min.insync.replicas": "2"}
-
-
-def on_three_brokers(
-    scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], *, seed: int = 1, **overrides: object
-) -> None:
-    async def run(world: World) -> None:
-        cluster = await start_cluster(world, 3, QUICK | overrides)
-        async with cluster.client() as client:
-            await create(client, replicas=3, configs=CONFIGS)
-            await until(lambda: in_sync(cluster) == BROKERS, 10)
-            await scenario(cluster, client)
-        cluster.check_alive()
-
-    simulate(run, seed=seed)
-
-
-def in_sync(cluster: SimulatedCluster) -> tuple[int, ...]:
-    return tuple(sorted(partition_image(cluster).isr))
-
-
-def replica(cluster: SimulatedCluster, broker: int) -> Partition:
-    found = cluster.brokers[broker].partitions.find("t", 0)
-    assert found is not None
-    return found
-
-
-def content(cluster: SimulatedCluster, broker: int) -> bytes:
-    log = replica(cluster, broker).online_log
-    return bytes(log.read_bytes(log.log_start_offset, 1 << 20, upper=log.log_end_offset, min_one=True))
-
-
-def leader_of(cluster: SimulatedCluster) -> int:
-    return int(partition_image(cluster).leader)
+from tests.simulation.three_brokers import (
+    BROKERS,
+    CONFIGS,
+    RECORDS,
+    content,
+    in_sync,
+    leader_of,
+    on_three_brokers,
+    replica,
+)
 
 
 @pytest.mark.parametrize("seed", range(3))

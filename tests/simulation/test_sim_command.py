@@ -22,7 +22,16 @@ def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def faults_in(trace: str) -> set[str]:
     """What the nemesis did, by a word of its sentences."""
-    words = ("is killed", "loses power", "is cut off", "is paused", "in order", "fails:", "are replaced", "is slow")
+    words = (
+        "is killed",
+        "loses power",
+        "is disconnected",
+        "is paused",
+        "is shut down",
+        "fails:",
+        "are replaced",
+        "is slow",
+    )
     return {word for word in words if word in trace}
 
 

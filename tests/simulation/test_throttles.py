@@ -9,9 +9,9 @@ from milena.node.client import admin
 from milena.node.client.cluster import Cluster
 from milena.node.client.producer import Producer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from tests.simulation.moved_logs import fill, move, on_brokers, other_than
 from tests.simulation.steps import directory_of, until
-from tests.simulation.test_log_dirs import fill, move, on_brokers, other_than
-from tests.simulation.test_replicas import BROKERS, content, in_sync, leader_of, on_three_brokers, replica
+from tests.simulation.three_brokers import BROKERS, content, in_sync, leader_of, on_three_brokers, replica
 
 SIZE = 10_000
 MISSED = 40

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from milena.lab.cluster import NodeEnded, SimulatedCluster, host_of
-from milena.node.client import admin, replicas
+from milena.node.client import admin
 from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
-from milena.protocol.types import NodeId, Offset
+from milena.protocol.types import Offset
 from milena.storage.log.partition_log import PartitionLog
+from tests.simulation.joining_replicas import A, B, add_replica, call, joined, records, state_of
 from tests.simulation.steps import partition_image, storage_of, until, write
-from tests.simulation.test_tier_trouble import REPLICATED, leader_of, readable
+from tests.simulation.tiered_replicas import REPLICATED, leader_of, readable
 from tests.simulation.tiered_topics import (
     ROOT,
     TIER,
@@ -29,7 +30,6 @@ from tests.simulation.tiered_topics import (
     with_unclean_elections,
 )
 
-A, B = 1, 2
 WHOLE = {"internal.segment.bytes": "1000000", "local.retention.bytes": "-2"}
 """Segments are cut by hand, and leave the disk when they are told to."""
 WAIT = 2.0
@@ -38,17 +38,8 @@ ERRORS = "kafka_server_brokertopicmetrics_buildremotelogauxstateerrorspersec_tot
 REQUESTS = "kafka_server_brokertopicmetrics_buildremotelogauxstaterequestspersec_total"
 
 
-async def call(cluster: SimulatedCluster, broker: int, verb: str, **arguments: Any) -> Any:
-    return await cluster.brokers[broker].verbs.call(verb, **arguments)
-
-
 async def described(cluster: SimulatedCluster, broker: int) -> Any:
     return await call(cluster, broker, "describe_partition", topic="t", partition=0)
-
-
-def state_of(cluster: SimulatedCluster, broker: int = B) -> str:
-    known = cluster.brokers[broker].fetchers.describe_partition("t", 0)
-    return "" if known is None else str(known["state"])
 
 
 async def write_segments(cluster: SimulatedCluster, client: Cluster, *segments: Sequence[int]) -> None:
@@ -83,24 +74,9 @@ def renumbered(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
     return {known.index(entry.epoch): entry.start for entry in log_of(cluster, broker).epochs.entries}
 
 
-async def records(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
-    """Offset and value of the local records."""
-    found = await call(cluster, broker, "read_log", topic="t", partition=0)
-    return {offset: int(value) for offset, value, _ in found}
-
-
 def producers(log: PartitionLog) -> dict[int, int]:
     """Their last offsets."""
     return {producer: entry.last_offset for producer, entry in log.producers}
-
-
-def joined(cluster: SimulatedCluster, *brokers: int) -> bool:
-    return set(partition_image(cluster).isr) == set(brokers)
-
-
-async def add_replica(client: Cluster, *brokers: int) -> None:
-    results = await replicas.alter_reassignments(client, {("t", 0): list(map(NodeId, brokers))})
-    assert not any(results.values()), results
 
 
 def test_kip405_1_a_new_empty_follower() -> None:
@@ -334,6 +310,8 @@ def test_kip1023_an_empty_follower_may_begin_where_the_tier_ends(log_start: int)
 
 def test_kip1023_a_follower_that_has_records_begins_where_its_leaders_disk_does_all_the_same() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        # B has a part of the tier's metadata: without it nobody knows whether a missing tier is new.
+        cluster.world.tier.folders.update({TIER: None, ROOT: None})
         await write(client, 2)
         await add_replica(client, A, B)
         await until(lambda: joined(cluster, A, B))

@@ -25,9 +25,9 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentUpdate,
 )
 from milena.tiered.work.deletion import update_of
+from tests.simulation.joining_replicas import add_replica, joined, records, state_of
 from tests.simulation.steps import storage_of, until, values, write
-from tests.simulation.test_tier_followers import add_replica, joined, records, state_of
-from tests.simulation.test_tier_trouble import leader_of
+from tests.simulation.tiered_replicas import leader_of
 from tests.simulation.tiered_topics import (
     TIER,
     bases,

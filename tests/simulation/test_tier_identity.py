@@ -7,13 +7,14 @@ import asyncio
 import pytest
 
 from milena.lab.cluster import SimulatedCluster, host_of
+from milena.lab.world.disk import Storage
 from milena.node.client import admin
 from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.tiered.store.tier_identity import IDENTITY, encode
-from tests.simulation.steps import until, write
-from tests.simulation.test_tier_trouble import REPLICATED, all_in_sync, leader_of, readable
-from tests.simulation.tiered_topics import ROOT, TIER, bases, in_tier, known_segments, log_of, with_tier
+from tests.simulation.steps import until, values, write
+from tests.simulation.tiered_replicas import REPLICATED, all_in_sync, leader_of, readable
+from tests.simulation.tiered_topics import ROOT, TIER, TIERED, bases, in_tier, known_segments, log_of, with_tier
 
 PATH = f"{TIER}/{IDENTITY}"
 COPY_FAILED = "remote log: copy failed"
@@ -81,6 +82,31 @@ def test_a_tier_does_not_begin_anew_where_there_was_one_from_which_all_has_expir
         assert [number for offset, number in readable(cluster, 1).items() if offset >= first] == list(range(22, 34))
 
     with_tier(scenario)
+
+
+def test_a_broker_that_copied_nothing_makes_no_tier_where_others_had_theirs() -> None:
+    """The metadata of its own partitions tells of no segment; that of others does."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        own = admin.NewTopic("own", assignments={0: [2]}, configs=TIERED)
+        assert await admin.create_topics(client, [own]) == {"own": None}
+        await write(client, 22)
+        await until(lambda: bases(cluster) == [20])
+        empty = Storage(cluster.world.random)
+        empty.folders[TIER] = None
+        for number in cluster.brokers:
+            cluster.world.machine(host_of(number)).mount_tier(empty)
+        await write(client, 22, "own")
+        await asyncio.sleep(60)
+        assert not empty.files and ROOT not in empty.folders
+        for number in cluster.brokers:
+            cluster.world.machine(host_of(number)).mount_tier(None)
+        found = cluster.brokers[2].partitions.find("own", 0)
+        assert found is not None
+        await until(lambda: len(found.online_log.segments) == 1)
+        assert await values(client, 22, "own") == list(range(22))
+
+    with_tier(scenario, brokers=2, replicas=1)
 
 
 def test_nothing_is_copied_to_the_tier_of_another_cluster(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from milena.lab.cluster import SimulatedCluster, host_of
 from milena.node.client.cluster import Cluster
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tests.simulation.steps import partition_image, storage_of, until, write
-from tests.simulation.test_tier_trouble import REPLICATED, all_in_sync, leader_of, readable
+from tests.simulation.tiered_replicas import REPLICATED, all_in_sync, leader_of, readable
 from tests.simulation.tiered_topics import (
     TIER,
     bases,

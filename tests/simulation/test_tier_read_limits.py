@@ -14,9 +14,9 @@ from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import BROKER_RESOURCE
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
+from tests.simulation.counted_reads import EXPIRED, HANGS, counted, filled, filled_twice, timed
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import partition_image, until
-from tests.simulation.test_tier_reads import EXPIRED, HANGS, counted, filled, filled_twice, timed
 from tests.simulation.tiered_topics import bases, replica, with_tier
 
 EXPIRED_SEARCHES = "kafka_server_delayedremotelistoffsetsmetrics_expirespersec_total"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable
 from random import Random
-from typing import TypeVar
 
 import pytest
 
@@ -16,32 +14,10 @@ from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import Consumer
 from milena.node.client.offsets import find_offset
 from milena.protocol.errors import ErrorCode, KafkaError
+from tests.simulation.counted_reads import EXPIRED, HANGS, counted, filled, filled_twice, timed
 from tests.simulation.fetches import fetch
 from tests.simulation.steps import create, partition_image, until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, bases, finished, log_of, with_tier
-
-T = TypeVar("T")
-TOPIC = "kafka_server_brokertopicmetrics"
-EXPIRED = "kafka_server_delayedremotefetchmetrics_expirespersec_total"
-HANGS = (3600.0, 3600.0)
-"""Seconds that work on the tier takes."""
-
-
-def counted(cluster: SimulatedCluster, name: str, broker: int = 1) -> float:
-    return cluster.brokers[broker].metrics.value(f"{TOPIC}_{name}persec_total", topic="t")
-
-
-async def timed(cluster: SimulatedCluster, work: Awaitable[T]) -> tuple[T, float]:
-    """What comes of it, and the seconds that it took."""
-    clock = cluster.brokers[1].runtime.clock
-    begin = clock.monotonic()
-    return await work, clock.monotonic() - begin
-
-
-async def filled(cluster: SimulatedCluster, client: Cluster) -> None:
-    """22 records, of which 20 are in the tier alone."""
-    await write(client, 22)
-    await until(lambda: bases(cluster) == [20])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,17 +32,6 @@ def test_a_topic_is_read_from_its_first_offset_as_if_nothing_had_moved(seed: int
         assert cluster.brokers[1].metrics.value(name) == 5
 
     with_tier(scenario, seed=seed)
-
-
-async def filled_twice(cluster: SimulatedCluster, client: Cluster) -> None:
-    """The topic ``t``, and another one like it, of which 20 records are in the tier alone, and ``local``, of three."""
-    await create(client, "u", configs=TIERED)
-    await create(client, "local")
-    await filled(cluster, client)
-    await write(client, 22, "u")
-    await write(client, 3, "local")
-    other = cluster.brokers[1].partitions.get("u", 0).online_log
-    await until(lambda: other.local_log_start_offset == 20)
 
 
 def test_partitions_of_one_request_are_read_from_both_tiers() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
 
 from milena.command_line.errors import UserError
 from milena.steering.command import OF_NODES
@@ -67,6 +68,30 @@ def test_a_held_produce_waits_for_its_release(lab: LocalCluster, topic: str) -> 
         assert leader.call("release", rule=rule) == {"hits": 1, "released": 1}
         writing.result()
     assert log_of(lab, leader_of(lab, topic), topic) == ["late"]
+
+
+def test_a_consumer_goes_on_with_the_partitions_that_no_rule_refuses(lab: LocalCluster, topic: str) -> None:
+    create_topic(lab.bootstrap, topic, partitions=4, replicas=1)
+    producer = Producer({"bootstrap.servers": lab.bootstrap})
+    for partition in range(4):
+        producer.produce(topic, b"x", partition=partition)
+    assert producer.flush(30) == 0
+    refusing = {"api": "FETCH", "topic": topic, "partition": 0, "error": "NOT_LEADER_OR_FOLLOWER"}
+    rules = {broker.id: lab.verbs(broker.id).call("fail", **refusing)["rule"] for broker in lab.brokers}
+    consumer = KafkaConsumer(bootstrap_servers=lab.bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, partition) for partition in range(4)])
+    read: list[int] = []
+
+    def reads(*expected: int) -> bool:
+        read.extend(one.partition for records in consumer.poll(100).values() for one in records)
+        return sorted(read) == list(expected)
+
+    wait_until(lambda: reads(1, 2, 3), "the other partitions")
+    wait_until(lambda: sum(lab.verbs(node).call("rules")[0]["hits"] for node in rules) > 1, "refusals")
+    for node, rule in rules.items():
+        lab.verbs(node).call("release", rule=rule)
+    wait_until(lambda: reads(0, 1, 2, 3), "the refused partition")
+    consumer.close()
 
 
 def test_a_broker_that_is_cut_off_from_the_controller_is_fenced_until_it_is_healed(lab: LocalCluster) -> None:

@@ -14,22 +14,10 @@ from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places, create_topic
 from tests.wire.command import refused
 from tests.wire.properties import combined, write
+from tests.wire.tiers import TIERED, logs, settings
 from tests.wire.waiting import wait_until
 
 RECORDS = 100
-TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "10000", "local.retention.bytes": "0"}
-
-
-def settings(folder: Path) -> dict[str, str]:
-    return {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "rsm.config.dir": str(folder),
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "remote.log.manager.task.interval.ms": "200",
-        "log.retention.check.interval.ms": "200",
-    }
 
 
 @pytest.fixture
@@ -41,10 +29,6 @@ def tier(tmp_path: Path) -> Path:
 def tiered(tmp_path: Path, tier: Path) -> Iterator[LocalCluster]:
     with LocalCluster.start(tmp_path / "cluster", brokers=1, overrides=settings(tier)) as running:
         yield running
-
-
-def logs(folder: Path, pattern: str) -> list[Path]:
-    return sorted(folder.glob(f"{pattern}/*.log"))
 
 
 def is_empty(folder: Path) -> bool:

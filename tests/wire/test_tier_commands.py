@@ -20,7 +20,7 @@ from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import Record, all_clients
 from tests.wire.command import milena, refused
-from tests.wire.test_tier import TIERED, logs
+from tests.wire.tiers import TIERED, logs
 from tests.wire.waiting import wait_until
 
 SEGMENTS = 9

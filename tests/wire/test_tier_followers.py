@@ -13,7 +13,7 @@ from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places, place_topic
 from tests.wire.clients import Record, all_clients
 from tests.wire.command import milena
-from tests.wire.test_tier import settings
+from tests.wire.tiers import settings
 from tests.wire.waiting import wait_until
 
 RECORDS: list[Record] = [(b"key", b"%-1000d" % number) for number in range(300)]

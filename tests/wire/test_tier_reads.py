@@ -11,7 +11,7 @@ from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
 from tests.wire.clients import Record, WireClient, all_clients
 from tests.wire.command import milena, refused
-from tests.wire.test_tier import logs, settings
+from tests.wire.tiers import logs, settings
 from tests.wire.waiting import wait_until
 
 TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "100000", "local.retention.bytes": "1"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milena.broker.controller_link.forwarding import forward
 from milena.node.api import RequestContext
@@ -12,11 +12,14 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
+    from milena.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponseFields
 
 
-def handle(node: Forwarding, ctx: RequestContext, request: Any) -> Awaitable[None]:
+def handle(node: Forwarding, ctx: RequestContext, request: AlterClientQuotasRequest) -> Awaitable[None]:
     return forward(node, ctx, request)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(
+    ctx: RequestContext, request: AlterClientQuotasRequest, error: KafkaError
+) -> AlterClientQuotasResponseFields:
     return failed_entries(request, error)

@@ -9,7 +9,7 @@ KIPs: 113, 858, 1066.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.apis.describe_log_dirs import is_cordoned
 from milena.node.api import RequestContext
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from milena.broker.hosting.log_mover import LogMover
     from milena.broker.replica.partitions import PartitionSet
     from milena.config.node_config import NodeConfig
+    from milena.protocol.apis.alter_replica_log_dirs import (
+        AlterReplicaLogDirPartitionResultFields,
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponseFields,
+    )
     from milena.runtime.context import Runtime
     from milena.storage.manager.log_manager import LogManager
 
@@ -44,7 +49,9 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+async def handle(
+    node: Needs, ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponseFields:
     targets = {
         (topic.name, index): directory.path
         for directory in request.dirs
@@ -54,7 +61,7 @@ async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, An
     errors = await in_slices(
         node.runtime.clock, list(targets), lambda target: _move(node, targets[target], *target), SLICE
     )
-    topics: dict[str, list[dict[str, int]]] = {}
+    topics: dict[str, list[AlterReplicaLogDirPartitionResultFields]] = {}
     for (name, index), error in zip(targets, errors, strict=True):
         topics.setdefault(name, []).append({"partition_index": index, "error_code": int(error)})
     return {"results": [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]}

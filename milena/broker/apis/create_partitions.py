@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from milena.broker.controller_link.forwarding import failed_topics, forward
+from milena.broker.controller_link.forwarding import forward
 from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
+    from milena.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsResponseFields
 
 
-def handle(node: Forwarding, ctx: RequestContext, request: Any) -> Awaitable[None]:
+def handle(node: Forwarding, ctx: RequestContext, request: CreatePartitionsRequest) -> Awaitable[None]:
     return forward(node, ctx, request)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
-    return failed_topics(request, error, field="results")
+def failed(ctx: RequestContext, request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponseFields:
+    return {
+        "results": [
+            {"name": topic.name, "error_code": int(error.code), "error_message": error.text} for topic in request.topics
+        ]
+    }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.offsets import delete_refusal
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponseFields
 
 
 class Needs(Protocol):
@@ -21,7 +23,7 @@ class Needs(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponseFields | None]:
     """Answers when the tombstones of all groups are committed, or were refused; a refusal that rests on what is not
     committed yet waits for that."""
     names = list(dict.fromkeys(request.groups_names))
@@ -33,12 +35,11 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
         if len(results) == len(names):
             ctx.respond_fields(results=[{"group_id": name, "error_code": results[name]} for name in names])
 
-    for group_id in names:
-        _delete(node, group_id, partial(finished, group_id))
+    yield from Pace().each(names, lambda group_id: _delete(node, group_id, partial(finished, group_id)))
     return None if names else {"results": []}
 
 
-def _delete(node: Needs, group_id: str, done: Any) -> None:
+def _delete(node: Needs, group_id: str, done: Callable[[ErrorCode], None]) -> None:
     try:
         shard = node.groups.shard_for_offsets(group_id)
     except KafkaError as error:
@@ -49,4 +50,4 @@ def _delete(node: Needs, group_id: str, done: Any) -> None:
     if group is not None and refusal is None:
         shard.remove_group(group, done)
     else:
-        shard.when_settled(lambda error: done(error or refusal))
+        shard.when_all_committed(lambda error: done(error or refusal or ErrorCode.NONE))

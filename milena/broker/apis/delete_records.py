@@ -7,18 +7,26 @@ brokers that live have raised theirs, as the low watermark of each partition tel
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
 from milena.broker.replica.partition import Partition
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import Offset
 
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
     from milena.broker.waiting.purgatory import Purgatory
+    from milena.protocol.apis.delete_records import (
+        DeleteRecordsPartition,
+        DeleteRecordsPartitionResultFields,
+        DeleteRecordsRequest,
+        DeleteRecordsResponseFields,
+    )
 
 HIGH_WATERMARK: Final = -1
 _NOTHING: Final = Offset(-1)
@@ -33,14 +41,18 @@ class Needs(Protocol):
     def purgatory(self) -> Purgatory: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
-    deletions = [
-        (topic.name, [_Deletion(node, topic.name, asked) for asked in topic.partitions])
-        for topic in request.topics
-        if topic.partitions
-    ]
+def handle(
+    node: Needs, ctx: RequestContext, request: DeleteRecordsRequest
+) -> Steps[DeleteRecordsResponseFields | None]:
+    pace, deletions = Pace(), list[tuple[str, list[_Deletion]]]()
+    for topic in request.topics:
+        some = yield from pace.each(topic.partitions, partial(_Deletion, node, topic.name))
+        if some:
+            deletions.append((topic.name, some))
+        if pace.is_over(1):
+            yield
 
-    def answer() -> dict[str, Any]:
+    def answer() -> DeleteRecordsResponseFields:
         return {
             "topics": [
                 {"name": name, "partitions": [deletion.fields() for deletion in some]} for name, some in deletions
@@ -63,7 +75,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | N
 class _Deletion:
     """One partition of a request. ``partition`` is None if it was refused."""
 
-    def __init__(self, node: Needs, topic: str, asked: Any) -> None:
+    def __init__(self, node: Needs, topic: str, asked: DeleteRecordsPartition) -> None:
         self.partition: Partition | None = None
         self._index = asked.partition_index
         self._error: ErrorCode | None = None
@@ -72,7 +84,7 @@ class _Deletion:
             if topic in INTERNAL_TOPICS:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = node.partitions.get(topic, asked.partition_index)
-            self._required = partition.delete_records(None if asked.offset == HIGH_WATERMARK else asked.offset)
+            self._required = partition.delete_records(None if asked.offset == HIGH_WATERMARK else Offset(asked.offset))
             self.partition = partition
         except KafkaError as failure:
             self._error = failure.code
@@ -93,7 +105,7 @@ class _Deletion:
         if not self.check():
             self._error = error
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> DeleteRecordsPartitionResultFields:
         error = self._error or ErrorCode.NONE
         low = _NOTHING if error else self._low_watermark
         return {"partition_index": self._index, "error_code": int(error), "low_watermark": low}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milena.broker.controller_link.forwarding import forward
 from milena.node.api import RequestContext
@@ -11,13 +11,14 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
+    from milena.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponseFields
 
 
-def handle(node: Forwarding, ctx: RequestContext, request: Any) -> Awaitable[None]:
+def handle(node: Forwarding, ctx: RequestContext, request: DeleteTopicsRequest) -> Awaitable[None]:
     return forward(node, ctx, request)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponseFields:
     asked = [(topic.name, topic.topic_id) for topic in getattr(request, "topics", ())]
     asked += [(name, None) for name in getattr(request, "topic_names", ())]
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.access_views import describe_quotas
@@ -10,6 +10,10 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.describe_client_quotas import (
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponseFields,
+    )
 
 
 class Needs(Protocol):
@@ -19,10 +23,14 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponseFields:
     entries = describe_quotas(node.image, request.components, strict=request.strict)
     return {"error_code": 0, "error_message": None, "entries": entries}
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(
+    ctx: RequestContext, request: DescribeClientQuotasRequest, error: KafkaError
+) -> DescribeClientQuotasResponseFields:
     return {"error_code": int(error.code), "error_message": error.text, "entries": None}

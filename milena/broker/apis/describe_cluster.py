@@ -7,7 +7,7 @@ KIPs: 700, 919, 1073.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, alive_brokers
 from milena.node.api import RequestContext
@@ -16,6 +16,11 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.describe_cluster import (
+        DescribeClusterBrokerFields,
+        DescribeClusterRequest,
+        DescribeClusterResponseFields,
+    )
     from milena.runtime.context import Runtime
 
 BROKERS: Final = 1
@@ -33,7 +38,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponseFields:
     kind = messages.get(request, "endpoint_type", BROKERS)
     if kind == CONTROLLERS:
         raise KafkaError(
@@ -44,7 +49,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}")
     fenced_too = messages.get(request, "include_fenced_brokers", False)
     image, listener = node.image, ctx.listener_name
-    brokers = [
+    brokers: list[DescribeClusterBrokerFields] = [
         {
             "broker_id": broker.id,
             "host": endpoint.host,

@@ -7,7 +7,7 @@ KIPs: 133, 226, 412 (loggers), 569 (documentation).
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.config_answers import describe_configs
@@ -15,6 +15,7 @@ from milena.node.metadata.config_answers import describe_configs
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponseFields
     from milena.runtime.context import Runtime
 
 
@@ -29,5 +30,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any]]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeConfigsRequest
+) -> Awaitable[DescribeConfigsResponseFields]:
     return describe_configs(node.runtime.clock, lambda: node.config, lambda: node.image, request)

@@ -5,8 +5,8 @@ A group that does not exist is Dead; from v6 it has the error GROUP_ID_NOT_FOUND
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupState, Member
@@ -14,9 +14,16 @@ from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.describe_groups import (
+        DescribedGroupFields,
+        DescribedGroupMemberFields,
+        DescribeGroupsRequest,
+        DescribeGroupsResponseFields,
+    )
 
 BYTES_OF_AN_ELEMENT: Final = 100
 NOT_ASKED: Final = -(1 << 31)
@@ -31,33 +38,33 @@ class Needs(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponseFields]:
     """Raises KafkaError INVALID_REQUEST if the same groups are named over and over."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     repeats = Repeats()
 
-    def describe(group_id: str) -> dict[str, Any]:
+    def describe(group_id: str) -> DescribedGroupFields:
         told = _describe(node, ctx, group_id)
         repeats.note(group_id, _weight(told.get("members", ())))
         return {"group_id": group_id, "authorized_operations": operations, **told}
 
-    return {"groups": [describe(group_id) for group_id in request.groups]}
+    return {"groups": (yield from Pace().each(request.groups, describe))}
 
 
-def _weight(members: Sequence[Mapping[str, Any]]) -> int:
+def _weight(members: Sequence[DescribedGroupMemberFields]) -> int:
     """Members, and their bytes as so many elements."""
     size = sum(len(member["member_metadata"]) + len(member["member_assignment"]) for member in members)
     return 1 + len(members) + size // BYTES_OF_AN_ELEMENT
 
 
-def _describe(node: Needs, ctx: RequestContext, group_id: str) -> dict[str, Any]:
+def _describe(node: Needs, ctx: RequestContext, group_id: str) -> DescribedGroupFields:
     try:
         group = node.groups.shard_for_offsets(group_id).get(group_id)
     except KafkaError as error:
         return {"error_code": error.code, "authorized_operations": NOT_ASKED}
     if group is not None:
         return _group(group)
-    dead: dict[str, Any] = {"group_state": GroupState.DEAD.value}
+    dead: DescribedGroupFields = {"group_state": GroupState.DEAD.value}
     if ctx.version >= 6:
         dead |= {
             "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
@@ -67,7 +74,7 @@ def _describe(node: Needs, ctx: RequestContext, group_id: str) -> dict[str, Any]
     return dead
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Group) -> DescribedGroupFields:
     # Only a stable group has a protocol that its members agreed on and got assignments for.
     stable = group.state is GroupState.STABLE
     return {
@@ -79,7 +86,7 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _member(member: Member, protocol_name: str | None) -> dict[str, Any]:
+def _member(member: Member, protocol_name: str | None) -> DescribedGroupMemberFields:
     return {
         "member_id": member.member_id,
         "group_instance_id": member.instance_id,

@@ -7,7 +7,7 @@ lag is what it still has to copy. KIPs: 113, 827, 1066.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
@@ -16,6 +16,13 @@ from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
+    from milena.protocol.apis.describe_log_dirs import (
+        DescribeLogDirsPartitionFields,
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponseFields,
+        DescribeLogDirsResultFields,
+        DescribeLogDirsTopicFields,
+    )
     from milena.runtime.context import Runtime
     from milena.storage.manager.log_manager import LogManager
 
@@ -33,15 +40,15 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponseFields:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return {"error_code": 0, "results": [_directory(node, directory, wanted) for directory in node.logs.dirs]}
 
 
-def _directory(node: Needs, directory: LogDir, wanted: set[tuple[str, int]] | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _directory(node: Needs, directory: LogDir, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResultFields:
+    fields: DescribeLogDirsResultFields = {
         "error_code": int(ErrorCode.NONE if directory.online else ErrorCode.KAFKA_STORAGE_ERROR),
         "log_dir": directory.path,
         "topics": [],
@@ -56,15 +63,17 @@ def _directory(node: Needs, directory: LogDir, wanted: set[tuple[str, int]] | No
     except OSError as error:
         node.logs.take_offline(directory, error)
         return fields | {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR)}
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[DescribeLogDirsPartitionFields]] = {}
     for (topic, index), log in sorted((directory.logs | directory.futures).items()):
         if wanted is None or (topic, index) in wanted:
             topics.setdefault(topic, []).append(_replica(node, log, is_future=(topic, index) in directory.futures))
-    named = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    named: list[DescribeLogDirsTopicFields] = [
+        {"name": name, "partitions": partitions} for name, partitions in topics.items()
+    ]
     return fields | {"topics": named, "total_bytes": total, "usable_bytes": usable}
 
 
-def _replica(node: Needs, log: PartitionLog, *, is_future: bool) -> dict[str, Any]:
+def _replica(node: Needs, log: PartitionLog, *, is_future: bool) -> DescribeLogDirsPartitionFields:
     end = log.high_watermark
     if is_future:
         current = node.logs.get(log.topic, log.partition)

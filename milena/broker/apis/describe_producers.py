@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.topic_names import topic_name_problem
 from milena.storage.state.producer_state import ProducerEntry
 
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
+    from milena.protocol.apis.describe_producers import (
+        DescribeProducersRequest,
+        DescribeProducersResponseFields,
+        PartitionResponseFields,
+        ProducerStateFields,
+        TopicResponseFields,
+    )
 
 
 class Needs(Protocol):
@@ -21,25 +30,30 @@ class Needs(Protocol):
     def partitions(self) -> PartitionSet: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeProducersRequest
+) -> Steps[DescribeProducersResponseFields]:
     """Raises KafkaError INVALID_REQUEST if the same partitions are named over and over."""
     repeats = Repeats()
 
-    def describe(topic: str, index: int) -> dict[str, Any]:
+    def describe(topic: str, index: int) -> PartitionResponseFields:
         told = _partition(node, topic, index)
         repeats.note((topic, index), 1 + len(told["active_producers"]))
         return told
 
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [describe(topic.name, index) for index in topic.partition_indexes]}
-            for topic in request.topics
-        ]
-    }
+    pace = Pace()
+    topics: list[TopicResponseFields] = []
+    for topic in request.topics:
+        partitions = yield from pace.each(topic.partition_indexes, partial(describe, topic.name))
+        topics.append({"name": topic.name, "partitions": partitions})
+        if pace.is_over(1):
+            yield
+    return {"topics": topics}
 
 
-def _partition(node: Needs, topic: str, index: int) -> dict[str, Any]:
-    error, message, producers = ErrorCode.NONE, None, list[dict[str, int]]()
+def _partition(node: Needs, topic: str, index: int) -> PartitionResponseFields:
+    error, message = ErrorCode.NONE, None
+    producers: list[ProducerStateFields] = []
     try:
         if topic_name_problem(topic) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -55,7 +69,7 @@ def _partition(node: Needs, topic: str, index: int) -> dict[str, Any]:
     }
 
 
-def _producer(producer_id: int, entry: ProducerEntry) -> dict[str, int]:
+def _producer(producer_id: int, entry: ProducerEntry) -> ProducerStateFields:
     return {
         "producer_id": producer_id,
         "producer_epoch": entry.epoch,

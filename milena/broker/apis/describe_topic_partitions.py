@@ -7,17 +7,24 @@ Topics in the order of their names, all of them if none is named, in pages: at m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView
 from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.describe_topic_partitions import (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponseFields,
+        DescribeTopicPartitionsResponseTopicFields,
+        ResponseCursorFields,
+    )
 
 
 class Needs(Protocol):
@@ -29,14 +36,19 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> Steps[DescribeTopicPartitionsResponseFields]:
     topics = node.image.topics
     names, first = _from_cursor(request, topics)
     left = max(1, min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")))
     view = PartitionView(node.image, ctx.listener_name, filter_dead=False, name_listeners=True)
     found, lost = [], []
-    next_cursor = None
+    next_cursor: ResponseCursorFields | None = None
+    pace = Pace()
     for name in names:
+        if pace.is_over(1):
+            yield
         topic = topics.get(name)
         if left <= 0:  # also before a topic that is not there, as in Kafka
             next_cursor = {"topic_name": name, "partition_index": 0}
@@ -54,12 +66,14 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     return {"topics": lost + found, "next_cursor": next_cursor}
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponseFields:
     topics = [_failed(topic.name, error.code) | {"is_internal": False} for topic in request.topics]
     return {"topics": topics, "next_cursor": None}
 
 
-def _from_cursor(request: Any, topics: Iterable[str]) -> tuple[list[str], int]:
+def _from_cursor(request: DescribeTopicPartitionsRequest, topics: Iterable[str]) -> tuple[list[str], int]:
     """The names to describe, in order, and the first one's first partition. Raises KafkaError INVALID_REQUEST."""
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics} or topics)
@@ -71,7 +85,7 @@ def _from_cursor(request: Any, topics: Iterable[str]) -> tuple[list[str], int]:
     return names, cursor.partition_index if names and names[0] == cursor.topic_name else 0
 
 
-def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> dict[str, Any]:
+def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> DescribeTopicPartitionsResponseTopicFields:
     partitions = []
     for index in indexes:
         partition = topic.partitions[index]
@@ -93,13 +107,13 @@ def _topic(view: PartitionView, topic: TopicImage, indexes: list[int]) -> dict[s
     }
 
 
-def _missing(name: str) -> dict[str, Any]:
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopicFields:
     valid = topic_name_problem(name) is None
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
     return _failed(name, error) | {"topic_authorized_operations": TOPIC_OPERATIONS}
 
 
-def _failed(name: str, error: ErrorCode) -> dict[str, Any]:
+def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopicFields:
     return {
         "error_code": int(error),
         "name": name,

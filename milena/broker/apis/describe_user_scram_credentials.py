@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.access_views import describe_scram
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponseFields,
+    )
 
 
 class Needs(Protocol):
@@ -18,6 +22,8 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponseFields:
     users = [user.name for user in request.users or ()]
     return {"error_code": 0, "error_message": None, "results": describe_scram(node.image, users)}

@@ -9,19 +9,24 @@ as if it were the coordinator, where InitProducerId refuses them with the one co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.controller_link.transactions import Refusing, log_refusal
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.hashing import partition_for_group
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.auto_create import AutoCreation
-    from milena.node.metadata.image import MetadataImage
+    from milena.node.metadata.image import ListenerImage, MetadataImage
+    from milena.protocol.apis.find_coordinator import (
+        CoordinatorFields,
+        FindCoordinatorRequest,
+        FindCoordinatorResponseFields,
+    )
     from milena.protocol.types import NodeId
 
 GROUP: Final = 0
@@ -29,7 +34,6 @@ TRANSACTION: Final = 1
 JAVA: Final = "apache-kafka-java"
 RDKAFKA: Final = "rdkafka"
 """Stands in the name of librdkafka, or in the version of what is built on it."""
-NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 
 
 class Needs(Refusing, Protocol):
@@ -43,14 +47,26 @@ class Needs(Refusing, Protocol):
     def node_id(self) -> NodeId: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponseFields]:
     kind = get(request, "key_type", GROUP)
     if ctx.version < 4:
         return _find(node, ctx, kind, request.key)
-    return {"coordinators": [{"key": key, **_find(node, ctx, kind, key)} for key in request.coordinator_keys]}
+    keys = request.coordinator_keys
+    return {"coordinators": (yield from Pace().each(keys, lambda key: _under(key, _find(node, ctx, kind, key))))}
 
 
-def _find(node: Needs, ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
+def _under(key: str, found: FindCoordinatorResponseFields) -> CoordinatorFields:
+    return {
+        "key": key,
+        "error_code": found["error_code"],
+        "error_message": found["error_message"],
+        "node_id": found["node_id"],
+        "host": found["host"],
+        "port": found["port"],
+    }
+
+
+def _find(node: Needs, ctx: RequestContext, kind: int, key: str) -> FindCoordinatorResponseFields:
     if kind == TRANSACTION:
         return _of_transactions(node, ctx, key)
     if kind != GROUP:
@@ -66,15 +82,24 @@ def _find(node: Needs, ctx: RequestContext, kind: int, key: str) -> dict[str, An
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     # As Kafka's: the error's name up to v3, nothing from v4 on.
     message = ErrorCode.NONE.name if ctx.version < 4 else ""
-    where = {"node_id": leader.id, "host": endpoint.host, "port": endpoint.port}
-    return {"error_code": ErrorCode.NONE, "error_message": message, **where}
+    return _found(leader.id, endpoint, message)
 
 
-def _of_transactions(node: Needs, ctx: RequestContext, key: str) -> dict[str, Any]:
+def _found(node_id: int, endpoint: ListenerImage, message: str | None) -> FindCoordinatorResponseFields:
+    return {
+        "error_code": ErrorCode.NONE,
+        "error_message": message,
+        "node_id": node_id,
+        "host": endpoint.host,
+        "port": endpoint.port,
+    }
+
+
+def _of_transactions(node: Needs, ctx: RequestContext, key: str) -> FindCoordinatorResponseFields:
     me = node.image.brokers.get(node.node_id)
     endpoint = None if me is None else me.endpoint(ctx.listener_name)
     if endpoint is not None and not _shows_messages(ctx):
-        return {"error_code": ErrorCode.NONE, "node_id": node.node_id, "host": endpoint.host, "port": endpoint.port}
+        return _found(node.node_id, endpoint, None)
     log_refusal(node, ctx, key)
     expected = ctx.version < 4
     error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if expected else ErrorCode.UNSUPPORTED_VERSION
@@ -89,5 +114,5 @@ def _shows_messages(ctx: RequestContext) -> bool:
     )
 
 
-def _none(error: ErrorCode, message: str | None = None) -> dict[str, Any]:
-    return {"error_code": error, "error_message": message or error.name, **NO_NODE}
+def _none(error: ErrorCode, message: str | None = None) -> FindCoordinatorResponseFields:
+    return {"error_code": error, "error_message": message or error.name, "node_id": -1, "host": "", "port": -1}

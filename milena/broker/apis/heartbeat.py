@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.membership import heartbeat
 from milena.node.api import RequestContext
@@ -12,6 +11,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponseFields
     from milena.runtime.context import Runtime
 
 
@@ -24,7 +24,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponseFields:
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:

@@ -7,7 +7,7 @@ until the client's own timeout. The broker's log says what it means. KIPs: 98, 3
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.controller_link.transactions import Refusing, log_refusal
 from milena.node.api import RequestContext
@@ -16,6 +16,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.producer_ids import ProducerIds
+    from milena.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponseFields
 
 
 class Needs(Refusing, Protocol):
@@ -25,7 +26,7 @@ class Needs(Refusing, Protocol):
     def producer_ids(self) -> ProducerIds: ...
 
 
-async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+async def handle(node: Needs, ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponseFields:
     if (messages.get(request, "producer_id", -1) == -1) != (messages.get(request, "producer_epoch", -1) == -1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and epoch go together")
     if request.transactional_id is not None:
@@ -36,5 +37,5 @@ async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, An
     return {"error_code": 0, "producer_id": await node.producer_ids.next(), "producer_epoch": 0}
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponseFields:
     return {"error_code": int(error.code), "producer_id": -1, "producer_epoch": -1}

@@ -6,8 +6,7 @@ KIPs: 62 (rebalance timeout), 345 (static members), 394 (member id required, v4)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.joining import join
 from milena.broker.groups.model import JoinAnswer, JoinRequest, Once
@@ -17,6 +16,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponseFields
     from milena.runtime.context import Runtime
 
 
@@ -29,7 +29,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponseFields | None:
     wanted = _request(ctx, request)
     settings = node.groups.settings
     if not request.group_id:
@@ -50,7 +50,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     return None
 
 
-def _request(ctx: RequestContext, request: Any) -> JoinRequest:
+def _request(ctx: RequestContext, request: JoinGroupRequest) -> JoinRequest:
     session_timeout_ms = get(request, "session_timeout", 0)
     return JoinRequest(
         member_id=request.member_id,
@@ -66,7 +66,7 @@ def _request(ctx: RequestContext, request: Any) -> JoinRequest:
     )
 
 
-def _fields(ctx: RequestContext, answer: JoinAnswer) -> dict[str, Any]:
+def _fields(ctx: RequestContext, answer: JoinAnswer) -> JoinGroupResponseFields:
     # The protocol name became nullable in v7; before, no protocol is the empty name.
     no_protocol = None if ctx.version >= 7 else ""
     return {

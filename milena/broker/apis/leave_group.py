@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.membership import leave
@@ -11,9 +11,11 @@ from milena.broker.groups.shard import Shard
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponseFields, MemberResponseFields
     from milena.runtime.context import Runtime
 
 
@@ -26,7 +28,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: LeaveGroupRequest) -> Steps[LeaveGroupResponseFields]:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
@@ -35,14 +37,13 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
     else:
         leaving = [(get(request, "member_id", ""), None)]
     errors = _leave(node, shard, group, leaving)
-    results = [(*one, error) for one, error in zip(leaving, errors, strict=True)]
-    return {
-        "error_code": ErrorCode.NONE if ctx.version >= 3 else results[0][2],
-        "members": [
-            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
-            for member_id, instance_id, error in results
-        ],
-    }
+    members = yield from Pace().each(zip(leaving, errors, strict=True), _result)
+    return {"error_code": ErrorCode.NONE if ctx.version >= 3 else errors[0], "members": members}
+
+
+def _result(left: tuple[tuple[str, str | None], ErrorCode]) -> MemberResponseFields:
+    (member_id, instance_id), error = left
+    return {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
 
 
 def _leave(

@@ -6,7 +6,7 @@ none is named. KIPs: 714, 1142.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.image import (
@@ -22,6 +22,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponseFields
 
 _TYPES: Final = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
@@ -33,8 +34,8 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
-    types = (CLIENT_METRICS_RESOURCE,)
+def handle(node: Needs, ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponseFields:
+    types: tuple[int, ...] = (CLIENT_METRICS_RESOURCE,)
     if ctx.version > 0:
         types = tuple(dict.fromkeys(messages.get(request, "resource_types", ()))) or _TYPES
     unsupported = [kind for kind in types if kind not in _TYPES]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
@@ -11,6 +10,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.list_groups import ListedGroupFields, ListGroupsRequest, ListGroupsResponseFields
 
 GROUP_TYPE: Final = "classic"
 
@@ -22,11 +22,11 @@ class Needs(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponseFields:
     """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
     states = {state.lower() for state in get(request, "states_filter", ())}
     types = {kind.lower() for kind in get(request, "types_filter", ())}
-    groups = [
+    groups: list[ListedGroupFields] = [
         {
             "group_id": group.group_id,
             "protocol_type": group.protocol_type or "",

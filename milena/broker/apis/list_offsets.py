@@ -9,24 +9,29 @@ KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.replica.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
 from milena.broker.replica.partition import Partition
-from milena.node.api import RequestContext
-from milena.node.serving.slices import in_slices
+from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.requests.repeated import repeated_in
+from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.types import Offset
 from milena.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from milena.broker.reading.remote_reads import RemoteReads
     from milena.broker.replica.partitions import PartitionSet
-    from milena.runtime.context import Runtime
+    from milena.node.serving.sliced_work import SlicedWork
+    from milena.protocol.apis.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsPartitionResponseFields,
+        ListOffsetsRequest,
+        ListOffsetsResponseFields,
+    )
 
 SLICE: Final = 200
 """Partitions that are looked at without giving up the loop: a time is searched for on the disk."""
@@ -55,31 +60,27 @@ class Needs(Protocol):
     @property
     def remote_reads(self) -> RemoteReads | None: ...
     @property
-    def runtime(self) -> Runtime: ...
+    def sliced_work(self) -> SlicedWork: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any] | None] | None:
+def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Reply[ListOffsetsResponseFields]:
     committed = messages.get(request, "isolation_level", 0) == 1
-    repeated = repeated_in(
-        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-    )
-    topics: dict[str, dict[int, Any]] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
-            topics.setdefault(topic.name, {})[asked.partition_index] = asked
+    wanted = _Wanted()
     searches: list[TimeSearch] = []
 
-    def answer(name: str, asked: Any) -> dict[str, Any]:
-        fields: dict[str, Any] = {"partition_index": asked.partition_index}
+    def answer(name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponseFields:
+        fields: ListOffsetsPartitionResponseFields = {"partition_index": asked.partition_index}
 
         def tell(found: Found, error: ErrorCode = ErrorCode.NONE) -> None:
             if error is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _OFFSET_NOT_AVAILABLE_SINCE:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
             timestamp, offset, leader_epoch = found
-            fields.update(error_code=int(error), timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
+            fields.update(
+                {"error_code": int(error), "timestamp": timestamp, "offset": offset, "leader_epoch": leader_epoch}
+            )
 
         try:
-            if (name, asked.partition_index) in repeated:
+            if (name, asked.partition_index) in wanted.repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if asked.timestamp < 0 and ctx.version < _SINCE.get(asked.timestamp, ctx.version + 1):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -95,11 +96,12 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | A
             tell(NOTHING, failure.code)
         return fields
 
-    def finish(found: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    def finish(found: Iterable[ListOffsetsPartitionResponseFields]) -> ListOffsetsResponseFields | None:
         each = iter(found)
-        answers = {
+        answers: ListOffsetsResponseFields = {
             "topics": [
-                {"name": name, "partitions": list(islice(each, len(partitions)))} for name, partitions in topics.items()
+                {"name": name, "partitions": list(islice(each, len(partitions)))}
+                for name, partitions in wanted.topics.items()
             ]
         }
         if not searches:
@@ -109,13 +111,40 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any] | A
         node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers), ctx)
         return None
 
-    async def finish_later() -> dict[str, Any] | None:
-        return finish(await in_slices(node.runtime.clock, wanted, lambda asked: answer(*asked), SLICE))
+    async def finish_later() -> ListOffsetsResponseFields | None:
+        work = node.sliced_work
+        await work.result(wanted.read(request), 0)
+        partitions = Pace(SLICE).each(wanted.partitions(), lambda asked: answer(*asked))
+        return finish(await work.result(partitions, 0))
 
-    wanted = [(name, asked) for name, partitions in topics.items() for asked in partitions.values()]
-    if len(wanted) > SLICE:
+    if sum(len(topic.partitions) for topic in request.topics) > SLICE:
         return finish_later()
-    return finish([answer(name, asked) for name, asked in wanted])
+    at_once(wanted.read(request))
+    return finish([answer(name, asked) for name, asked in wanted.partitions()])
+
+
+class _Wanted:
+    """The partitions of a request, each once."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, ListOffsetsPartition]] = {}
+        self.repeated: set[tuple[str, int]] = set()
+
+    def read(self, request: ListOffsetsRequest) -> Steps[None]:
+        pace = Pace()
+        for topic in request.topics:
+            for asked in topic.partitions:
+                known = self.topics.setdefault(topic.name, {})
+                if asked.partition_index in known:
+                    self.repeated.add((topic.name, asked.partition_index))
+                known[asked.partition_index] = asked
+                if pace.is_over(1):
+                    yield
+
+    def partitions(self) -> Iterator[tuple[str, ListOffsetsPartition]]:
+        for name, partitions in self.topics.items():
+            for asked in partitions.values():
+                yield name, asked
 
 
 def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Asker) -> Found:

@@ -11,7 +11,8 @@ milliseconds. KIPs: 4, 430, 516, 700 (cluster operations left v11).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
 
 from milena.broker.metadata.metadata_view import (
     CLUSTER_OPERATIONS,
@@ -21,10 +22,11 @@ from milena.broker.metadata.metadata_view import (
     PartitionView,
     alive_brokers,
 )
-from milena.node.api import RequestContext
+from milena.node.api import Fields, RequestContext
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
+from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.topic_names import topic_name_problem
 from milena.protocol.types import ZERO_UUID
 
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
     from milena.broker.controller_link.auto_create import AutoCreation
     from milena.broker.metadata.answer_cache import AnswerCache
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.metadata import (
+        MetadataRequest,
+        MetadataRequestTopic,
+        MetadataResponseFields,
+        MetadataResponseTopicFields,
+    )
     from milena.runtime.context import Runtime
 
 RAW: Final = True
@@ -56,32 +64,39 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
     key = ctx.version, ctx.listener_name, bytes(body)
     cached = node.metadata_answers.get(key)
     if cached is None:
-        cached, final = _answer(node, ctx, body)
+        request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
+        fields, final = at_once(_answer(node, ctx, request))
+        cached = messages.encode_response(ApiKey.METADATA, ctx.version, **fields)
         if final:
             node.metadata_answers.put(key, cached, len(body))
     ctx.respond([cached])
 
 
-def _answer(node: Needs, ctx: RequestContext, body: memoryview) -> tuple[bytes, bool]:
-    """The response, and whether it stays right until the metadata changes."""
-    request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
+def handle_large(node: Needs, ctx: RequestContext, request: MetadataRequest) -> Steps[Fields]:
+    fields, _ = yield from _answer(node, ctx, request)
+    return fields
+
+
+def _answer(node: Needs, ctx: RequestContext, request: MetadataRequest) -> Steps[tuple[MetadataResponseFields, bool]]:
+    """The response's fields, and whether they stay right until the metadata changes."""
     wanted = request.topics
-    everything = wanted is None or (ctx.version == 0 and not wanted)
+    everything = ctx.version == 0 and not wanted
     image = node.image
     view = PartitionView(image, ctx.listener_name, filter_dead=ctx.version == 0, name_listeners=ctx.version >= 6)
     operations = bool(messages.get(request, "include_topic_authorized_operations", False))
     final = True
-    if everything:
+    if wanted is None or everything:
         topics = [view.topic(image.topics[name], operations=operations) for name in sorted(image.topics)]
-    elif _is_malformed(wanted, ctx.version):
-        return messages.encode_response(ApiKey.METADATA, ctx.version, **_refused(wanted)), True
     else:
+        asked = yield from _read(wanted, ctx.version)
+        if asked.malformed:
+            return (yield from _refused(wanted)), True
+        topics, missing = yield from _named(node, view, asked, operations=operations)
         create = bool(messages.get(request, "allow_auto_topic_creation", True))
-        topics, missing = _named(node, view, wanted, operations=operations)
         final = not (create and node.auto_create.create(missing))
     brokers = alive_brokers(image, ctx.listener_name)
     cluster_operations = messages.get(request, "include_cluster_authorized_operations", False)
-    fields: dict[str, Any] = {
+    return {
         "brokers": [
             {"node_id": broker.id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
             for broker, endpoint in brokers
@@ -90,59 +105,89 @@ def _answer(node: Needs, ctx: RequestContext, body: memoryview) -> tuple[bytes, 
         "controller_id": node.runtime.random.choice(brokers)[0].id if brokers else -1,
         "topics": topics,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
-    }
-    return messages.encode_response(ApiKey.METADATA, ctx.version, **fields), final
+    }, final
 
 
-def _is_malformed(wanted: Iterable[Any], version: int) -> bool:
-    """Versions 10 and 11 have topic ids, but only v12 and later may ask by them."""
-    for asked in wanted:
-        topic_id = getattr(asked, "topic_id", None)
-        if (version < 12 and topic_id not in (None, ZERO_UUID)) or (
-            asked.name is None and topic_id in (None, ZERO_UUID)
-        ):
-            return True
-    return False
+class _Asked:
+    """Topics asked for, each once."""
+
+    __slots__ = ("ids", "malformed", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.ids: dict[UUID, None] = {}
+        self.malformed = False
+        """Versions 10 and 11 have topic ids, but only v12 and later may ask by them."""
 
 
-def _refused(wanted: Iterable[Any]) -> dict[str, Any]:
+def _read(wanted: Iterable[MetadataRequestTopic], version: int) -> Steps[_Asked]:
+    asked = _Asked()
+
+    def read(topic: MetadataRequestTopic) -> None:
+        topic_id: UUID | None = getattr(topic, "topic_id", None)
+        if topic_id is None or topic_id == ZERO_UUID:
+            asked.malformed |= topic.name is None
+            asked.names[str(topic.name)] = None
+        else:
+            asked.malformed |= version < 12
+            asked.ids[topic_id] = None
+
+    yield from Pace().each(wanted, read)
+    return asked
+
+
+def _refused(wanted: Iterable[MetadataRequestTopic]) -> Steps[MetadataResponseFields]:
     """A malformed request is answered with the topics alone."""
     error = ErrorCode.INVALID_REQUEST
-    topics = [_failed(asked.name or "", getattr(asked, "topic_id", None), error) for asked in wanted]
+    topics = yield from Pace().each(
+        wanted, lambda asked: _failed(asked.name or "", getattr(asked, "topic_id", None), error)
+    )
     return {"controller_id": -1, "topics": topics, "error_code": int(error)}
 
 
 def _named(
-    node: Needs, view: PartitionView, wanted: Iterable[Any], *, operations: bool
-) -> tuple[list[dict[str, Any]], list[str]]:
+    node: Needs, view: PartitionView, asked: _Asked, *, operations: bool
+) -> Steps[tuple[list[MetadataResponseTopicFields], list[str]]]:
     """The topics asked for, and the names of those that do not exist and could. Kafka passes over the names in a
     request that has an id."""
     image = node.image
-    found, lost, missing = [], [], []
-    ids = dict.fromkeys(asked.topic_id for asked in wanted if not _by_name(asked))
-    for name in dict.fromkeys(str(asked.name) for asked in wanted if not ids):
+    found: list[MetadataResponseTopicFields] = []
+    lost: list[MetadataResponseTopicFields] = []
+    missing: list[str] = []
+
+    def by_name(name: str) -> int:
         topic = image.topics.get(name)
         if topic is not None:
             found.append(view.topic(topic, operations=operations))
-        elif topic_name_problem(name) is None:
+            return len(topic.partitions)
+        if topic_name_problem(name) is None:
             missing.append(name)
             lost.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations=operations))
         else:
             lost.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations))
-    for topic_id in ids:
+        return 0
+
+    def by_id(topic_id: UUID) -> int:
         topic = image.topics_by_id.get(topic_id)
-        if topic is not None:
-            found.append(view.topic(topic, operations=operations))
-        else:
+        if topic is None:
             lost.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+            return 0
+        found.append(view.topic(topic, operations=operations))
+        return len(topic.partitions)
+
+    pace = Pace()
+    for topic_id in asked.ids:
+        if pace.is_over(1 + by_id(topic_id)):
+            yield
+    for name in asked.names if not asked.ids else ():
+        if pace.is_over(1 + by_name(name)):
+            yield
     return found + lost, missing
 
 
-def _by_name(asked: Any) -> bool:
-    return getattr(asked, "topic_id", None) in (None, ZERO_UUID)
-
-
-def _failed(name: str | None, topic_id: Any, error: ErrorCode, *, operations: bool = False) -> dict[str, Any]:
+def _failed(
+    name: str | None, topic_id: UUID | None, error: ErrorCode, *, operations: bool = False
+) -> MetadataResponseTopicFields:
     return {
         "error_code": int(error),
         "name": name,

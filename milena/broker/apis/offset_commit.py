@@ -6,8 +6,7 @@ Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.journal import TopicPartition
@@ -18,15 +17,22 @@ from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
+from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+        OffsetCommitResponseFields,
+        OffsetCommitResponsePartitionFields,
+        OffsetCommitResponseTopicFields,
+    )
     from milena.runtime.context import Runtime
-
-Refused: TypeAlias = dict[tuple[Any, int], ErrorCode]
-"""Errors of single partitions, by the request's key of the topic and the index."""
 
 DEFAULT_RETENTION: Final = -1
 _GROUP_NOT_FOUND_SINCE: Final = 9
@@ -45,35 +51,49 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+class _Commit:
+    """What a request commits, and its answer: each partition without an error until one is set."""
+
+    def __init__(self) -> None:
+        self.topics: list[OffsetCommitResponseTopicFields] = []
+        self.known: list[OffsetCommitResponsePartitionFields] = []
+        """The answers for partitions that exist."""
+        self.accepted: list[OffsetCommitResponsePartitionFields] = []
+        """The answers for those in ``offsets``."""
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+
+    @property
+    def answer(self) -> OffsetCommitResponseFields:
+        return {"topics": self.topics}
+
+
+def handle(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Steps[OffsetCommitResponseFields | None]:
     """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
     is not even looked for if nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
-    refused = _unknown(node, ctx, request)
-    partitions = [
-        (_key(ctx, topic), partition.partition_index) for topic in request.topics for partition in topic.partitions
-    ]
-    if all(key in refused for key in partitions):
-        return _fields(ctx, request, refused, ErrorCode.NONE)
+    commit = yield from _read(node, ctx, request)
+    if not commit.known:
+        return commit.answer
     try:
         shard = node.groups.shard_for_offsets(request.group_id)
         group = _committing_group(node, ctx, request, shard)
     except KafkaError as error:
-        return _fields(ctx, request, refused, error.code)
-    accepted = _accepted(node, ctx, request, refused)
+        _set_error(commit.known, error.code)
+        return commit.answer
 
     @ctx.answering
     def committed(error: ErrorCode) -> None:
-        ctx.respond_fields(**_fields(ctx, request, refused, error))
+        _set_error(commit.accepted, error)
+        ctx.respond_fields(**commit.answer)
 
-    if accepted:
-        shard.commit(group, accepted, committed)
+    if commit.offsets:
+        shard.commit(group, commit.offsets, committed)
     else:
-        shard.settle(group)
+        shard.after_request(group)
         committed(ErrorCode.NONE)
     return None
 
 
-def _committing_group(node: Needs, ctx: RequestContext, request: Any, shard: Shard) -> Group:
+def _committing_group(node: Needs, ctx: RequestContext, request: OffsetCommitRequest, shard: Shard) -> Group:
     generation = request.generation_id_or_member_epoch
     group = shard.get(request.group_id)
     if group is None:
@@ -93,75 +113,57 @@ def _committing_group(node: Needs, ctx: RequestContext, request: Any, shard: Sha
     return group
 
 
-def _key(ctx: RequestContext, topic: Any) -> Any:
-    return topic.topic_id if ctx.version >= 10 else topic.name
-
-
-def _image(node: Needs, ctx: RequestContext, topic: Any) -> TopicImage | None:
+def _image(node: Needs, ctx: RequestContext, topic: OffsetCommitRequestTopic) -> TopicImage | None:
     by_id = ctx.version >= 10
-    return node.image.topics_by_id.get(topic.topic_id) if by_id else node.image.topics.get(topic.name)
+    return node.image.topics_by_id.get(topic.topic_id or ZERO_UUID) if by_id else node.image.topics.get(topic.name)
 
 
-def _unknown(node: Needs, ctx: RequestContext, request: Any) -> Refused:
-    """The partitions of the request that do not exist."""
-    no_topic = ErrorCode.UNKNOWN_TOPIC_ID if ctx.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    refused: Refused = {}
-    for topic in request.topics:
-        image = _image(node, ctx, topic)
-        for partition in topic.partitions:
-            if image is None:
-                refused[_key(ctx, topic), partition.partition_index] = no_topic
-            elif partition.partition_index not in image.partitions:
-                refused[_key(ctx, topic), partition.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return refused
-
-
-def _accepted(
-    node: Needs, ctx: RequestContext, request: Any, refused: Refused
-) -> dict[TopicPartition, CommittedOffset]:
-    """What is to be committed. Adds to ``refused`` those whose metadata are too large."""
+def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Steps[_Commit]:
+    """What the request wants to commit, as far as it may be, whatever its group says."""
+    by_id = ctx.version >= 10
+    no_topic = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     now_ms = node.runtime.clock.time_ms()
     limit = node.config.get_int("offset.metadata.max.bytes")
     retention_ms = get(request, "retention_time", DEFAULT_RETENTION)
     expire_ms = now_ms + retention_ms if retention_ms != DEFAULT_RETENTION else -1
-    accepted: dict[TopicPartition, CommittedOffset] = {}
+    commit, pace = _Commit(), Pace()
     for topic in request.topics:
         image = _image(node, ctx, topic)
-        for partition in topic.partitions:
-            key = _key(ctx, topic), partition.partition_index
-            if image is None or key in refused:
-                continue
+
+        def read(
+            partition: OffsetCommitRequestPartition, image: TopicImage | None = image
+        ) -> OffsetCommitResponsePartitionFields:
+            index = partition.partition_index
+            if image is None or index not in image.partitions:
+                error = no_topic if image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                return {"partition_index": index, "error_code": error}
+            told: OffsetCommitResponsePartitionFields = {"partition_index": index, "error_code": ErrorCode.NONE}
+            commit.known.append(told)
             metadata = partition.committed_metadata or ""
             if len(metadata) > limit or _java_length(metadata) > limit:
-                refused[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
+                told["error_code"] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                return told
             leader_epoch = get(partition, "committed_leader_epoch", -1)
-            accepted[image.name, partition.partition_index] = CommittedOffset(
+            commit.accepted.append(told)
+            commit.offsets[image.name, index] = CommittedOffset(
                 partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms, image.id
             )
-    return accepted
+            return told
+
+        told = yield from pace.each(topic.partitions, read)
+        if told:
+            commit.topics.append(
+                {"name": get(topic, "name", ""), "topic_id": get(topic, "topic_id", None), "partitions": told}
+            )
+    return commit
+
+
+def _set_error(told: list[OffsetCommitResponsePartitionFields], error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        for partition in told:
+            partition["error_code"] = error
 
 
 def _java_length(text: str) -> int:
     """What Kafka counts: UTF-16 units, whatever the config's name says."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
-
-
-def _fields(ctx: RequestContext, request: Any, refused: Refused, error: ErrorCode) -> dict[str, Any]:
-    return {
-        "topics": [
-            {
-                "name": get(topic, "name", ""),
-                "topic_id": get(topic, "topic_id", None),
-                "partitions": [
-                    {
-                        "partition_index": partition.partition_index,
-                        "error_code": refused.get((_key(ctx, topic), partition.partition_index), error),
-                    }
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-            if topic.partitions
-        ]
-    }

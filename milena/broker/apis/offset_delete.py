@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.model import GroupState
 from milena.broker.groups.offsets import offset_delete_refusal
@@ -13,6 +13,12 @@ from milena.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.offset_delete import (
+        OffsetDeleteRequest,
+        OffsetDeleteRequestPartition,
+        OffsetDeleteResponseFields,
+        OffsetDeleteResponseTopicFields,
+    )
 
 
 class Needs(Protocol):
@@ -24,13 +30,15 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponseFields | None:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
     refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else offset_delete_refusal(group)
     if group is None or refusal is not None:
-        shard.when_settled(ctx.answering(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[])))
+        shard.when_all_committed(
+            ctx.answering(lambda error: ctx.respond_fields(error_code=error or refusal, topics=[]))
+        )
         return None
     errors = {}
     for topic in request.topics:
@@ -47,14 +55,16 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     return None
 
 
-def _error(node: Needs, name: str, partition: Any, subscribed: bool) -> ErrorCode:
+def _error(node: Needs, name: str, partition: OffsetDeleteRequestPartition, subscribed: bool) -> ErrorCode:
     topic = node.image.topics.get(name)
     if topic is None or partition.partition_index not in topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
 
 
-def _topics(request: Any, errors: Mapping[tuple[str, int], ErrorCode]) -> list[dict[str, Any]]:
+def _topics(
+    request: OffsetDeleteRequest, errors: Mapping[tuple[str, int], ErrorCode]
+) -> list[OffsetDeleteResponseTopicFields]:
     return [
         {
             "name": topic.name,

@@ -6,9 +6,10 @@ for all of a group's offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+from uuid import UUID
 
 from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import CommittedOffset
@@ -17,13 +18,27 @@ from milena.node.metadata.image import TopicImage
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
     from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopic,
+        OffsetFetchRequestTopics,
+        OffsetFetchResponseFields,
+        OffsetFetchResponseGroupFields,
+        OffsetFetchResponseTopicFields,
+        OffsetFetchResponseTopicsFields,
+    )
 
 Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
+Asked: TypeAlias = "OffsetFetchRequestGroup | OffsetFetchRequest"
+AskedTopic: TypeAlias = "OffsetFetchRequestTopics | OffsetFetchRequestTopic"
+"""In versions 8 and later, and in those before."""
 
 
 class Needs(Protocol):
@@ -35,23 +50,23 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Steps[OffsetFetchResponseFields | None]:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
 
     Raises KafkaError INVALID_REQUEST if all offsets of the same groups are asked for over and over.
     """
-    asked = request.groups if ctx.version >= 8 else [request]
+    asked: Sequence[Asked] = request.groups if ctx.version >= 8 else [request]
     repeats = Repeats()
 
-    def show(group: Any) -> dict[str, Any]:
+    def show(group: Asked) -> OffsetFetchResponseGroupFields:
         shown = _group(node, ctx, group.group_id, group.topics)
         if group.topics is None:
             repeats.note(group.group_id, 1 + sum(len(topic["partitions"]) for topic in shown["topics"]))
         return shown
 
     if not get(request, "require_stable", False):
-        return _answer(ctx, [show(group) for group in asked])
-    answers: dict[int, dict[str, Any]] = {}
+        return _answer(ctx, (yield from Pace().each(asked, show)))
+    answers: dict[int, OffsetFetchResponseGroupFields] = {}
 
     @ctx.answering
     def settled(place: int, error: ErrorCode) -> None:
@@ -67,25 +82,29 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
 
     for place, group in enumerate(asked):
         try:
-            node.groups.shard_for_offsets(group.group_id).when_settled(partial(settled, place))
+            node.groups.shard_for_offsets(group.group_id).when_all_committed(partial(settled, place))
         except KafkaError as error:
             settled(place, error.code)
     return None if asked else _answer(ctx, [])
 
 
-def _answer(ctx: RequestContext, groups: list[dict[str, Any]]) -> dict[str, Any]:
+def _answer(ctx: RequestContext, groups: list[OffsetFetchResponseGroupFields]) -> OffsetFetchResponseFields:
     if ctx.version >= 8:
         return {"groups": groups}
     (group,) = groups
-    topics = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in group["topics"]]
+    topics: list[OffsetFetchResponseTopicFields] = [
+        {"name": topic["name"], "partitions": topic["partitions"]} for topic in group["topics"]
+    ]
     return {"error_code": group["error_code"], "topics": topics}
 
 
-def _error(ctx: RequestContext, asked: Any, error: ErrorCode) -> dict[str, Any]:
+def _error(ctx: RequestContext, asked: Asked, error: ErrorCode) -> OffsetFetchResponseGroupFields:
     return {"group_id": asked.group_id, "error_code": error, "topics": _failed(ctx, asked.topics, error)}
 
 
-def _group(node: Needs, ctx: RequestContext, group_id: str, topics: Any) -> dict[str, Any]:
+def _group(
+    node: Needs, ctx: RequestContext, group_id: str, topics: Sequence[AskedTopic] | None
+) -> OffsetFetchResponseGroupFields:
     try:
         offsets = node.groups.shard_for_offsets(group_id).committed_offsets(group_id)
     except KafkaError as error:
@@ -97,14 +116,18 @@ def _group(node: Needs, ctx: RequestContext, group_id: str, topics: Any) -> dict
     return {"group_id": group_id, "error_code": ErrorCode.NONE, "topics": shown}
 
 
-def _failed(ctx: RequestContext, topics: Any, error: ErrorCode) -> list[dict[str, Any]]:
+def _failed(
+    ctx: RequestContext, topics: Sequence[AskedTopic] | None, error: ErrorCode
+) -> list[OffsetFetchResponseTopicsFields]:
     """v1 has no error but those of partitions."""
     if ctx.version >= 2:
         return []
-    return [_shown(topic.name, None, [(index, None, error) for index in topic.partition_indexes]) for topic in topics]
+    return [
+        _shown(topic.name, None, [(index, None, error) for index in topic.partition_indexes]) for topic in topics or ()
+    ]
 
 
-def _all(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[dict[str, Any]]:
+def _all(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[OffsetFetchResponseTopicsFields]:
     by_topic: dict[str, list[int]] = {}
     for name, index in offsets:
         by_topic.setdefault(name, []).append(index)
@@ -119,14 +142,15 @@ def _all(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[dict[str, A
     return shown
 
 
-def _topic(node: Needs, ctx: RequestContext, offsets: Offsets, asked: Any) -> dict[str, Any]:
+def _topic(node: Needs, ctx: RequestContext, offsets: Offsets, asked: AskedTopic) -> OffsetFetchResponseTopicsFields:
     indexes = asked.partition_indexes
     if ctx.version < 10:
         topic = node.image.topics.get(asked.name)
         return _shown(asked.name, None, _committed(offsets, asked.name, topic, indexes))
-    topic = node.image.topics_by_id.get(asked.topic_id)
+    topic_id = get(asked, "topic_id", None) or ZERO_UUID
+    topic = node.image.topics_by_id.get(topic_id)
     if topic is None:
-        return _shown("", asked.topic_id, [(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes])
+        return _shown("", topic_id, [(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes])
     return _shown(topic.name, topic.id, _committed(offsets, topic.name, topic, indexes))
 
 
@@ -145,7 +169,9 @@ def _is_of(committed: CommittedOffset, topic: TopicImage | None) -> bool:
     return topic is None or committed.topic_id in (topic.id, ZERO_UUID)
 
 
-def _shown(name: str, topic_id: Any, partitions: Iterable[tuple[int, Any, ErrorCode]]) -> dict[str, Any]:
+def _shown(
+    name: str, topic_id: UUID | None, partitions: Iterable[tuple[int, CommittedOffset | None, ErrorCode]]
+) -> OffsetFetchResponseTopicsFields:
     return {
         "name": name,
         "topic_id": topic_id,

@@ -7,15 +7,24 @@ KIPs: 101, 279, 320.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import LeaderEpoch
 
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
+    from milena.protocol.apis.offset_for_leader_epoch import (
+        EpochEndOffsetFields,
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponseFields,
+        OffsetForLeaderPartition,
+        OffsetForLeaderTopicResultFields,
+    )
 
 
 class Needs(Protocol):
@@ -25,17 +34,21 @@ class Needs(Protocol):
     def partitions(self) -> PartitionSet: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_answer(node, topic.topic, asked) for asked in topic.partitions]}
-            for topic in request.topics
-        ]
-    }
+def handle(
+    node: Needs, ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> Steps[OffsetForLeaderEpochResponseFields]:
+    pace = Pace()
+    topics: list[OffsetForLeaderTopicResultFields] = []
+    for topic in request.topics:
+        partitions = yield from pace.each(topic.partitions, partial(_answer, node, topic.topic))
+        topics.append({"topic": topic.topic, "partitions": partitions})
+        if pace.is_over(1):
+            yield
+    return {"topics": topics}
 
 
-def _answer(node: Needs, topic: str, asked: Any) -> dict[str, Any]:
-    fields = {"partition": asked.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
+def _answer(node: Needs, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffsetFields:
+    fields: EpochEndOffsetFields = {"partition": asked.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
     current = messages.get(asked, "current_leader_epoch", -1)
     try:
         epoch, end = node.partitions.get(topic, asked.partition).end_of_epoch(

@@ -1,7 +1,8 @@
 """Produce (key 0), versions 3-13.
 
 Decode, check, append, answer in one synchronous chain: no task, no copy of the records. What takes too long to be
-checked so goes on in slices, from a copy, while the connection is held (``broker.replica.checked_appends``). acks=0
+checked so goes on in slices, from a copy, while the connection is held (``broker.replica.checked_appends``); so does
+all of a request for many partitions. acks=0
 has no answer, and an error closes the connection so that the client asks for new metadata; acks=all answers when the
 high watermark has passed. Errors are told for each partition; from v10 on one that is led elsewhere comes with the
 leader and its endpoint.
@@ -14,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.broker.controller_link.transactions import Refusing, log_refusal
 from milena.broker.metadata.leader_hints import LeaderHints
 from milena.broker.reading.producing import CommitWait, Uncommitted
-from milena.broker.replica.checked_appends import Appending, CheckedAppends, Rest, Wanted
+from milena.broker.replica.checked_appends import PAUSE, Appending, CheckedAppends, Rest, Wanted
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.node.api import RequestContext
+from milena.node.serving.sliced_work import LARGE
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import MAGIC
 from milena.protocol.requests.leaders import NodeEndpoint
@@ -32,8 +34,10 @@ from milena.protocol.requests.produce import (
     ProduceRequest,
     RecordError,
     decode_produce_request,
+    decode_produce_request_in_steps,
     encode_produce_response,
 )
+from milena.protocol.schemas.primitives import TooManyElements
 from milena.protocol.types import Offset
 from milena.storage.log.append_info import AppendInfo, InvalidRecords, MalformedRecords
 
@@ -41,10 +45,15 @@ if TYPE_CHECKING:
     from milena.broker.replica.meters import TopicMeters
     from milena.broker.replica.partitions import PartitionSet
     from milena.broker.waiting.purgatory import Purgatory
-    from milena.broker.waiting.sliced_work import SlicedWork
     from milena.node.metadata.image import MetadataImage
+    from milena.node.serving.sliced_work import SlicedWork
 
 RAW: Final = True
+FEW: Final = 1_000
+"""Topics and partitions of a request that begins in the step of the loop in which it comes."""
+A_SLICE: Final = 500
+"""Partitions that are looked at in one slice, at most."""
+Later: TypeAlias = Coroutine[object, object, None]
 _TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"
 """A topic by name or id, and the number of its partitions."""
 ADMIN_CLIENT: Final = "__admin_client"
@@ -86,31 +95,46 @@ class Needs(Refusing, Protocol):
     def sliced_work(self) -> SlicedWork: ...
 
 
-def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Coroutine[Any, Any, None] | None:
-    request = decode_produce_request(ctx.version, body)
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Later | None:
+    try:
+        request = decode_produce_request(ctx.version, body, FEW)
+    except TooManyElements:
+        return _hold(node, ctx, Rest(len(body), LARGE + 1), _many(node, ctx, memoryview(bytearray(body))))
     under_way = _Request(node, ctx, request)
     rest = under_way.go_on()
-    if rest is None:
-        return None
+    return None if rest is None else _hold(node, ctx, rest, _rest_of(ctx, under_way, abandon=request.acks != 0))
+
+
+def _hold(node: Needs, ctx: RequestContext, rest: Rest, slices: Iterator[None]) -> Later | None:
     if not node.sliced_work.hold(rest.size):
         ctx.disconnect(f"{node.sliced_work.held} bytes of batches wait to be checked")
         return None
     ctx.hold()
-    return _in_slices(node, ctx, under_way, rest, abandon=request.acks != 0)
+    return _in_slices(node, ctx, rest, slices)
 
 
-async def _in_slices(node: Needs, ctx: RequestContext, under_way: _Request, rest: Rest, *, abandon: bool) -> None:
-    """The rest, while what follows on the connection waits. ``abandon``: where the client is gone, leave it."""
-
-    def slices() -> Iterator[None]:
-        while not (abandon and ctx.closed) and under_way.go_on() is not None:
-            yield
-
+async def _in_slices(node: Needs, ctx: RequestContext, rest: Rest, slices: Iterator[None]) -> None:
+    """``slices``, while what follows on the connection waits."""
     try:
-        await node.sliced_work.run(slices(), rest.memory)
+        await node.sliced_work.run(slices, rest.memory)
     finally:
         node.sliced_work.drop(rest.size)
         ctx.release()
+
+
+def _rest_of(ctx: RequestContext, under_way: _Request, *, abandon: bool) -> Iterator[None]:
+    """What is left of a request. ``abandon``: where the client is gone, leave it."""
+    while not (abandon and ctx.closed) and under_way.go_on() is not None:
+        yield
+
+
+def _many(node: Needs, ctx: RequestContext, body: memoryview) -> Iterator[None]:
+    """All of a request. ``body`` is a copy."""
+    request = yield from decode_produce_request_in_steps(ctx.version, body)
+    yield
+    under_way = _Request(node, ctx, request, copied=True)
+    yield
+    yield from _rest_of(ctx, under_way, abandon=request.acks != 0)
 
 
 class _Request:
@@ -119,6 +143,7 @@ class _Request:
     __slots__ = (
         "_acks",
         "_appends",
+        "_copied",
         "_ctx",
         "_meters",
         "_node",
@@ -135,7 +160,8 @@ class _Request:
     """The one that is produced to: None if it was looked for again and is gone."""
     _meters: TopicMeters
 
-    def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest) -> None:
+    def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool = False) -> None:
+        """``copied``: the request is a copy, and goes in slices from its first partition on."""
         self._node = node
         self._ctx = ctx
         self._acks = request.acks
@@ -146,7 +172,8 @@ class _Request:
             for name, topic_id, partitions in request.topics
             for index, records in partitions
         ]
-        self._appends = CheckedAppends(self._wanted, request.acks)
+        self._copied = copied
+        self._appends = CheckedAppends(self._wanted, request.acks, copied=copied)
         self._steps: Appending | None = None
         """The append under way."""
         self._waiting: list[_Open] = []
@@ -165,7 +192,10 @@ class _Request:
         try:
             if self._steps is not None and (rest := self._step()) is not None:
                 return rest
-            for place in range(len(self._results), len(self._wanted)):
+            first = len(self._results)
+            for place in range(first, len(self._wanted)):
+                if self._copied and place - first == A_SLICE:
+                    return PAUSE
                 self._begin(place)
                 if self._steps is not None and (rest := self._step()) is not None:
                     return rest

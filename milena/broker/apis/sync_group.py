@@ -5,8 +5,7 @@ KIPs: 345 (static members, v3), 559 (protocol type and name, v5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.groups.membership import sync
 from milena.broker.groups.model import Once, SyncAnswer
@@ -16,6 +15,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponseFields
     from milena.runtime.context import Runtime
 
 _PROTOCOL_SINCE: Final = 5
@@ -30,7 +30,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | None:
+def handle(node: Needs, ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponseFields | None:
     if ctx.version >= _PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         return _fields(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     try:
@@ -62,7 +62,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     return None
 
 
-def _fields(answer: SyncAnswer) -> dict[str, Any]:
+def _fields(answer: SyncAnswer) -> SyncGroupResponseFields:
     return {
         "error_code": answer.error,
         "protocol_type": answer.protocol_type,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milena.broker.controller_link.forwarding import forward
 from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
+    from milena.protocol.apis.unregister_broker import UnregisterBrokerRequest
 
 
-def handle(node: Forwarding, ctx: RequestContext, request: Any) -> Awaitable[None]:
+def handle(node: Forwarding, ctx: RequestContext, request: UnregisterBrokerRequest) -> Awaitable[None]:
     return forward(node, ctx, request)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from milena.broker.controller_link.controller_link import ControllerLink
+from milena.config.node_config import NodeConfig
 from milena.node.metadata.image import MetadataImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import OFFSETS_TOPIC
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.create_topics import CreatableTopicFields, CreateTopicsResponse
 
 MAX_IN_FLIGHT: Final = 1000
 _OF_THE_CLUSTER: Final = -1
@@ -25,13 +29,13 @@ class AutoCreation:
         self,
         controller: ControllerLink,
         tasks: Tasks,
-        get_config: Callable[[str], Any],
+        config: Callable[[], NodeConfig],
         image: Callable[[], MetadataImage],
         log: LimitedLog,
     ) -> None:
         self._controller = controller
         self._tasks = tasks
-        self._get = get_config
+        self._config = config
         self._image = image
         self._in_flight: set[str] = set()
         self._failures: dict[str, str] = {}
@@ -40,7 +44,7 @@ class AutoCreation:
     def create(self, names: Iterable[str]) -> bool:
         """Begin to create topics on a client's behalf. False if ``auto.create.topics.enable`` forbids it or there
         is nothing to create."""
-        return bool(self._get("auto.create.topics.enable")) and self.create_internal(names)
+        return self._config().get_bool("auto.create.topics.enable") and self.create_internal(names)
 
     def create_internal(self, names: Iterable[str]) -> bool:
         """Begin to create topics that Kafka itself needs, whatever the configuration says."""
@@ -52,12 +56,12 @@ class AutoCreation:
 
     async def _create(self, name: str) -> None:
         try:
-            response = await self._controller.request(
+            response: CreateTopicsResponse = await self._controller.request(
                 ApiKey.CREATE_TOPICS,
                 topics=[self._creatable(name)],
-                timeout_ms=self._get("request.timeout.ms"),
+                timeout_ms=self._config().get_int("request.timeout.ms"),
                 validate_only=False,
-                timeout=self._get("request.timeout.ms") / 1000,
+                timeout=self._config().get_int("request.timeout.ms") / 1000,
             )
             if len(response.topics) != 1:
                 self._failed(name, f"the controller answered for {len(response.topics)} topics")
@@ -82,8 +86,8 @@ class AutoCreation:
         self._failures[name] = reason
         self._log.warning("topic not created", topic=name, reason=reason)
 
-    def _creatable(self, name: str) -> dict[str, Any]:
-        topic: dict[str, Any] = {
+    def _creatable(self, name: str) -> CreatableTopicFields:
+        topic: CreatableTopicFields = {
             "name": name,
             "num_partitions": _OF_THE_CLUSTER,
             "replication_factor": _OF_THE_CLUSTER,
@@ -91,11 +95,11 @@ class AutoCreation:
             "configs": [],
         }
         if name == OFFSETS_TOPIC:
-            topic["num_partitions"] = self._get("offsets.topic.num.partitions")
-            topic["replication_factor"] = self._get("offsets.topic.replication.factor")
+            topic["num_partitions"] = self._config().get_int("offsets.topic.num.partitions")
+            topic["replication_factor"] = self._config().get_int("offsets.topic.replication.factor")
             topic["configs"] = [
                 {"name": "cleanup.policy", "value": "compact"},
                 {"name": "compression.type", "value": "producer"},
-                {"name": "segment.bytes", "value": str(self._get("offsets.topic.segment.bytes"))},
+                {"name": "segment.bytes", "value": str(self._config().get_int("offsets.topic.segment.bytes"))},
             ]
         return topic

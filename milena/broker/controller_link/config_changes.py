@@ -6,8 +6,7 @@ that pass are sent on together; the answer has all in the order of the request.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeGuard
 
 from milena.broker.controller_link.forwarding import Forwarding, ask_controller, forward
 from milena.broker.metadata.log_levels import change_levels
@@ -27,6 +26,14 @@ from milena.runtime.hosts import shown
 from milena.runtime.numbers import whole
 
 if TYPE_CHECKING:
+    from milena.protocol.apis import incremental_alter_configs
+    from milena.protocol.apis.alter_configs import (
+        AlterConfigsRequest,
+        AlterConfigsResource,
+        AlterConfigsResourceResponseFields,
+        AlterConfigsResponse,
+        AlterConfigsResponseFields,
+    )
     from milena.protocol.types import NodeId
 
 _OF_THE_CONTROLLER: Final = frozenset({TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
@@ -41,7 +48,9 @@ class Altering(Forwarding, Protocol):
     def node_id(self) -> NodeId: ...
 
 
-async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str, Any] | None:
+async def handle(
+    node: Altering, ctx: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponseFields | None:
     """Answer either of the two requests; None if the controller's answer has been passed on. Raises KafkaError if
     the controller gives none."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
@@ -55,11 +64,19 @@ async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str,
         await forward(node, ctx, request)
         return None
     rest = tuple(resource for index, resource in enumerate(request.resources) if index not in own)
-    answered = {}
+    answered: dict[tuple[int, str], AlterConfigsResourceResponseFields] = {}
     if rest:
-        body = await ask_controller(node, ctx, dataclasses.replace(request, resources=rest))
-        answer = messages.decode_response(ctx.header.api_key, ctx.version, body)
-        answered = {(outcome.resource_type, outcome.resource_name): outcome for outcome in answer.responses}
+        body = await ask_controller(node, ctx, messages.replaced(request, resources=rest))
+        answer: AlterConfigsResponse = messages.decode_response(ctx.header.api_key, ctx.version, body)
+        answered = {
+            (outcome.resource_type, outcome.resource_name): {
+                "resource_type": outcome.resource_type,
+                "resource_name": outcome.resource_name,
+                "error_code": outcome.error_code,
+                "error_message": outcome.error_message,
+            }
+            for outcome in answer.responses
+        }
     return {
         "responses": [
             _outcome(request.resources[index], own[index]) if index in own else answered[resource]
@@ -68,11 +85,11 @@ async def handle(node: Altering, ctx: RequestContext, request: Any) -> dict[str,
     }
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponseFields:
     return {"responses": [_outcome(resource, error) for resource in request.resources]}
 
 
-def _outcome(resource: Any, error: KafkaError | None) -> dict[str, Any]:
+def _outcome(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponseFields:
     return {
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
@@ -81,8 +98,10 @@ def _outcome(resource: Any, error: KafkaError | None) -> dict[str, Any]:
     }
 
 
-def _change_levels(node: Altering, ctx: RequestContext, resource: Any, *, validate_only: bool) -> KafkaError | None:
-    if ctx.header.api_key != ApiKey.INCREMENTAL_ALTER_CONFIGS:
+def _change_levels(
+    node: Altering, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
+) -> KafkaError | None:
+    if not _is_incremental(resource, ctx):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"The resource type {resource.resource_type} is unknown.")
     try:
         change_levels(node.node_id, resource, validate_only=validate_only)
@@ -91,12 +110,18 @@ def _change_levels(node: Altering, ctx: RequestContext, resource: Any, *, valida
     return None
 
 
-def _refusal(node_id: int, resource: Any, *, repeated: bool) -> KafkaError | None:
+def _is_incremental(
+    resource: AlterConfigsResource, ctx: RequestContext
+) -> TypeGuard[incremental_alter_configs.AlterConfigsResource]:
+    return ctx.header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
+
+
+def _refusal(node_id: int, resource: AlterConfigsResource, *, repeated: bool) -> KafkaError | None:
     problem = "This resource is given twice." if repeated else _problem(node_id, resource)
     return KafkaError(ErrorCode.INVALID_REQUEST, problem) if problem else None
 
 
-def _problem(node_id: int, resource: Any) -> str | None:
+def _problem(node_id: int, resource: AlterConfigsResource) -> str | None:
     keys = [config.name for config in resource.configs]
     if len(set(keys)) < len(keys):
         return "A key is given twice."

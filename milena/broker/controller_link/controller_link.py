@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from milena.node.links.outgoing import Channel, ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
@@ -13,11 +13,18 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 
+if TYPE_CHECKING:
+    from milena.protocol.apis.describe_cluster import DescribeClusterResponse
+
 RETRY_PAUSE: Final = 0.02
 """Seconds between attempts; a channel that cannot connect adds its own, growing pause."""
 LONGEST_PAUSE: Final = 1.0
 """Seconds between attempts where connections break again and again before the answer, as with a peer that talks
 rubbish."""
+ASKING_TIMEOUT: Final = 60.0
+"""Seconds that a new broker waits for a controller to tell the cluster's id."""
+CONTROLLERS: Final = 2
+"""The type of endpoint that DescribeCluster is sent to."""
 PATIENCE: Final = 3.0
 """Seconds without a controller before the log says so: at a start, all nodes come up at once."""
 
@@ -59,7 +66,7 @@ class ControllerLink:
         return f"{host}:{port}"
 
     async def request(
-        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
+        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: object
     ) -> Any:
         """Ask the active controller, again and again until it answers. Raises KafkaError REQUEST_TIMED_OUT after
         ``timeout`` seconds (``controller.socket.timeout.ms`` where None), and ChannelError when the link is closed.
@@ -91,6 +98,13 @@ class ControllerLink:
             if self._channel is channel:
                 self._rotate()
             await clock.sleep(min(RETRY_PAUSE * 2.0 ** min(self._broken, 10), LONGEST_PAUSE))
+
+    async def cluster_id(self) -> str:
+        """For a broker whose directories are new. Raises as ``request``."""
+        asked: DescribeClusterResponse = await self.request(
+            ApiKey.DESCRIBE_CLUSTER, timeout=ASKING_TIMEOUT, endpoint_type=CONTROLLERS
+        )
+        return asked.cluster_id
 
     def offered(self, key: ApiKey) -> int | None:
         """The highest version of an API that both sides have, None while there is no connection to know it from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.metadata.own_changes import CHANGING
 from milena.node.api import Principal, RequestContext
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from milena.broker.controller_link.controller_link import ControllerLink
     from milena.broker.metadata.own_changes import OwnChanges
     from milena.config.node_config import NodeConfig
+    from milena.protocol.apis.envelope import EnvelopeResponse
 
 
 class Forwarding(Protocol):
@@ -30,18 +31,18 @@ class Forwarding(Protocol):
     def own_changes(self) -> OwnChanges: ...
 
 
-async def forward(node: Forwarding, ctx: RequestContext, request: Any) -> None:
+async def forward(node: Forwarding, ctx: RequestContext, request: object) -> None:
     """Let the controller answer ``request`` and pass its answer on as it is. Raises KafkaError if there is none."""
     body = await ask_controller(node, ctx, request)
     if not ctx.closed:
         ctx.respond([body])
 
 
-async def ask_controller(node: Forwarding, ctx: RequestContext, request: Any) -> bytes:
+async def ask_controller(node: Forwarding, ctx: RequestContext, request: object) -> bytes:
     """The body of the controller's answer to ``request``, in the version of ``ctx``. Raises KafkaError."""
     header = ctx.header
     data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
-    response = await node.controller.request(
+    response: EnvelopeResponse = await node.controller.request(
         ApiKey.ENVELOPE,
         timeout=node.config.get_int("request.timeout.ms") / 1000,
         request_data=data + messages.encode(request),
@@ -77,12 +78,3 @@ def packed_address(host: str) -> bytes:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).packed
     except ValueError:
         return bytes((127, 0, 0, 1))
-
-
-def failed_topics(request: Any, error: KafkaError, *, field: str) -> dict[str, Any]:
-    """The same error for each topic of a request."""
-    return {
-        field: [
-            {"name": topic.name, "error_code": int(error.code), "error_message": error.text} for topic in request.topics
-        ]
-    }

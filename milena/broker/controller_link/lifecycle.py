@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from socket import gethostname
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from milena.broker.controller_link.controller_link import ControllerLink
@@ -34,6 +34,10 @@ from milena.runtime.clock import Timer
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.broker_heartbeat import BrokerHeartbeatResponse
+    from milena.protocol.apis.broker_registration import BrokerRegistrationResponse, ListenerFields
 
 SUPPORTED_FEATURES: Final = {name: RANGES[name] for name in (ELR_VERSION, KRAFT_VERSION, METADATA_VERSION)}
 """What this broker can live with; a feature that is not named counts as level 0 alone."""
@@ -59,7 +63,7 @@ class Registration:
     node_id: NodeId
     cluster_id: str
     incarnation: UUID
-    listeners: Sequence[dict[str, Any]]
+    listeners: Sequence[ListenerFields]
     rack: str | None
     log_dirs: Sequence[UUID]
     previous_epoch: BrokerEpoch | None
@@ -162,7 +166,7 @@ class Lifecycle:
         waiting = False
         while True:
             try:
-                response = await self._controller.request(
+                response: BrokerRegistrationResponse = await self._controller.request(
                     ApiKey.BROKER_REGISTRATION,
                     timeout=deadline - clock.monotonic(),
                     broker_id=mine.node_id,
@@ -198,7 +202,7 @@ class Lifecycle:
         """One heartbeat; returns the seconds until the next."""
         told, sent = tuple(self._offline_dirs), self._runtime.clock.monotonic()
         try:
-            response = await self._controller.request(
+            response: BrokerHeartbeatResponse = await self._controller.request(
                 ApiKey.BROKER_HEARTBEAT,
                 timeout=max(self._interval * 2, 1.0),
                 broker_id=self._registration.node_id,
@@ -238,7 +242,7 @@ class Lifecycle:
             self._runtime.fatal("the controller could not be told of a failed log directory", None)
         return FAILURE_PAUSE
 
-    def _understand(self, response: Any) -> None:
+    def _understand(self, response: BrokerHeartbeatResponse) -> None:
         """What a heartbeat's answer means for the state."""
         if response.should_shut_down and self._wants_shutdown:
             self._consented = True
@@ -267,7 +271,7 @@ class Lifecycle:
             self._nudge.clear()
 
 
-def advertised_listeners(config: NodeConfig, bound: Mapping[str, tuple[str, int]]) -> list[dict[str, Any]]:
+def advertised_listeners(config: NodeConfig, bound: Mapping[str, tuple[str, int]]) -> list[ListenerFields]:
     """What a broker registers: its advertised listeners, with the port that was really bound where 0 was asked for, and
     with this machine's name where no host is given."""
     return [

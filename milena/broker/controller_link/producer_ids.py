@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from milena.broker.controller_link.controller_link import ControllerLink
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import BrokerEpoch, NodeId, ProducerId
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.allocate_producer_ids import AllocateProducerIdsResponse
 
 LAST_ID: Final = 2**63 - 1
 MAX_BLOCK: Final = 1_000_000
@@ -39,7 +42,7 @@ class ProducerIds:
 
     async def _allocate(self) -> range:
         try:
-            response = await self._controller.request(
+            response: AllocateProducerIdsResponse = await self._controller.request(
                 ApiKey.ALLOCATE_PRODUCER_IDS, broker_id=self._node_id, broker_epoch=self._broker_epoch()
             )
         except (KafkaError, ConnectionError) as error:

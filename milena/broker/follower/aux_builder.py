@@ -1,7 +1,8 @@
-"""Followers whose leader has the next record in the tier only: where its local log begins, and what precedes that.
+"""Prepares followers whose next record the leader has only in the tier: finds the leader's local log start, and builds
+the auxiliary state of what precedes it.
 
-A task for each of them, over a connection of their own: a tier that is slow, or hangs, holds up nobody's fetches.
-(KIP-405, KIP-1023; docs/kafka-semantics.md: Followers that begin in the tier.)
+Each follower has a task of its own, and all of them a separate connection: if the tier is slow or hangs, it holds up no
+fetches. (KIP-405, KIP-1023; docs/kafka-semantics.md: Followers that begin in the tier.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EARLIEST_LOCAL: Final = -4
 EARLIEST_PENDING_UPLOAD: Final = -6
 FROM_LAST_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
 AT_ONCE: Final = 32
-"""Attempts; the others wait."""
+"""The number of concurrent attempts; others wait."""
 READY_WAIT: Final = 1.0
 """Seconds that an attempt waits for the metadata of remote segments."""
 MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -35,7 +36,8 @@ _STATES: Final = frozenset({FetchState.LOCATING_LOCAL, FetchState.BUILDING})
 
 
 class AuxBuilder:
-    """Works for one fetcher. ``done`` hears of each attempt how it ended, unless nobody wants to know any more."""
+    """Works for one fetcher. ``done`` is called with the outcome of each attempt, unless it was cancelled or is
+    obsolete."""
 
     def __init__(self, link: LeaderLink, tier: Callable[[], Tier | None]) -> None:
         self._link = link
@@ -71,7 +73,7 @@ class AuxBuilder:
             task.cancel()
 
     def skips_copied(self, follower: FollowerState) -> bool:
-        """Whether this one has nothing and is to begin where the tier ends (KIP-1023)."""
+        """Whether this follower is empty and is to begin where the tier ends (KIP-1023)."""
         tier = self._tier()
         return tier is not None and follower.log.remote_enabled and _skips(tier, follower)
 
@@ -97,16 +99,16 @@ class AuxBuilder:
                 follower.trouble = str(error)
                 tier.report("remote log auxiliary state not built", follower.partition, error)
         if event is not None:
-            # It is over: to cancel it from now on would cancel those who hear of it.
+            # The attempt is over: a later cancel would hit the callers of ``done``.
             del self._running[follower]
             self._done(follower, event)
 
     def _fits(self, follower: FollowerState) -> bool:
-        """Whether what was learned since is still of use: same leader epoch, same log, still wanted."""
+        """Whether the results are still of use: same leader epoch, same log, not cancelled."""
         return follower in self._running and follower.is_current and follower.state in _STATES
 
     async def _build(self, tier: Tier, follower: FollowerState) -> Event | None:
-        """None where the leader epoch or the log has changed meanwhile."""
+        """None if the leader epoch or the log has changed meanwhile."""
         from milena.tiered.aux_state.aux_state import build_aux_state
         from milena.tiered.metadata.metadata_manager import MetadataNotReady
         from milena.tiered.segments.segment_metadata import TopicIdPartition
@@ -127,7 +129,7 @@ class AuxBuilder:
             start.offset, log_start=start.log_start, epochs=aux.epochs, producers=aux.producers
         )
 
-    # -- what the leader knows
+    # -- offsets of the leader
 
     async def _local_start(self, tier: Tier, follower: FollowerState) -> LocalStart:
         from milena.tiered.aux_state.aux_state import LocalStart
@@ -166,4 +168,4 @@ class AuxBuilder:
 
 
 def _skips(tier: Tier, follower: FollowerState) -> bool:
-    return follower.log.log_end_offset == 0 and bool(tier.get(FROM_LAST_TIERED))
+    return follower.log.log_end_offset == 0 and tier.config().get_bool(FROM_LAST_TIERED)

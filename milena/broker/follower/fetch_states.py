@@ -1,4 +1,4 @@
-"""What a follower does for one partition next, as a table of transitions (docs/kafka-semantics.md: Truncation by
+"""What a follower does next for one partition, as a table of transitions (docs/kafka-semantics.md: Truncation by
 followers, Offset out of range, Followers that begin in the tier).
 
 ::
@@ -13,7 +13,8 @@ followers, Offset out of range, Followers that begin in the tier).
 
     any of them --(fenced, or the log is broken)--> FAILED, until the metadata names another leader epoch
 
-A step that pauses leaves the partition alone for a while, at most ``replica.fetch.backoff.ms``. Pure: no clock, no log.
+After a step that pauses, the partition is left alone for a while, at most ``replica.fetch.backoff.ms``. Pure: no clock,
+no log.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from milena.protocol.errors import ErrorCode
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import LeaderEpochCache
 
@@ -38,40 +40,41 @@ class FetchState(Enum):
     LOCATING = "Locating"
     """The bounds of its log (ListOffsets)."""
     LOCATING_LOCAL = "LocatingLocalStart"
-    """The first offset of its local log (ListOffsets, EARLIEST_LOCAL): what is wanted next is in the tier."""
+    """The first offset of its local log (ListOffsets, EARLIEST_LOCAL): the next record is in the tier."""
     BUILDING = "BuildingRemoteLogAux"
-    """Nothing but the same again: the tier is read, for what comes before that offset (KIP-405)."""
+    """Nothing, or the same as LOCATING_LOCAL in a new attempt: the tier is read for the state before that offset
+    (KIP-405)."""
     FAILED = "Failed"
     """Nothing."""
 
 
 class Event(Enum):
-    """What became of it."""
+    """The outcome of a request, or of a change to the log."""
 
     EPOCHS_AGREE = auto()
-    """The log was cut to the end of the largest common epoch."""
+    """The log was truncated to the end of the largest common epoch."""
     EPOCHS_OPEN = auto()
-    """The log was cut, and the leader has to be asked for an older epoch."""
+    """The log was truncated, and the leader must be asked for an older epoch."""
     RECORDS = auto()
-    """The leader's answer was taken, with or without records."""
+    """The leader's response was applied, with or without records."""
     DIVERGED = auto()
-    """The log was cut as a fetch's diverging epoch said."""
+    """The log was truncated to a fetch's diverging epoch."""
     OUT_OF_RANGE = auto()
     LOCATED = auto()
-    """The log begins or ends where the leader's does; or it is known where it will begin."""
+    """The log now begins or ends where the leader's does; or the start of the local log is now known."""
     MOVED_TO_TIER = auto()
-    """The leader has the next record in the tier only, or the log was cut that far; nothing local is left here."""
+    """The leader has the next record only in the tier, or the log was truncated that far; nothing local is left."""
     BUILT = auto()
-    """The log begins at the leader's first local record, with the epochs and producers before it."""
+    """The log now begins at the leader's first local record, with the epochs and producers before it."""
     RETRIABLE = auto()
-    """An error that time or new metadata will cure."""
+    """An error that may pass with time or new metadata."""
     FENCED = auto()
     BROKEN = auto()
-    """The local log refuses."""
+    """The local log has failed."""
 
 
 class Step(NamedTuple):
-    """The next state. ``pauses``: not at once."""
+    """The next state. ``pauses``: wait before acting on it."""
 
     state: FetchState
     pauses: bool = False
@@ -110,15 +113,18 @@ TRANSITIONS: Final[Mapping[tuple[FetchState, Event], Step]] = MappingProxyType(
         (FetchState.BUILDING, Event.BROKEN): _STOP,
     }
 )
-"""A pair that is missing cannot happen: KeyError."""
 
 
 def step(state: FetchState, event: Event) -> Step:
-    return TRANSITIONS[state, event]
+    """Raises BrokenInvariant if the event is impossible in this state."""
+    found = TRANSITIONS.get((state, event))
+    if found is None:
+        raise BrokenInvariant(f"follower is {state.value} at {event.name}")
+    return found
 
 
 def event_of(error: int) -> Event:
-    """What a leader's error code for a partition means to its follower."""
+    """What a leader's error code for a partition means to the follower."""
     match error:
         case ErrorCode.FENCED_LEADER_EPOCH:
             return Event.FENCED
@@ -131,7 +137,7 @@ def event_of(error: int) -> Event:
 
 
 class Beginning(NamedTuple):
-    """How to begin. ``cut``: where to truncate the log first, None for nowhere."""
+    """How a follower begins. ``cut``: the offset to truncate the log to first, or None."""
 
     state: FetchState
     cut: Offset | None = None
@@ -140,10 +146,11 @@ class Beginning(NamedTuple):
 def beginning(
     epochs: LeaderEpochCache, *, leader_epoch: LeaderEpoch, log_start: Offset, log_end: Offset, high_watermark: Offset
 ) -> Beginning:
-    """For a replica that becomes a follower in ``leader_epoch`` (KIP-279).
+    """The beginning for a replica that becomes a follower in ``leader_epoch`` (KIP-279).
 
-    A log that has no epochs cannot be compared: only what is below its high watermark is kept. One that is in the
-    leader's epoch, or holds nothing, is right as far as it goes, or the first fetch will say otherwise.
+    A log without epochs cannot be compared, so only its records below the high watermark are kept. If the log is in the
+    leader's epoch, or is empty, it is fetched from without truncation; if it diverges after all, the first fetch says
+    so.
     """
     if epochs.latest is None:
         return Beginning(FetchState.FETCHING, high_watermark if high_watermark < log_end else None)

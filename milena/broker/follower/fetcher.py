@@ -1,7 +1,8 @@
-"""One fetcher: all partitions (or its share of them) that this broker follows one leader for.
+"""One fetcher: fetches from one leader the partitions (or a share of them) that this broker follows.
 
-Each round asks, in this order and only if there is something to ask, for the ends of epochs, the bounds of logs, and
-records. A round without anything waits. What the leader answers is taken partition by partition, where it still fits.
+Each round sends up to three requests, in this order and only if needed: for the ends of epochs, the bounds of logs, and
+records. If there is nothing to send, the round waits. Each partition in a response is applied only if it still matches
+the follower's state.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from milena.runtime.tasks import TaskHandle, Tasks
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_ASKED: Final = 500
-"""Partitions in one of the rare requests."""
+"""Partitions per request, other than fetches."""
 SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -41,11 +42,11 @@ SESSION_ERRORS: Final = frozenset(
     }
 )
 MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""Stands for a partition that the answer lacks."""
+"""Used for a partition that the response lacks."""
 
 
 class Fetcher:
-    """Runs as one task from the first partition to the last."""
+    """Runs as one task, from the first partition added to the last one removed."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Fetcher:
         self.leader: Final = leader
         self.members: Final[dict[FollowerState, None]] = {}
         self.rate = Rate(clock)
-        """Of requests for records that were answered."""
+        """The rate of answered fetches."""
         self.died = False
         self._link = link
         self._settings = settings
@@ -78,9 +79,9 @@ class Fetcher:
         self._truncating: dict[FollowerState, None] = {}
         self._locating: dict[FollowerState, None] = {}
         self._syncing: dict[FollowerState, None] = {}
-        """Those that may not tell yet that they have what came last: the next fetch would."""
+        """Followers whose newest records must be synced before the next fetch may vouch for them."""
         self._paused: dict[FollowerState, float] = {}
-        """When each goes on."""
+        """The time at which each continues."""
         self._wake = asyncio.Event()
         self._task: TaskHandle | None = None
         self._stopping = False
@@ -95,7 +96,7 @@ class Fetcher:
         self._aux.start(tasks, self._built)
 
     def stop(self) -> None:
-        """End at once."""
+        """End immediately."""
         self._stopping = True
         self._link.close()
         self._aux.stop()
@@ -111,23 +112,23 @@ class Fetcher:
         self._wake.set()
 
     def remove(self, follower: FollowerState) -> None:
-        """Nothing that is still on its way changes it from now on."""
+        """Responses that arrive later do not change it."""
         del self.members[follower]
         self._dequeue(follower)
 
     def note_changed(self, follower: FollowerState) -> None:
-        """Its log start has moved: the leader is to hear of it with the next fetch."""
+        """Its log start has moved: the next fetch tells the leader."""
         self._session.note_changed(follower)
 
     def note_synced(self, follower: FollowerState) -> None:
-        """What its log had is synced."""
+        """Its log has been synced."""
         if follower in self._syncing:
             self._dequeue(follower)
             self._enqueue(follower)
             self._wake.set()
 
     def _enqueue(self, follower: FollowerState) -> None:
-        """Where the state says."""
+        """Put it in the queue for its state."""
         if follower.paused:
             self._paused[follower] = self._clock.monotonic() + follower.pause(self._settings.backoff)
             return
@@ -154,14 +155,14 @@ class Fetcher:
         self._aux.cancel(follower)
 
     def _advance(self, follower: FollowerState, event: Event | None) -> None:
-        """The table's step for a member; None is no event."""
+        """Apply an event to a member by the table of transitions; None is no event."""
         if event is None or follower not in self.members:
             return
         before = follower.state
         follower.advance(event)
         if follower.state is FetchState.FAILED:
             partition = follower.partition
-            # Who is fenced hears of its new leader next: that is an election's ordinary course.
+            # A fenced follower soon learns of its new leader: this is normal during an election.
             (self._log.info if event is Event.FENCED else self._log.error)(
                 "partition failed",
                 topic=partition.topic,
@@ -199,7 +200,7 @@ class Fetcher:
             self.died = not self._stopping
 
     async def _round(self) -> bool:
-        """Ask what is to be asked; False if that is nothing."""
+        """Send the requests that are needed; False if there were none."""
         asked = False
         if self._truncating:
             await self._find_ends(list(self._truncating)[:MAX_ASKED])
@@ -232,7 +233,7 @@ class Fetcher:
         return None if due is None else max(0.0, due - self._clock.monotonic())
 
     async def _wait(self, seconds: float | None) -> None:
-        """For something new, or the time."""
+        """Wait for new work, or until the time is up."""
         timer = None if seconds is None else self._clock.call_later(seconds, self._wake.set)
         try:
             await self._wake.wait()
@@ -252,7 +253,7 @@ class Fetcher:
         return self._session.next_fetch() if self._session.pending else None
 
     def _hold_back(self) -> None:
-        """Throttled replicas that are out of sync wait as after an error (KIP-73)."""
+        """Throttled replicas that are out of sync pause as after an error (KIP-73)."""
         for follower in self._session.ready():
             if not follower.caught_up and self._quota.throttles(follower.partition):
                 follower.paused = True
@@ -260,9 +261,10 @@ class Fetcher:
                 self._enqueue(follower)
 
     def _take(self, response: FetchResponse, may_go_on: bool) -> SessionFetch | None:
-        """Called while the records lie in the receive buffer. What to fetch next, where nothing else comes first.
+        """Apply a response while its records are in the receive buffer. Returns what to fetch next, unless another
+        request comes first.
 
-        Raises KafkaError for an error of the whole request that is not about the session.
+        Raises KafkaError for an error of the whole request that is not a session error.
         """
         self.rate.count += 1
         if not self._session.answered(response.session_id, response.error_code):
@@ -293,7 +295,7 @@ class Fetcher:
             self._session.served(follower)
 
     def _contain(self, follower: FollowerState, do: Callable[[], Event | None]) -> Event | None:
-        """What an answer does to one partition. What nobody foresaw fails that one alone, as in Kafka's
+        """Apply a response to one partition. An unexpected error fails only that partition, as in Kafka's
         ``AbstractFetcherThread``."""
         try:
             return do()
@@ -304,10 +306,10 @@ class Fetcher:
             self._contained.note("answer of a leader", error, topic=partition.topic, partition=partition.index)
             return Event.BROKEN
 
-    # -- where the logs part
+    # -- truncation and log bounds
 
     async def _find_ends(self, some: Sequence[FollowerState]) -> None:
-        """One round of OffsetForLeaderEpoch (KIP-279)."""
+        """Send one OffsetForLeaderEpoch request (KIP-279) and apply the response."""
         asked: dict[FollowerState, LeaderEpoch] = {}
         for follower in some:
             newest = follower.log.epochs.latest
@@ -324,8 +326,8 @@ class Fetcher:
                 self._advance(follower, self._contain(follower, partial(follower.take_epoch_end, epoch, *end)))
 
     async def _find_bounds(self, some: Sequence[FollowerState]) -> None:
-        """The leader said that the next offset is not in its log: where is that log? (docs/kafka-semantics.md:
-        Offset out of range)"""
+        """The leader has said that the next offset is not in its log: find the bounds of that log
+        (docs/kafka-semantics.md: Offset out of range)."""
         ends = await self._link.offsets(some, LATEST)
         longer = [follower for follower in some if self._apply_bound(follower, ends, self._shorten)]
         if longer:
@@ -339,7 +341,7 @@ class Fetcher:
         offsets: dict[tuple[str, int], ListedOffset],
         do: Callable[[FollowerState, Offset], Event | None],
     ) -> bool:
-        """Apply one bound; True if the other one is wanted too."""
+        """Apply one bound; True if the other one is needed too."""
         if follower not in self.members or follower.state is not FetchState.LOCATING or not follower.is_current:
             return False
         error, offset, _ = offsets.get((follower.partition.topic, follower.partition.index), ListedOffset(MISSING, -1))
@@ -357,7 +359,7 @@ class Fetcher:
 
 
 def _may_not_tell(follower: FollowerState) -> bool:
-    """Its next fetch would tell of records that have to be synced first, and soon are."""
+    """Whether the next fetch would vouch for records that are not synced yet. They soon are."""
     return follower.state is FetchState.FETCHING and follower.log.vouched_end < follower.log.log_end_offset
 
 

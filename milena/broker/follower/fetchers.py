@@ -1,9 +1,11 @@
-"""All fetchers of a broker: who follows whom, over how many connections (``num.replica.fetchers`` for each leader)."""
+"""All fetchers of a broker: which partitions follow which leader, and over how many connections
+(``num.replica.fetchers`` per leader)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import FetchState
@@ -30,7 +32,7 @@ _LAG: Final = "kafka_server_fetcherlagmetrics_consumerlag"
 
 
 class Fetchers:
-    """The owner. Methods are called with each change of a replica's role; nothing is awaited."""
+    """The owner of all fetchers. Its methods are called on each change of a replica's role, and await nothing."""
 
     def __init__(
         self,
@@ -43,9 +45,9 @@ class Fetchers:
         broker_epoch: Callable[[], BrokerEpoch | None],
         quota: ReplicaQuota,
     ) -> None:
-        """``broker_epoch``: this broker's of now, sent with each fetch (KIP-903)."""
+        """``broker_epoch``: returns this broker's current epoch, which is sent with each fetch (KIP-903)."""
         self.tier: Tier | None = None
-        """Where followers begin whose leaders' logs do."""
+        """The tier, for followers whose leaders' logs begin there."""
         self._quota = quota
         self._runtime = runtime
         self._tasks = tasks
@@ -66,8 +68,8 @@ class Fetchers:
     # -- roles
 
     def follow(self, partition: Partition) -> None:
-        """The metadata names a leader: fetch from it. In a leader epoch that is already being fetched this changes
-        nothing; a partition that has failed in it stays failed."""
+        """The metadata names a leader: fetch from it. If the partition is already fetched in that leader epoch, nothing
+        changes; if it has failed in it, it stays failed."""
         leader = partition.leader
         if leader is None or partition.log is None or self._closed:
             self.unfollow(partition)
@@ -93,7 +95,7 @@ class Fetchers:
         )
 
     def unfollow(self, partition: Partition) -> None:
-        """It leads, has no leader, is offline or gone. Does nothing if it is not followed."""
+        """The replica leads, has no leader, is offline or was removed. Does nothing if it is not followed."""
         self._remove(partition, spared=None)
 
     def log_start_moved(self, partition: Partition) -> None:
@@ -107,7 +109,7 @@ class Fetchers:
             place[1].note_synced(place[0])
 
     def resize(self, per_leader: int) -> None:
-        """``num.replica.fetchers`` has changed: partitions move to the fetchers where they belong now."""
+        """``num.replica.fetchers`` has changed: move partitions to the fetchers that they now belong to."""
         if per_leader == self._per_leader:
             return
         self._per_leader = per_leader
@@ -118,7 +120,7 @@ class Fetchers:
             self.follow(partition)
 
     def close(self) -> None:
-        """End all; nothing is followed from now on. Idempotent."""
+        """End all fetchers; nothing is followed from now on. Idempotent."""
         self._closed = True
         self._places.clear()
         for fetcher in self._fetchers.values():
@@ -137,7 +139,7 @@ class Fetchers:
             self._fetchers = {key: other for key, other in self._fetchers.items() if other is not fetcher}
 
     def _number(self, partition: Partition) -> int:
-        """Kafka's choice among a leader's fetchers."""
+        """Kafka's choice among the fetchers of a leader."""
         mixed = (31 * java_string_hash(partition.topic) + partition.index) & 0xFFFF_FFFF
         signed = mixed - (1 << 32) if mixed >= 1 << 31 else mixed
         return (0 if signed == -(1 << 31) else abs(signed)) % self._per_leader
@@ -177,13 +179,13 @@ class Fetchers:
         endpoint = None if broker is None else broker.endpoint(self._listener)
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
-    def _topic_id_of(self, name: str) -> Any:
+    def _topic_id_of(self, name: str) -> UUID | None:
         topic = self._image().topics.get(name)
         return None if topic is None else topic.id
 
-    # -- what can be seen
+    # -- inspection
 
-    def describe_partition(self, topic: str, index: int) -> dict[str, Any] | None:
+    def describe_partition(self, topic: str, index: int) -> dict[str, object] | None:
         """The state of one partition's fetch, None if it is not followed."""
         place = self._places.get((topic, index))
         if place is None:
@@ -200,7 +202,7 @@ class Fetchers:
             "fetcher": fetcher.name,
         }
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, object]]:
         """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
         return [
             {"topic": topic, "partition": index, **(self.describe_partition(topic, index) or {})}

@@ -1,4 +1,4 @@
-"""One replica that follows one leader in one leader epoch: its state, and what the leader's answers do to its log."""
+"""One replica that follows one leader in one leader epoch: its state, and how the leader's responses change its log."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from milena.broker.follower.truncation import cut_for
 from milena.broker.replica.partition import Partition
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.fetch_response import FetchedPartition
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.logging import get_logger
@@ -22,11 +23,11 @@ from milena.storage.state.epoch_cache import EpochEntry
 _CORRUPT: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
 
 FIRST_PAUSE: Final = 0.02
-"""Seconds; each further one is twice as long, up to ``replica.fetch.backoff.ms``."""
+"""Seconds; each further pause is twice as long, up to ``replica.fetch.backoff.ms``."""
 
 
 class Sent(NamedTuple):
-    """What the leader was last told of a partition."""
+    """The position that the leader was last told for a partition."""
 
     offset: Offset
     last_fetched_epoch: LeaderEpoch | None
@@ -34,7 +35,7 @@ class Sent(NamedTuple):
 
 
 def refusal(error_code: int) -> Event:
-    """What an error means if no records were asked for."""
+    """What an error means if the request was not for records."""
     return Event.FENCED if event_of(error_code) is Event.FENCED else Event.RETRIABLE
 
 
@@ -62,19 +63,19 @@ class FollowerState:
         self.log: Final[PartitionLog] = partition.online_log
         self.leader_epoch: Final = partition.leader_epoch
         self.paused = False
-        """Left alone for a while."""
+        """Whether it waits after an error."""
         self.errors_in_a_row = 0
-        """Steps in a row that ended with an error."""
+        """The number of consecutive steps that ended with an error."""
         self.local_log_emptied = False
-        """A cut has just taken all that was local."""
+        """Whether the last truncation removed everything local."""
         self.trouble = ""
-        """What was last reported to keep it out of the tier."""
+        """The last reported error that kept it from starting in the tier."""
         self.sent: Sent | None = None
-        """None while the leader was not asked for records in this session."""
+        """None until the leader has been asked for records in this session."""
         self.lag = 0
         """Records up to the leader's high watermark."""
         self.caught_up = False
-        """Nothing was left up to it when the leader last answered: in sync, as far as a follower can tell."""
+        """Whether its lag was 0 when the leader last answered: in sync, as far as a follower can tell."""
         self._log_events = get_logger("follower")
         log = self.log
         self.state, cut = beginning(
@@ -98,30 +99,30 @@ class FollowerState:
 
     @property
     def is_current(self) -> bool:
-        """The partition still has this log, and this leader epoch."""
+        """Whether the partition still has this log and this leader epoch."""
         partition = self.partition
         return partition.log is self.log and partition.leader_epoch == self.leader_epoch and not partition.is_leader
 
     @property
     def next_position(self) -> Sent:
-        """What to ask for next: what follows the end of the log."""
+        """What to ask for next: the position after the end of the log."""
         log = self.log
         return Sent(log.log_end_offset, log.epochs.latest, log.log_start_offset)
 
     def advance(self, event: Event) -> None:
-        """Take the table's step."""
+        """Apply an event by the table of transitions."""
         self.state, self.paused = step(self.state, event)
         self.errors_in_a_row = self.errors_in_a_row + 1 if event is Event.RETRIABLE else 0
 
     def pause(self, longest: float) -> float:
-        """Seconds to be left alone. A new leader often hears of its epoch a moment after its followers, and its high
-        watermark waits for them: after an error the first pauses are short."""
+        """Seconds to wait after an error. The first pauses are short: a new leader often learns of its epoch a moment
+        after its followers, and its high watermark waits for them."""
         return min(longest, FIRST_PAUSE * 2 ** min(self.errors_in_a_row - 1, 32)) if self.errors_in_a_row else longest
 
-    # -- the leader's answers
+    # -- the leader's responses
 
     def take(self, fetched: FetchedPartition, bytes_in: Counter) -> Event | None:
-        """An answer to the last fetch; None if it no longer fits what this replica is at."""
+        """Apply the response to the last fetch; None if it no longer matches the state of this replica."""
         sent, log = self.sent, self.log
         if sent is None or self.paused or self.state is not FetchState.FETCHING or not self.is_current:
             return None
@@ -135,11 +136,15 @@ class FollowerState:
                 self._cut(*fetched.diverging_epoch, fallback=log.log_end_offset)
                 return self._after_cut(Event.DIVERGED)
             return self._append(fetched, bytes_in)
+        except BrokenInvariant as broken:
+            self.partition.end(broken)
+            return Event.BROKEN
         except KafkaError as error:
             return self._refused(error)
 
     def take_epoch_end(self, asked: LeaderEpoch, error_code: int, epoch: int, end: int) -> Event | None:
-        """Where the leader's log leaves ``asked``, the newest epoch here when it was asked (-1: not known there)."""
+        """Apply where the leader's log leaves ``asked``, the newest epoch here when the request was sent (-1: unknown
+        to the leader)."""
         if self.state is not FetchState.TRUNCATING or not self.is_current or self.log.epochs.latest != asked:
             return None
         if error_code:
@@ -150,12 +155,12 @@ class FollowerState:
         except KafkaError as error:
             return self._refused(error)
         if not agreed and self.log.log_end_offset == log_end:
-            return Event.RETRIABLE  # it named an epoch above the one that it was asked for: nothing is learned
+            return Event.RETRIABLE  # the response names an epoch above the requested one, and says nothing
         return self._after_cut(Event.EPOCHS_AGREE if agreed or self.log.epochs.latest is None else Event.EPOCHS_OPEN)
 
     def shorten(self, leader_end: Offset) -> bool:
-        """The leader's log ends at ``leader_end``; True if it has lost what is here, and this log was cut
-        (docs/kafka-semantics.md: Offset out of range).
+        """The leader's log ends at ``leader_end``. If this log is longer, cut it and return True: the leader has lost
+        those records (docs/kafka-semantics.md: Offset out of range).
 
         Raises KafkaError."""
         if leader_end >= self.log.log_end_offset:
@@ -164,17 +169,17 @@ class FollowerState:
         return True
 
     def move_up(self, leader_start: Offset) -> None:
-        """The leader's log begins at ``leader_start``: nothing before it is to be had (docs/kafka-semantics.md:
+        """The leader's log begins at ``leader_start``, and no record before it can be fetched (docs/kafka-semantics.md:
         Offset out of range). Raises KafkaError."""
         if leader_start > self.log.log_end_offset:
             self.log.truncate_fully_and_start_at(leader_start)
             self.partition.changed()
 
     def leave_to_tier(self) -> Event:
-        """The leader has what comes next in the tier only: all that is local goes (KIP-405, scenario 2)."""
+        """The leader has the next records only in the tier: remove everything local (KIP-405, scenario 2)."""
         log = self.log
         if not log.remote_enabled:
-            return Event.RETRIABLE  # the topic's configuration is on its way
+            return Event.RETRIABLE  # the topic's configuration has not arrived yet
         self._log_events.info(
             "leader's log moved to the tier",
             topic=self.partition.topic,
@@ -190,8 +195,9 @@ class FollowerState:
         return Event.MOVED_TO_TIER
 
     def _begin_anew(self) -> None:
-        """The leader epochs of what is in the tier were lost. A member of the ISR must keep its records even so; any
-        other keeps them until it has what replaces them: the leader may be dead, and this one be elected uncleanly."""
+        """The leader epochs of the records in the tier were lost. A member of the ISR must keep its records all the
+        same. Any other replica keeps them until it has their replacement: the leader may be dead, and this replica may
+        win an unclean election."""
         self._log_events.warning(
             "leader epochs do not reach back to the log's start",
             topic=self.partition.topic,
@@ -202,7 +208,7 @@ class FollowerState:
             self.state = FetchState.LOCATING_LOCAL
 
     def begin_at(self, leader_start: Offset) -> Event:
-        """Nothing of the leader's log is in the tier, or nothing any more."""
+        """Start at ``leader_start``: the leader has nothing in the tier, or no longer has anything there."""
         try:
             self.log.truncate_fully_and_start_at(leader_start)
         except KafkaError as error:
@@ -212,7 +218,7 @@ class FollowerState:
     def start_in_tier(
         self, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], producers: bytes
     ) -> Event:
-        """Go on at ``offset``, after what is in the tier (docs/kafka-semantics.md: Followers that begin in the
+        """Continue at ``offset``, after the records in the tier (docs/kafka-semantics.md: Followers that begin in the
         tier)."""
         try:
             tiering.start_in_tier(self.log, offset, log_start=log_start, epochs=epochs, snapshot=producers)
@@ -234,8 +240,10 @@ class FollowerState:
         records = fetched.records
         if records:
             assert isinstance(records, memoryview)
-            self._begin_within(records)
+            self._begin_within(records, fetched.log_start_offset)
             info = log.append_as_follower(records, leader_epoch=self.leader_epoch)
+            if log.epochs.latest is not None and log.epochs.latest > self.leader_epoch:
+                raise BrokenInvariant(f"records of epoch {log.epochs.latest} from a leader of {self.leader_epoch}")
             bytes_in.value += info.size
         self.lag = max(0, fetched.high_watermark - log.log_end_offset)
         self.caught_up = self.lag == 0
@@ -249,22 +257,25 @@ class FollowerState:
             self.partition.changed()
         return Event.RECORDS
 
-    def _begin_within(self, records: memoryview) -> None:
-        """The log may start within a batch (DeleteRecords): an empty one begins with all of that batch."""
+    def _begin_within(self, records: memoryview, leader_start: int) -> None:
+        """The leader's log may start within a batch (DeleteRecords). If this log has nothing that the leader still has,
+        it begins with the whole batch. What it has at those offsets may be of an epoch that the leader has forgotten
+        with the records, so that no truncation removes it."""
         log = self.log
-        if log.log_end_offset != log.log_start_offset:
+        if log.log_end_offset > max(log.log_start_offset, leader_start):
             return
         for first in split_batches(records)[:1]:
             if first.base_offset < log.log_end_offset < first.next_offset:
                 log.truncate_fully_and_start_at(Offset(first.base_offset))
 
     def _after_cut(self, event: Event) -> Event:
-        """Where only what is in the tier is left: nobody here knows the producers there."""
+        """MOVED_TO_TIER if only records in the tier are left, since their producers are not known here; else
+        ``event``."""
         local_log_emptied, self.local_log_emptied = self.local_log_emptied, False
         return Event.MOVED_TO_TIER if local_log_emptied else event
 
     def _cut(self, epoch: int, end: int, *, fallback: Offset) -> bool:
-        """Truncate as the leader's (epoch, end) says; whether the logs agree now."""
+        """Truncate according to the leader's (epoch, end); returns whether the logs agree now."""
         log = self.log
         cut = cut_for(
             log.epochs,
@@ -291,7 +302,7 @@ class FollowerState:
             self.partition.changed()
 
     def _refused(self, error: KafkaError) -> Event:
-        """The local log did not do it. What came damaged is asked for again."""
+        """The local log has refused the operation. Records that arrived damaged are fetched again."""
         event = Event.RETRIABLE if error.code in _CORRUPT else Event.BROKEN
         self._log_events.error(
             "replica cannot follow", topic=self.partition.topic, partition=self.partition.index, reason=error.message

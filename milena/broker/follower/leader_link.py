@@ -1,15 +1,15 @@
-"""What a fetcher asks its leader, over a connection of its own.
+"""The requests of a fetcher to its leader, over a connection of its own.
 
-Fetch is encoded by hand, and its answer is taken while it still lies in the receive buffer; the rare requests
-(OffsetForLeaderEpoch, ListOffsets) use the generated codecs. Versions are as high as both sides, and the
-metadata.version, allow.
+Fetch is encoded by hand, and its response is applied while it is in the receive buffer; the rare requests
+(OffsetForLeaderEpoch, ListOffsets) use the generated codecs. Each request uses the highest version that both sides and
+the metadata.version allow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from milena.broker.follower.follower_state import FollowerState
@@ -28,9 +28,13 @@ from milena.protocol.requests.fetch_response import FetchResponse, decode_fetch_
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
 
+if TYPE_CHECKING:
+    from milena.protocol.apis.list_offsets import ListOffsetsResponse
+    from milena.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
 BUFFER_BYTES: Final = 2 << 20
-"""Bound on one answer, whatever ``replica.fetch.response.max.bytes`` allows: it is held in memory whole. (A single
-batch that is larger still comes.)"""
+"""Limit of one response, whatever ``replica.fetch.response.max.bytes`` allows: it is held in memory as a whole. (A
+single larger batch is still received.)"""
 NO_EPOCH: Final = -1
 NO_BROKER_EPOCH: Final = BrokerEpoch(-1)
 CONNECT_TIMEOUT: Final = 10.0
@@ -42,7 +46,7 @@ _OLDEST_FETCH: Final = 13
 
 
 class EpochEnd(NamedTuple):
-    """An answer of OffsetForLeaderEpoch; epoch and end are -1 if the leader knows none."""
+    """One result of OffsetForLeaderEpoch; epoch and end are -1 if the leader does not know the epoch."""
 
     error_code: int
     epoch: int
@@ -50,7 +54,7 @@ class EpochEnd(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """An answer of ListOffsets; offset and epoch are -1 if there is none."""
+    """One result of ListOffsets; offset and epoch are -1 if there is none."""
 
     error_code: int
     offset: int
@@ -109,7 +113,7 @@ class LeaderLink:
         self._broker_epoch = broker_epoch
         self._channel: Channel | None = None
         self.hurried = False
-        """Somebody may soon have to be named in a fetch, which none can while one waits at the leader."""
+        """A partition may soon have to be added to the fetch, which is impossible while a fetch waits at the leader."""
 
     async def fetch(
         self, first: Callable[[], SessionFetch | None], take: Callable[[FetchResponse, bool], SessionFetch | None]
@@ -168,7 +172,9 @@ class LeaderLink:
             }
             for topic, some in _by_topic(asked)
         ]
-        response = await self._request(ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=self._node_id, topics=topics)
+        response: OffsetForLeaderEpochResponse = await self._request(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=self._node_id, topics=topics
+        )
         return {
             (topic.topic, partition.partition): EpochEnd(
                 int(partition.error_code),
@@ -195,7 +201,9 @@ class LeaderLink:
             }
             for topic, some in _by_topic(asked)
         ]
-        response = await self._request(ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics)
+        response: ListOffsetsResponse = await self._request(
+            ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics
+        )
         return {
             (topic.name, partition.partition_index): ListedOffset(
                 int(partition.error_code), int(partition.offset), int(messages.get(partition, "leader_epoch", NO_EPOCH))
@@ -208,7 +216,7 @@ class LeaderLink:
         if self._channel is not None:
             self._channel.close()
 
-    async def _request(self, key: ApiKey, **fields: Any) -> Any:
+    async def _request(self, key: ApiKey, **fields: object) -> Any:
         channel = await self._connected()
         return await channel.request(key, timeout=self._settings.timeout, **fields)
 

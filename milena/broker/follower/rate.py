@@ -11,7 +11,7 @@ WINDOW: Final = 60.0
 
 
 class Rate:
-    """Count by adding to ``count``; the mean is brought up to date when somebody asks."""
+    """Count by adding to ``count``; the mean is updated when it is read."""
 
     __slots__ = ("_clock", "_rate", "_seen", "_since", "count")
 

@@ -1,8 +1,7 @@
 """The follower's side of an incremental fetch session (KIP-227).
 
-The leader remembers what it was told, so a fetch names only what differs from that, and its answer only what is new:
-a partition where nothing happens costs nothing on either side. When the leader has no room for a session every fetch
-is a full one.
+The leader remembers what it was told, so a fetch names only what has changed, and its response contains only what is
+new: an idle partition costs nothing on either side. If the leader has no room for a session, every fetch is a full one.
 """
 
 from __future__ import annotations
@@ -22,41 +21,41 @@ PartitionKey = tuple[UUID, int]
 
 
 class SessionFetch(NamedTuple):
-    """What the next request carries."""
+    """The contents of the next request."""
 
     session_id: int
     session_epoch: int
     wanted: list[FollowerState]
     forgotten: list[tuple[str, UUID, int]]
-    """Topic, its id, and the partition."""
+    """Topic name, topic id, and partition."""
 
 
 class FollowerSession:
-    """One fetcher's session with its leader. A fetch is under way at most once at a time."""
+    """One fetcher's session with its leader. At most one fetch is in flight."""
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
         self._ready: dict[PartitionKey, FollowerState] = {}
-        """All that are to be fetched; those that had records last come last."""
+        """All partitions to be fetched; those that had records last come last."""
         self._changed: dict[PartitionKey, None] = {}
-        """Ready ones of which the leader may have another idea."""
+        """Ready partitions for which the leader may remember another position."""
         self._known: dict[PartitionKey, str] = {}
-        """What the leader's session holds, with the topic's name."""
+        """The partitions in the leader's session, with the topic's name."""
         self._gone: dict[PartitionKey, None] = {}
-        """Known ones that are not ready."""
+        """Known partitions that are not ready."""
 
     def __len__(self) -> int:
-        """Partitions that are to be fetched."""
+        """The number of partitions to be fetched."""
         return len(self._ready)
 
     @property
     def pending(self) -> bool:
-        """Whether there is anything to ask or to say."""
+        """Whether there is anything to ask for or to report."""
         return bool(self._ready or (self._gone and self._epoch != FIRST_EPOCH))
 
     def add(self, follower: FollowerState) -> None:
-        """Fetch it from now on."""
+        """Start fetching it."""
         key = follower.key
         follower.sent = None
         self._ready[key] = follower
@@ -80,20 +79,20 @@ class FollowerSession:
         return self._ready.get(key)
 
     def note_changed(self, follower: FollowerState) -> None:
-        """What to ask of a ready partition may be another than the leader was told."""
+        """The position of a partition that is being fetched may differ from what the leader was told."""
         if follower.key in self._ready:
             self._changed[follower.key] = None
 
     def served(self, follower: FollowerState) -> None:
-        """It had records: where the leader has no session, others come first in the next fetch."""
+        """It had records: if the leader has no session, other partitions come first in the next fetch."""
         if self._ready.pop(follower.key, None) is not None:
             self._ready[follower.key] = follower
             self._changed[follower.key] = None
 
-    # -- requests and answers
+    # -- requests and responses
 
     def next_fetch(self) -> SessionFetch:
-        """What to send now. It counts as told; ``answered`` or ``broke`` must follow."""
+        """What to send now. It counts as told to the leader; a call of ``answered`` or ``broke`` must follow."""
         if self._epoch == FIRST_EPOCH:
             wanted = list(self._ready.values())
             self._known.clear()
@@ -113,7 +112,8 @@ class FollowerSession:
             self._known[follower.key] = follower.partition.topic
 
     def answered(self, session_id: int, error_code: int) -> bool:
-        """The answer's head; False if there is nothing else in it, and the next fetch starts a new session."""
+        """Take the head of the response; False if the response contains nothing else and the next fetch starts a new
+        session."""
         if error_code:
             if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = NO_SESSION
@@ -122,7 +122,7 @@ class FollowerSession:
         if self._epoch == FIRST_EPOCH:
             self._id = session_id
         elif session_id != self._id:
-            # The leader has closed it.
+            # The leader has closed the session.
             self._id = NO_SESSION
             self._epoch = FIRST_EPOCH
             return True
@@ -131,7 +131,7 @@ class FollowerSession:
         return True
 
     def broke(self) -> None:
-        """Nobody knows whether the last request arrived: begin anew, in place of the old session."""
+        """It is unknown whether the last request arrived: start a new session that replaces the old one."""
         self._epoch = FIRST_EPOCH
         for follower in self._ready.values():
             follower.sent = None

@@ -1,4 +1,4 @@
-"""How far a follower cuts its log, given what the leader says of an epoch (docs/kafka-semantics.md: Truncation by
+"""Where a follower truncates its log, given the leader's end of an epoch (docs/kafka-semantics.md: Truncation by
 followers; KIP-101, 279). Pure."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from milena.storage.state.epoch_cache import LeaderEpochCache
 
 
 class Cut(NamedTuple):
-    """Where to truncate. ``agreed`` is False if the leader must be asked again, for the newest epoch that is left:
-    its answer named an epoch that is not known here."""
+    """Where to truncate. ``agreed`` is False if the leader must be asked again, for the newest epoch that is left: its
+    response named an epoch that is not known here."""
 
     offset: Offset
     agreed: bool
@@ -25,11 +25,11 @@ def cut_for(
     leader_epoch: LeaderEpoch | None,
     end_offset: Offset | None,
 ) -> Cut:
-    """The leader says that ``leader_epoch``, the largest it knows up to the one it was asked for, ends at
+    """The cut, given that ``leader_epoch``, the largest epoch known to the leader up to the requested one, ends at
     ``end_offset``.
 
-    ``end_offset`` None: it knows no such epoch, and all that can be done is to cut to ``fallback`` (the high
-    watermark). ``leader_epoch`` None: it names none, as before KIP-279.
+    ``end_offset`` is None if the leader knows no such epoch: the log is then cut to ``fallback`` (the high watermark).
+    ``leader_epoch`` is None if the leader names none, as before KIP-279.
     """
     if end_offset is None:
         return Cut(min(fallback, log_end), agreed=True)

@@ -1,1 +1,2 @@
-"""The coordinator of classic consumer groups: pure state machines, and the shell that runs them."""
+"""The coordinator of classic consumer groups: state machines without I/O, and the shards that carry out their
+effects."""

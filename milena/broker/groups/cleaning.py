@@ -1,8 +1,9 @@
-"""Offsets of topics that are no more: those that the metadata delete, and those that went while nobody coordinated.
+"""Removes the committed offsets of deleted topics: when a deletion is applied from the metadata log, and for topics
+that were deleted while no broker coordinated the group.
 
-A topic's offsets are known by its id. An id that the metadata do not have may be of a topic that was deleted, or of one
-that this broker has not heard of yet: which of them it is can be told once the metadata are those that the controller
-had committed after the log was read. Kafka cleans when it hears of the deletion, and else never.
+An offset belongs to a topic id. If the metadata image lacks the id, either the topic was deleted, or this broker has
+not applied its creation yet. The two can be told apart once the image has reached what the controller had committed
+after the offsets partition was loaded. Kafka removes the offsets only when it applies the deletion.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from milena.runtime.clock import Clock
 from milena.runtime.tasks import Tasks
 
 AGAIN: Final = 5.0
-"""Seconds until what could not be written, or not be told, is tried again."""
+"""Seconds until a refused write, or a question to the controller that was not answered, is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +28,40 @@ class TopicsView:
 
     exists: Callable[[UUID], bool]
     current: Callable[[], Awaitable[bool]]
-    """Return True once all that the controller has committed by now is known here; False if that is not to be
-    found out for now."""
+    """Returns True once this broker has applied everything that the controller has committed by now; False if that
+    cannot be found out at the moment."""
 
 
 class Cleaning:
-    """Of one shard, from the moment that it is loaded. What is little is done at once, the rest in slices."""
+    """Removes offsets of one shard, from when it is loaded. Few offsets are removed at once, many in slices."""
 
-    def __init__(self, shard: Shard, topics: TopicsView, tasks: Tasks, clock: Clock) -> None:
+    def __init__(
+        self, shard: Shard, topics: TopicsView, tasks: Tasks, clock: Clock, failed: Callable[[Exception], object]
+    ) -> None:
+        """``failed`` hears of unforeseen errors. What they left undone is tried again."""
         self._shard = shard
         self._topics = topics
         self._tasks = tasks
         self._clock = clock
+        self._failed = failed
         self._deleted: dict[UUID, str] = {}
-        """Topics whose offsets may be left, names by id."""
+        """Deleted topics that may still have offsets: names by id."""
         self._unsure = True
-        """Whether there may be offsets of unknown topics that were in the log when it was read."""
+        """Whether offsets that were loaded from the log may belong to unknown topics."""
         self._current = False
-        """Unknown means deleted: the metadata have reached what was committed after the log was read."""
+        """Whether an unknown topic is a deleted one: the image has reached what was committed after the log was
+        loaded."""
         self._loaded = False
         self._under_way = False
 
     def topics_deleted(self, topics: Mapping[UUID, str]) -> None:
-        """Remove the offsets of topics, names by id; those of later topics of their names stay."""
+        """Remove the offsets of these topics (names by id). Offsets of later topics with the same names stay."""
         self._deleted.update(topics)
         if self._loaded:
             self._begin()
 
     def loaded(self) -> None:
-        """The shard has its groups."""
+        """The shard has loaded its groups."""
         self._loaded = True
         self._begin()
 
@@ -68,6 +74,8 @@ class Cleaning:
         except StopIteration:
             if not self._is_left():
                 return
+        except Exception as error:
+            self._failed(error)
         self._under_way = True
         self._tasks.attempt(self._go_on(work), name="group-offset-cleaning")
 
@@ -76,24 +84,40 @@ class Cleaning:
 
     async def _go_on(self, work: Generator[None, None, None]) -> None:
         try:
-            for _ in work:
-                await self._clock.sleep(0)
+            await self._finish(work)
             while self._is_left():
                 if self._unsure and not self._current:
-                    self._current = await self._topics.current()
-                for _ in self._pass():
-                    await self._clock.sleep(0)
+                    self._current = await self._is_current()
+                await self._finish(self._pass())
                 if self._is_left():
                     await self._clock.sleep(AGAIN)
         finally:
             self._under_way = False
 
+    async def _finish(self, work: Generator[None, None, None]) -> None:
+        try:
+            for _ in work:
+                await self._clock.sleep(0)
+        except Exception as error:
+            self._failed(error)
+
+    async def _is_current(self) -> bool:
+        try:
+            return await self._topics.current()
+        except Exception as error:
+            self._failed(error)
+            return False
+
     def _pass(self) -> Generator[None, None, None]:
-        """Yields where other work may have its turn."""
+        """One pass over the shard. Yields where other tasks may run."""
         if self._deleted:
             topics, self._deleted = self._deleted, {}
-            if not (yield from self._shard.remove_offsets_where(offsets.of_topics(topics))):
-                self._deleted = topics | self._deleted
+            removed = False
+            try:
+                removed = yield from self._shard.remove_offsets_where(offsets.of_topics(topics))
+            finally:
+                if not removed:
+                    self._deleted = topics | self._deleted
         if self._unsure:
             unknown = offsets.of_unknown(self._topics.exists)
             if self._current:

@@ -1,13 +1,15 @@
-"""Which groups this broker coordinates: it follows the leadership of ``__consumer_offsets`` partitions.
+"""Which groups this broker coordinates: those of the ``__consumer_offsets`` partitions that it leads.
 
-A partition's groups are loaded from its log when this broker becomes its leader and forgotten when it ceases to be;
-in between, requests are answered COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR.
+When this broker becomes the leader of a partition, it loads the groups from the partition's log; when it resigns, it
+forgets them. Requests are answered with COORDINATOR_LOAD_IN_PROGRESS while a partition is loading, and with
+NOT_COORDINATOR if this broker does not lead it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from milena.broker.groups import store
@@ -37,7 +39,7 @@ class _Led:
 
 
 class GroupCoordinator:
-    """All shards of one broker."""
+    """The shards of one broker."""
 
     def __init__(
         self,
@@ -67,8 +69,8 @@ class GroupCoordinator:
     # -- leadership
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
-        """This broker leads a partition of ``__consumer_offsets``: load its groups. One that goes on leading in the
-        next epoch has them, as in Kafka: nobody who waits is sent away, nobody who is gone gets a new session."""
+        """This broker leads a partition of ``__consumer_offsets``: load its groups. A leader that stays leader in the
+        next epoch keeps them, as in Kafka: waiting requests keep waiting, and no session is extended."""
         known = self._led.get(index)
         if known is not None and known.leader_epoch == leader_epoch:
             return
@@ -80,7 +82,8 @@ class GroupCoordinator:
         runtime = self._runtime
         offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
-        led = _Led(leader_epoch, shard, offsets_log, Cleaning(shard, self._topics, self._tasks, runtime.clock))
+        cleaning = Cleaning(shard, self._topics, self._tasks, runtime.clock, partial(self._cleaning_failed, index))
+        led = _Led(leader_epoch, shard, offsets_log, cleaning)
         self._led[index] = led
         self._tasks.attempt(self._load(index, led), name=f"group-load-{index}")
 
@@ -88,6 +91,9 @@ class GroupCoordinator:
         led = self._led.pop(index, None)
         if led is not None:
             led.shard.close()
+
+    def _cleaning_failed(self, partition: int, error: Exception) -> None:
+        self._runtime.contained.note("offsets of deleted topics", error, partition=partition)
 
     async def _load(self, partition: int, led: _Led) -> None:
         loader = store.Loader(led.shard.new_group)
@@ -124,7 +130,7 @@ class GroupCoordinator:
         return self._shard_at(partition_for_group(group_id, self._partition_count()))
 
     def shard_for_offsets(self, group_id: str) -> Shard:
-        """As ``shard``; offsets may also be kept under the empty group id, as old clients without a group do."""
+        """Like ``shard``, but allows the empty group id, under which old clients without a group commit offsets."""
         return self._shard_at(partition_for_group(group_id, self._partition_count()))
 
     def _shard_at(self, partition: int) -> Shard:
@@ -136,19 +142,19 @@ class GroupCoordinator:
         return led.shard
 
     def shards(self) -> Iterator[Shard]:
-        """All shards that serve. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if one is still loading."""
+        """All loaded shards. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if one is still loading."""
         if any(not led.loaded for led in self._led.values()):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return iter([led.shard for led in self._led.values()])
 
     def groups(self) -> list[Group]:
-        """All groups of the partitions that this broker leads, also of those that are being loaded."""
+        """All groups of the partitions that this broker leads, including those that are still loading."""
         return [group for led in self._led.values() for group in led.shard.groups.values()]
 
-    # -- offsets that nobody needs any more
+    # -- removing offsets
 
     def topics_deleted(self, topics: Mapping[UUID, str]) -> None:
-        """Remove the offsets of topics, names by id. A partition that is being loaded does so afterwards."""
+        """Remove the offsets of these topics (names by id). A partition that is loading does so afterwards."""
         for led in self._led.values():
             led.cleaning.topics_deleted(topics)
 

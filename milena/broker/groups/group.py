@@ -1,7 +1,7 @@
-"""One classic group: members, generation, protocol and offsets, with the rules that hold among them.
+"""One classic group: members, generation, protocol and offsets, and the rules between them.
 
-No clock, no disk, no network: times come in as milliseconds, and what must be written goes out through ``Effects``.
-The steps of joining, rebalancing and syncing are in the modules of these names.
+It has no clock, disk or network: times are passed in as milliseconds, and writes go out through ``Effects``. Joining,
+rebalancing and syncing are in the modules with these names.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from milena.broker.groups.model import (
 )
 from milena.broker.groups.pending import PendingMembers
 from milena.protocol.errors import ErrorCode
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 
@@ -29,27 +30,29 @@ Persisted = Callable[[ErrorCode], None]
 
 
 class Effects(Protocol):
-    """What a group asks of its coordinator."""
+    """What a group needs from its coordinator."""
 
     def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
-        """Write the group's metadata, with these assignments if given. NONE: it is in the log, and ``done`` is
-        called once it is committed, or is not waited for any longer. Otherwise nothing is written or called."""
+        """Write the group's metadata, with these assignments if given. Returns NONE if the record was appended;
+        ``done`` is then called when it is committed, or when the wait for that ends. With any other code nothing was
+        appended and ``done`` is not called."""
         ...
 
     def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
-        """See to it that no record gives a static member another id than this one, as ``persist`` does. A member that
-        knew an id before the log did would be fenced for good by a coordinator that reads the log (KAFKA-10284)."""
+        """Ensure that the log gives this static member no other member id; write a record if needed, as ``persist``
+        does. If a member learned an id before the log did, a coordinator that loads the log would fence the member for
+        good (KAFKA-10284)."""
         ...
 
     def new_member_id(self, prefix: str) -> str: ...
 
     def time_ms(self) -> int:
-        """What time it is, for what goes on after a write."""
+        """The current time, for steps that continue after a write."""
         ...
 
 
 class Group:
-    """The state of one group. Invariant: a leader is always a member; the protocol is one that all members support."""
+    """The state of one group. Invariants: the leader is a member, and all members support the protocol."""
 
     __slots__ = (
         "_subscribed",
@@ -89,7 +92,8 @@ class Group:
         effects: Effects,
         pending: dict[str, str] | None = None,
     ) -> None:
-        """``pending`` has the pending ids of all groups beside this one, as PendingMembers keeps them."""
+        """``pending`` is shared by the groups of a shard: the pending member ids of all groups, as PendingMembers keeps
+        them."""
         self.group_id = group_id
         self.settings = settings
         self.effects = effects
@@ -102,34 +106,53 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.session_bound_ms: int | None = None
-        """No session that may end does so before; None if there is none. To look through all members costs more."""
+        """No session that can expire does so before this time; None if there is none. It saves a look at every
+        member."""
         self.pending_members = PendingMembers(group_id, {} if pending is None else pending)
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self.join_deadline_ms: int | None = None
         self.initial_remaining_ms: int | None = None
-        """Set while the first rebalance of an empty group gathers members: how much longer it may be extended."""
+        """Set during the first rebalance of an empty group: how much longer the wait for members may be extended."""
         self.newcomer = False
         self.sync_deadline_ms: int | None = None
         self.unsynced: dict[str, None] = {}
-        """Members of this generation that have not asked for their assignment yet, in order."""
+        """Members of this generation that have not sent SyncGroup yet, in order."""
         self.assigning = False
-        """Whether the assignment of this generation is on its way to the log: the first one counts."""
+        """Whether the assignment of this generation is being written: the first one wins."""
         self.empty_unwritten_ms: int | None = None
-        """Set while the log does not know that the group is empty: when to write that again."""
+        """Set while the log does not yet say that the group is empty: when to write that again."""
         self.logged: GroupMetadataValue | None = None
-        """The group's last record in the log, committed once the high watermark is at ``logged_end``."""
+        """The group's latest record in the log. It is committed once the high watermark reaches ``logged_end``."""
         self.logged_end = 0
         self._subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
-        """What they are subscribed to, once that was asked."""
+        """The topics of these subscriptions; computed on first use."""
         self._supported: Counter[str] = Counter()
         """How many members support each protocol."""
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
-        assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
+        if state not in TRANSITIONS[self.state]:
+            raise self._broken(f"may not become {state.name}")
+        if state in (GroupState.COMPLETING, GroupState.STABLE):
+            self._check_generation()
+        elif state is GroupState.EMPTY and self.members:
+            raise self._broken("may not become EMPTY with members")
         self.state = state
         self.state_since_ms = now_ms
         self.assigning = False
+
+    def _check_generation(self) -> None:
+        """A generation has a leader, and a protocol that all of its members support."""
+        if self.leader_id not in self.members:
+            raise self._broken("has a leader that is no member")
+        if self._supported[self.protocol_name or ""] != len(self.members):
+            raise self._broken(f"has a protocol that {self._supported[self.protocol_name or '']} members support")
+
+    def _broken(self, what: str) -> BrokenInvariant:
+        return BrokenInvariant(
+            f"group {self.group_id} {what}: {self.state.name}, generation {self.generation}, leader {self.leader_id}, "
+            f"protocol {self.protocol_name}, {len(self.members)} members, {len(self.static_members)} of them static"
+        )
 
     def add(self, member: Member) -> None:
         if not self.members:
@@ -154,7 +177,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def clear(self, now_ms: int) -> None:
-        """Nobody is in the group any more, whatever state it was in, and its generation is over."""
+        """The last member has left: the group becomes empty, whatever state it was in, and its generation ends."""
         self.state, self.state_since_ms = GroupState.EMPTY, now_ms
         self.generation += 1
         self.protocol_name = self.leader_id = None
@@ -166,8 +189,10 @@ class Group:
         self.newcomer = self.assigning = False
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
-        """Give a static member a new id in its old place; whoever waits under the old id is fenced."""
+        """Give a static member a new member id and keep its place. Requests that wait under the old id are fenced."""
         old_id = self.static_members[instance_id]
+        if old_id not in self.members or new_id in self.members:
+            raise self._broken(f"knows {instance_id} as {old_id}, which becomes {new_id}")
         member = self.members[old_id]
         member.answer_join(JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
         member.answer_sync(SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
@@ -188,19 +213,19 @@ class Group:
         return not self.pending_members and all(member.join_reply is not None for member in self.members.values())
 
     def common_protocols(self) -> list[str]:
-        """Names that every member supports, in the first member's order."""
+        """Protocols that every member supports, in the first member's order."""
         first = next(iter(self.members.values()), None)
         return [name for name, _ in first.protocols if self._supported[name] == len(self.members)] if first else []
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member with these protocols can be in the group."""
+        """Whether a member with these protocols may join the group."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         everyone = len(self.members)
         return protocol_type == self.protocol_type and any(self._supported[name] == everyone for name in names)
 
     def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
-        """A member supports other protocols from now on."""
+        """The member supports these protocols from now on."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
@@ -208,11 +233,13 @@ class Group:
     def _count(self, member: Member, by: int) -> None:
         for name, _ in member.protocols:
             self._supported[name] += by
+            if self._supported[name] < 0:
+                raise self._broken(f"has {self._supported[name]} members that support {name}")
             if not self._supported[name]:
                 del self._supported[name]
 
     def vote(self) -> str:
-        """The protocol that most members prefer among those which all support."""
+        """The protocol that most members prefer among those that all of them support."""
         candidates = dict.fromkeys(self.common_protocols())
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
@@ -220,7 +247,7 @@ class Group:
         return max(candidates, key=lambda name: votes[name])
 
     def vote_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
-        """What the vote would be if one member had these protocols."""
+        """The result of the vote if one member had these protocols."""
         own = member.protocols
         self.set_protocols(member, protocols)
         try:
@@ -235,7 +262,7 @@ class Group:
         )
 
     def join_answer(self, member: Member) -> JoinAnswer:
-        """The current generation as one member is told of it: the list of members goes to the leader only."""
+        """The current generation as JoinGroup reports it to one member. Only the leader gets the list of members."""
         return JoinAnswer(
             ErrorCode.NONE,
             member.member_id,
@@ -250,7 +277,7 @@ class Group:
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def touch(self, member: Member, now_ms: int) -> None:
-        """The member has shown that it lives."""
+        """Extend the session of a member that sent a request."""
         member.deadline_ms = now_ms + member.session_timeout_ms
         self._bound(member.deadline_ms)
 
@@ -259,7 +286,7 @@ class Group:
             self.session_bound_ms = deadline_ms
 
     def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
-        """The member that a request speaks for, or why it may not."""
+        """The member that a request is from, or the error if the request is not allowed."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:
@@ -271,19 +298,19 @@ class Group:
         return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
 
     def answer_all(self, error: ErrorCode) -> None:
-        """Answer everybody who waits."""
+        """Answer every waiting request."""
         for member in list(self.members.values()):
             member.answer_join(JoinAnswer(error, member.member_id))
             member.answer_sync(SyncAnswer(error))
 
     def note_subscriptions(self) -> None:
-        """A generation begins: its subscriptions are those that its members have under the protocol it chose."""
+        """A generation begins: its subscriptions are those that its members have for the chosen protocol."""
         self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members.values())
         self._subscribed = None
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member of this generation is subscribed to a topic, as ClassicGroup.isSubscribedToTopic has it: of
-        a group of consumers all topics count, where a subscription is unreadable or no generation was begun."""
+        """Whether a member of this generation is subscribed to a topic (ClassicGroup.isSubscribedToTopic). In a group
+        of consumers every topic counts if a subscription cannot be read, or if no generation has begun."""
         if self.protocol_type != PROTOCOL_TYPE:
             return False
         if self._subscriptions is None:

@@ -1,4 +1,5 @@
-"""JoinGroup: who may enter a group, under which id, and what that sets off (KIP-134, 345, 394, 814)."""
+"""JoinGroup: who may join a group, under which member id, and whether that starts a rebalance (KIP-134, 345, 394,
+814)."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from milena.protocol.errors import ErrorCode
 
 
 def join(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
-    """Let a member in, or say why not. ``reply`` is called exactly once: now, or when the generation begins."""
+    """Let a member join, or refuse it. ``reply`` is called exactly once: now, or when the generation begins."""
     if len(names := {name for name, _ in request.protocols}) < len(request.protocols):
-        # A name that stands twice counts once, as its first place has it: two votes of one member elect nothing.
+        # A protocol that is listed twice counts once, at its first place: two votes of one member elect nothing.
         request = replace(request, protocols=tuple(_first_of_each(request.protocols, names)))
     if not _has_room(group, request.member_id):
         _give_up(group, request.member_id, now_ms)
@@ -43,7 +44,7 @@ def _refusal(group: Group, request: JoinRequest) -> ErrorCode | None:
 
 
 def _give_up(group: Group, member_id: str, now_ms: int) -> None:
-    """Whom a full group refuses is no member of it any more (ClassicGroup.remove), so that the others need not wait."""
+    """A member that a full group refuses is removed (ClassicGroup.remove), so that the others do not wait for it."""
     member = group.members.get(member_id)
     if member is not None:
         drop(group, member, now_ms)
@@ -57,7 +58,7 @@ def _has_room(group: Group, member_id: str) -> bool:
     limit = group.settings.max_size
     known = group.members.get(member_id)
     if group.state is GroupState.PREPARING:
-        # While a rebalance gathers, only those who have come count: the rest may be gone.
+        # During a rebalance only the members that have rejoined count: the others may be gone.
         joined = sum(1 for member in group.members.values() if member.join_reply is not None)
         return (known is not None and known.join_reply is not None) or joined < limit
     return known is not None or len(group.members) < limit
@@ -92,7 +93,7 @@ def _join_with_id(group: Group, request: JoinRequest, reply: JoinReply, now_ms: 
         case GroupState.PREPARING:
             _rejoin(group, member, request, reply, now_ms)
         case GroupState.COMPLETING if same:
-            # The answer to its first request was lost: it is told again of the generation that it is in.
+            # The response to its first request was lost: it gets the current generation again.
             group.touch(member, now_ms)
             reply(group.join_answer(member))
         case GroupState.STABLE if same and not group.is_leader(member):
@@ -126,7 +127,7 @@ def _enter(group: Group, request: JoinRequest, member_id: str, reply: JoinReply,
 
 def _rejoin(group: Group, member: Member, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
     _update(group, member, request)
-    # A second request of the same member takes the place of the first, whose connection is gone or given up.
+    # A second request of a member replaces the first one, whose connection is closed or which the client has given up.
     member.answer_join(JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     member.join_reply = reply
     prepare(group, now_ms)
@@ -139,8 +140,9 @@ def _update(group: Group, member: Member, request: JoinRequest) -> None:
 
 
 def _claim(group: Group, request: JoinRequest, new_id: str, reply: JoinReply) -> JoinReply | None:
-    """Have the log know a static member by its new id before the member does (KAFKA-10284, where Kafka does so in
-    Stable alone). The reply that waits for it, or None: it cannot be written, and the member has been told."""
+    """Write a static member's new id to the log before the member learns it (KAFKA-10284; Kafka does so only in
+    Stable). Returns the reply to call after the write, or None if the write was refused and the member has got the
+    error."""
     assert request.instance_id is not None
     held: list[JoinAnswer] = []
     outcome: list[ErrorCode] = []
@@ -166,7 +168,7 @@ def _claim(group: Group, request: JoinRequest, new_id: str, reply: JoinReply) ->
 
 
 def _rejoin_static(group: Group, request: JoinRequest, new_id: str, reply: JoinReply, now_ms: int) -> None:
-    """A static member came back under a new id: the generation goes on unless the protocol would change."""
+    """A static member rejoined under a new id: the generation continues unless the protocol would change."""
     assert request.instance_id is not None
     member = group.members[group.static_members[request.instance_id]]
     if group.state is GroupState.STABLE and group.vote_with(member, request.protocols) == group.protocol_name:
@@ -214,7 +216,7 @@ def _kept(group: Group, member: Member, request: JoinRequest, old_leader: str | 
         group.generation,
         group.protocol_type,
         group.protocol_name,
-        # Before KIP-814 the returning leader is shown its old id as the leader's, so that it assigns nothing.
+        # Before KIP-814, a returning leader gets its old id as the leader's id, so that it computes no assignment.
         (group.leader_id if request.can_skip_assignment else old_leader) or "",
         group.joined_members() if leads and request.can_skip_assignment else (),
         skip_assignment=leads and request.can_skip_assignment,

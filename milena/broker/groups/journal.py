@@ -1,4 +1,5 @@
-"""Offsets that are in the log and not committed yet: readers are shown what no loss of the leader can take back."""
+"""Offsets that are appended but not committed. Readers see only committed offsets, which no change of leader takes
+back."""
 
 from __future__ import annotations
 
@@ -6,17 +7,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from milena.broker.groups.model import CommittedOffset
+from milena.protocol.invariants import BrokenInvariant
 
 TopicPartition = tuple[str, int]
 Changes = Mapping[TopicPartition, CommittedOffset | None]
-"""What one write does to a group's offsets; None is a tombstone."""
+"""What one write changes in a group's offsets; None is a tombstone."""
 
 
 class Journal:
-    """The writes to offsets of one partition of ``__consumer_offsets`` above its high watermark, in the log's order.
+    """Offset writes to one ``__consumer_offsets`` partition above its high watermark, in log order.
 
-    The groups themselves have their offsets as they are written (what the next write is decided on, as in Kafka's
-    CoordinatorRuntime); this keeps what those offsets were before, until the writes are committed.
+    A group's own state contains its offsets as soon as they are appended, because the next write is decided on them (as
+    in Kafka's CoordinatorRuntime). The journal keeps the values from before, until the writes are committed.
     """
 
     def __init__(self) -> None:
@@ -27,7 +29,10 @@ class Journal:
     def wrote(
         self, end: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], changes: Changes
     ) -> None:
-        """``changes`` to a group that has ``offsets`` are in the log; a high watermark of ``end`` commits them."""
+        """``changes`` were appended for a group with these ``offsets``. They are committed when the high watermark
+        reaches ``end``."""
+        if self._writes and self._writes[-1][0] >= end:
+            raise BrokenInvariant(f"offsets of group {group_id} end at {end}, those before at {self._writes[-1][0]}")
         before = self._before.setdefault(group_id, {})
         for partition in changes:
             if partition not in before:
@@ -48,13 +53,13 @@ class Journal:
     def committed(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Of a group that has ``offsets``, those that are committed."""
+        """The committed ones of a group with these ``offsets``."""
         before = self._before.get(group_id)
         return offsets if before is None else _Committed(offsets, before)
 
 
 class _Committed(Mapping[TopicPartition, CommittedOffset]):
-    """Offsets as they are written, but for some of which the committed ones are known."""
+    """Offsets as appended, except those whose committed values are known to differ."""
 
     __slots__ = ("_before", "_written")
 

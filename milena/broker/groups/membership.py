@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup: how members get their share, stay, and go."""
+"""SyncGroup, Heartbeat and LeaveGroup: how members get their assignments, keep their sessions, and leave."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def sync(
     reply: SyncReply,
     now_ms: int,
 ) -> None:
-    """Give a member its assignment: at once in a stable group, else when the leader has sent it. ``reply`` is called
-    exactly once."""
+    """Give a member its assignment: at once in a stable group, else when the leader has sent the assignments. ``reply``
+    is called exactly once."""
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):
         reply(SyncAnswer(member))
@@ -62,7 +62,7 @@ def _assign(group: Group, assignments: Mapping[str, bytes]) -> None:
         prepare(group, now_ms)
 
     def written(error: ErrorCode) -> None:
-        # Another rebalance may have begun while the assignment was on its way to the log.
+        # Another rebalance may have begun while the assignment was being written.
         if group.state is not GroupState.COMPLETING or group.generation != generation:
             return
         if error is not ErrorCode.NONE:
@@ -83,7 +83,7 @@ def _assign(group: Group, assignments: Mapping[str, bytes]) -> None:
 
 
 def heartbeat(group: Group, *, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-    """Prolong a member's session; REBALANCE_IN_PROGRESS tells it to join again."""
+    """Extend a member's session. REBALANCE_IN_PROGRESS tells it to rejoin."""
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):
         return member
@@ -96,7 +96,7 @@ def heartbeat(group: Group, *, member_id: str, instance_id: str | None, generati
 
 
 def leave(group: Group, *, member_id: str, instance_id: str | None, now_ms: int) -> ErrorCode:
-    """Take one member out at its wish. A static member may be named by its instance id alone (KIP-345)."""
+    """Remove a member at its request. A static member may be named by its instance id alone (KIP-345)."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if instance_id is not None and not member_id:

@@ -1,4 +1,4 @@
-"""What a classic group is made of: its states, its members, and the answers that members wait for."""
+"""The parts of a classic group: states, members, and the responses that members wait for."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NO_GENERATION: Final = -1
 
 
 class GroupState(Enum):
-    """The life of a group. Values are Kafka's names, as DescribeGroups shows them.
+    """The states of a group. The values are Kafka's names, as in DescribeGroups.
 
     ::
 
         Empty -> PreparingRebalance -> CompletingRebalance -> Stable
-                    ^    |  (nobody left: Empty)     |           |
+                    ^    |  (no members left: Empty) |           |
                     +----+---------------------------+-----------+     any -> Dead
     """
 
@@ -42,7 +42,7 @@ TRANSITIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker configs that bound a group. Times are milliseconds."""
+    """The broker configs that limit a group. Times are in milliseconds."""
 
     min_session_ms: int = 6_000
     max_session_ms: int = 1_800_000
@@ -53,7 +53,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """One member as the leader sees it in its JoinGroup answer."""
+    """One member, as in the leader's JoinGroup response."""
 
     member_id: str
     instance_id: str | None
@@ -62,7 +62,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """What JoinGroup answers."""
+    """A JoinGroup response."""
 
     error: ErrorCode
     member_id: str
@@ -76,7 +76,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    """What SyncGroup answers."""
+    """A SyncGroup response."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -88,8 +88,8 @@ A = TypeVar("A", JoinAnswer, SyncAnswer)
 
 
 class Once(Generic[A]):
-    """A reply that is given at most once: the first answer that could be given counts. Where not even an error can be
-    told, ``lost`` is called."""
+    """A reply that is given at most once: the first response wins. If even an error cannot be sent, ``lost`` is
+    called."""
 
     __slots__ = ("_given", "_lost", "_reply")
 
@@ -117,7 +117,7 @@ SyncReply: TypeAlias = Callable[[SyncAnswer], None]
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A JoinGroup request with the names that versions lack filled in."""
+    """A JoinGroup request; fields that its version lacks have defaults."""
 
     member_id: str
     instance_id: str | None
@@ -128,9 +128,9 @@ class JoinRequest:
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     needs_known_member_id: bool
-    """v4 and later: a dynamic member without an id is given one and told to come again."""
+    """v4 and later: a dynamic member without an id gets one, and has to rejoin with it."""
     can_skip_assignment: bool
-    """v9 and later (KIP-814): a static leader can be told that nothing is to be assigned."""
+    """v9 and later (KIP-814): a static leader can be told to skip the assignment."""
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class Member:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     deadline_ms: int = 0
-    """When the session ends. Nobody's session ends while an answer is owed to it, except a new member's."""
+    """When the session expires. It does not expire while the member waits for a response, unless the member is new."""
     is_new: bool = False
     join_reply: JoinReply | None = field(default=None, repr=False)
     sync_reply: SyncReply | None = field(default=None, repr=False)
@@ -157,14 +157,14 @@ class Member:
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for a protocol; empty if it has none."""
+        """The member's metadata for a protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """Answer the JoinGroup that waits, if one does. It goes on waiting where the answer could not be given."""
+        """Answer the waiting JoinGroup, if there is one. It keeps waiting if the response cannot be sent."""
         reply, self.join_reply = self.join_reply, None
         if reply is not None:
             try:
@@ -174,7 +174,7 @@ class Member:
                 raise
 
     def answer_sync(self, answer: SyncAnswer) -> None:
-        """As ``answer_join`` for SyncGroup."""
+        """As ``answer_join``, for SyncGroup."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is not None:
             try:
@@ -186,7 +186,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has committed for one partition (OffsetCommitValue)."""
+    """A group's committed offset for one partition (OffsetCommitValue)."""
 
     offset: int
     leader_epoch: int
@@ -194,4 +194,4 @@ class CommittedOffset:
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
     topic_id: UUID = ZERO_UUID
-    """Of the topic that it was committed for; zero if a record of old does not say (before Kafka 4.1)."""
+    """Id of the topic that it was committed for; zero in records from before Kafka 4.1."""

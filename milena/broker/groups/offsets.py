@@ -1,4 +1,4 @@
-"""Committed offsets of one group: who may commit, what is shown, what may be deleted, and what has grown old."""
+"""The committed offsets of a group: who may commit, what may be deleted, and which ones have expired."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE
 from milena.protocol.types import ZERO_UUID
 
 Chosen: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
-"""Whether an offset is one of those that are looked for."""
+"""Selects offsets."""
 
 
 def commit_refusal(
     group: Group, *, member_id: str, instance_id: str | None, generation: int, now_ms: int
 ) -> ErrorCode | None:
-    """Why a commit may not be made. A negative generation is a consumer without a group membership: it may commit
-    only while the group is empty. A member's commit prolongs its session."""
+    """Why a commit is refused. A negative generation is a consumer without group membership, which may commit only
+    while the group is empty. A member's commit extends its session."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is GroupState.EMPTY:
@@ -38,7 +38,7 @@ def commit_refusal(
 
 
 def delete_refusal(group: Group) -> ErrorCode | None:
-    """Why a whole group may not be deleted."""
+    """Why a group may not be deleted."""
     match group.state:
         case GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -49,7 +49,8 @@ def delete_refusal(group: Group) -> ErrorCode | None:
 
 
 def offset_delete_refusal(group: Group) -> ErrorCode | None:
-    """Why no offset of a group may be deleted. A live group must be one of consumers, whose subscriptions are known."""
+    """Why none of a group's offsets may be deleted. In a group with members this needs consumers, whose subscriptions
+    are known."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
@@ -58,8 +59,9 @@ def offset_delete_refusal(group: Group) -> ErrorCode | None:
 
 
 def expired_offsets(group: Group, *, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets that ``offsets.retention.minutes`` no longer keeps (KIP-211): those of an empty group, counted from when
-    it became empty; of a group that never had members, from the commit; of topics that no member subscribes to."""
+    """Offsets older than ``offsets.retention.minutes`` (KIP-211). The time runs from when the group became empty; in a
+    group that never had members, from the commit; in a group with members it concerns topics that no member subscribes
+    to."""
     if group.state not in (GroupState.EMPTY, GroupState.STABLE):
         return []
     return [
@@ -82,12 +84,12 @@ def _is_old(
 
 
 def is_vacant(group: Group) -> bool:
-    """Whether nobody is in a group or on the way into it: without offsets nothing is left of it."""
+    """Whether a group has no members and none are joining: without offsets it can be removed."""
     return group.state is GroupState.EMPTY and not group.pending_members
 
 
 def of_topics(topics: Mapping[UUID, str]) -> Chosen:
-    """Offsets of topics that were deleted, names by id; not those of later topics of their names."""
+    """Selects the offsets of deleted topics (names by id). Offsets of later topics with the same names stay."""
     names = frozenset(topics.values())
 
     def chosen(partition: TopicPartition, committed: CommittedOffset) -> bool:
@@ -97,8 +99,8 @@ def of_topics(topics: Mapping[UUID, str]) -> Chosen:
 
 
 def of_unknown(exists: Callable[[UUID], bool]) -> Chosen:
-    """Offsets whose topic there is not. Those without an id (of brokers before 4.1) have a name alone, which says
-    nothing."""
+    """Selects the offsets of unknown topic ids. Offsets without an id (from brokers before 4.1) only have a name, which
+    proves nothing."""
 
     def chosen(_: TopicPartition, committed: CommittedOffset) -> bool:
         return committed.topic_id != ZERO_UUID and not exists(committed.topic_id)

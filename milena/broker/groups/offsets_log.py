@@ -1,4 +1,4 @@
-"""The log behind a shard: a partition of ``__consumer_offsets`` that this broker leads."""
+"""The log of a shard: a partition of ``__consumer_offsets`` that this broker leads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from milena.runtime.clock import Clock
 from milena.storage.log.append_info import Origin
 
 LOAD_PIECE: Final = 1 << 20
-"""Bytes read at once while loading; other work goes on between the pieces."""
+"""Bytes per read while loading; other tasks run in between."""
 
 
 class PartitionOffsetsLog:
-    """Appends as leader with acks=all, under its own leader epochs alone."""
+    """Appends as the leader with acks=all, only in the leader epochs of this leadership."""
 
     def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, clock: Clock, commit_timeout_ms: int) -> None:
         self._partition = partition
@@ -26,7 +26,8 @@ class PartitionOffsetsLog:
         self._commit_timeout_ms = commit_timeout_ms
 
     def go_on(self, leader_epoch: LeaderEpoch) -> None:
-        """The same leader goes on in a new epoch. Nobody else has led in between: the log is its own."""
+        """This broker stays leader in a new epoch. No other broker has led in between, so the log has no records of
+        others."""
         self._leader_epoch = leader_epoch
 
     @property
@@ -40,13 +41,14 @@ class PartitionOffsetsLog:
         return log.high_watermark if log is not None else 0
 
     def append(self, batch: bytes) -> int:
-        """The offset after the batch. Raises KafkaError if nothing was written."""
+        """Returns the offset after the batch. Raises KafkaError if nothing was appended."""
         if self._partition.leader_epoch != self._leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR).last_offset + 1
 
     def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call ``done`` when the high watermark is at ``end``, when this leadership is over or the time is up."""
+        """Call ``done`` when the high watermark reaches ``end``, when this leadership ends, or when the time limit is
+        over."""
         partition = self._partition
         if partition.leader_epoch != self._leader_epoch:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -62,7 +64,7 @@ class PartitionOffsetsLog:
         return ErrorCode.REQUEST_TIMED_OUT if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     async def read_all(self) -> AsyncIterator[memoryview]:
-        """Pieces of whole batches from the log start to the end that the log has now. Raises KafkaError."""
+        """Whole batches, in pieces, from the log start up to the current log end. Raises KafkaError."""
         log = self._partition.online_log
         end, offset = log.log_end_offset, log.log_start_offset
         while offset < end:

@@ -1,4 +1,4 @@
-"""Member ids that were given out, and whose members have not joined with them yet (KIP-394)."""
+"""Member ids that were given to members that have not rejoined with them yet (KIP-394)."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 MOST_PENDING: Final = 10_000
-"""Ids of one shard. A member comes with its id at once, so that beyond it the one given out longest ago lapses."""
+"""The most pending ids of a shard. A member rejoins at once, so beyond this number the oldest id is dropped."""
 _FEW: Final = 16
 
 
 class PendingMembers:
-    """The ids of one group, each with the time (ms) at which it lapses. What a request costs does not grow with their
-    number."""
+    """The pending ids of one group, with the time (ms) at which each expires. The cost of a request does not grow with
+    their number."""
 
     __slots__ = ("_among", "_group_id", "_ids", "_times")
 
     def __init__(self, group_id: str, among: dict[str, str]) -> None:
-        """``among`` has the ids of all groups in the order in which they were given out, each with its group."""
+        """``among`` has the pending ids of all groups of the shard in the order in which they were given out, with
+        their groups."""
         self._group_id = group_id
         self._among = among
         self._ids: dict[str, int] = {}
         self._times: list[tuple[int, str]] = []
-        """A heap. An id that has gone stays until its time comes, or until most of them have gone."""
+        """A heap. A removed id stays in it until it would expire, or until most entries are of removed ids."""
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._ids
@@ -40,7 +41,7 @@ class PendingMembers:
         heappush(self._times, (lapses_ms, member_id))
 
     def discard(self, member_id: str) -> bool:
-        """Forget an id; whether it was there."""
+        """Remove an id. Returns whether it was pending."""
         if self._ids.pop(member_id, None) is None:
             return False
         self._among.pop(member_id, None)
@@ -54,14 +55,14 @@ class PendingMembers:
             self.discard(member_id)
 
     def lapse(self, now_ms: int) -> bool:
-        """Forget all ids whose time has come; whether there were any."""
+        """Remove all expired ids. Returns whether there were any."""
         before = len(self._ids)
         while (lapses_ms := self.next_ms()) is not None and lapses_ms <= now_ms:
             self.discard(heappop(self._times)[1])
         return len(self._ids) < before
 
     def next_ms(self) -> int | None:
-        """When the next id lapses."""
+        """When the next id expires."""
         while self._times and self._ids.get(self._times[0][1]) != self._times[0][0]:
             heappop(self._times)
         return self._times[0][0] if self._times else None

@@ -1,4 +1,4 @@
-"""Rebalances: when a group starts one, when it is complete, and what time does to it."""
+"""Rebalances: when a group begins one, when it completes, and what happens when time runs out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from milena.broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswe
 from milena.protocol.errors import ErrorCode
 
 LOOK_AGAIN_MS: Final = 5_000
-"""When the sessions of members that wait are looked at next."""
+"""When the sessions of waiting members are checked next."""
 EMPTY_AGAIN_MS: Final = 5_000
-"""How long after a refused write of an empty generation the next is tried."""
+"""The pause before a refused write of an empty generation is tried again."""
 
 
 def prepare(group: Group, now_ms: int) -> None:
-    """Start a rebalance if the state allows one, else see whether the one under way is complete.
+    """Start a rebalance if the state allows one; otherwise check whether the current one is complete.
 
-    A group that was empty waits ``group.initial.rebalance.delay.ms`` for more members; any other waits until all known
-    members have joined again, for the longest of their rebalance timeouts.
+    A group that was empty waits ``group.initial.rebalance.delay.ms`` for more members. Any other group waits until all
+    known members have rejoined, for at most the longest of their rebalance timeouts.
     """
     if group.state is GroupState.PREPARING:
         complete_if_all_joined(group, now_ms)
@@ -44,7 +44,8 @@ def prepare(group: Group, now_ms: int) -> None:
 
 
 def fail_syncs(group: Group, error: ErrorCode, now_ms: int) -> None:
-    """Forget the assignments and answer all who wait for one. Their sessions begin anew: they could not heartbeat."""
+    """Drop the assignments and answer all waiting SyncGroup requests. The sessions begin anew, as members that wait
+    cannot send heartbeats."""
     for member in list(group.members.values()):
         member.assignment = b""
         if member.sync_reply is not None:
@@ -59,7 +60,8 @@ def complete_if_all_joined(group: Group, now_ms: int) -> None:
 
 
 def complete_join(group: Group, now_ms: int) -> None:
-    """End the join phase: who has not come again is dropped (static members stay), a generation begins."""
+    """Complete the join phase: members that have not rejoined are removed (static members stay), and a generation
+    begins."""
     for member in [m for m in group.members.values() if m.join_reply is None and m.instance_id is None]:
         group.remove(member)
     if group.members and not _elect_joined_leader(group):
@@ -87,20 +89,21 @@ def complete_join(group: Group, now_ms: int) -> None:
 
 
 def _write_empty(group: Group, now_ms: int) -> None:
-    """A log that still has the last generation gives its members a new session wherever it is read again: what was
-    refused is written again after a while."""
+    """As long as the log has the previous generation, every coordinator that loads it gives its members a new session.
+    So a refused write is tried again after a pause."""
     refused = group.effects.persist(group, {}, lambda error: None) is not ErrorCode.NONE
     group.empty_unwritten_ms = now_ms + EMPTY_AGAIN_MS if refused else None
 
 
 def end(group: Group, error: ErrorCode, now_ms: int) -> None:
-    """Something that must not happen has: end the generation and tell all who wait. The group is empty then, with its
-    offsets; its members join anew when they hear that they are unknown."""
+    """An unexpected error: end the generation and answer all waiting requests. The group is then empty and keeps its
+    offsets; its members rejoin when they learn that they are unknown."""
     waiting = list(group.members.values())
     group.clear(now_ms)
     group.note_subscriptions()
     for member in waiting:
-        # One that cannot be told, which may be what has happened, does not keep the others from hearing.
+        # A member that cannot be answered, perhaps the cause of the error, does not keep the others from being
+        # answered.
         with suppress(Exception):
             member.answer_join(JoinAnswer(error, member.member_id))
             member.answer_sync(SyncAnswer(error))
@@ -118,7 +121,7 @@ def _elect_joined_leader(group: Group) -> bool:
 
 
 def drop(group: Group, member: Member, now_ms: int) -> None:
-    """Take a member out (left, or its session ended) and rebalance the others."""
+    """Remove a member (it left, or its session expired) and rebalance the others."""
     member.answer_join(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, ""))
     member.answer_sync(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member)
@@ -129,7 +132,7 @@ def drop(group: Group, member: Member, now_ms: int) -> None:
 
 
 def forget_pending(group: Group, member_id: str, now_ms: int) -> bool:
-    """Nobody waits any longer for the member that was given this id; whether it was one."""
+    """Stop waiting for the member that was given this id. Returns whether there was one."""
     found = group.pending_members.discard(member_id)
     if found:
         complete_if_all_joined(group, now_ms)
@@ -137,11 +140,11 @@ def forget_pending(group: Group, member_id: str, now_ms: int) -> bool:
 
 
 def expire(group: Group, now_ms: int) -> None:
-    """Carry out all that is due: pending ids, sessions, the join phase, members that never synced."""
+    """Handle everything that is due: pending ids, sessions, the join phase, members that never sent SyncGroup."""
     if group.pending_members.lapse(now_ms):
         complete_if_all_joined(group, now_ms)
     for member in list(group.members.values()):
-        # Dropping one may have completed a rebalance and so renewed or removed others.
+        # Removing one may have completed a rebalance, and so extended or removed others.
         still_in = group.members.get(member.member_id) is member
         if still_in and member.deadline_ms <= now_ms and not member.waits:
             drop(group, member, now_ms)
@@ -157,7 +160,8 @@ def expire(group: Group, now_ms: int) -> None:
 
 
 def _sessions_bound_ms(group: Group, now_ms: int) -> int | None:
-    """The session of one that is owed an answer begins anew with that answer. Should it not, it is seen soon."""
+    """The session of a member that waits for a response begins anew with that response; check again soon in case it
+    does not."""
     later = now_ms + LOOK_AGAIN_MS
     return min(
         (max(member.deadline_ms, later) if member.waits else member.deadline_ms for member in group.members.values()),
@@ -186,8 +190,8 @@ def _drop_unsynced(group: Group, now_ms: int) -> None:
 
 
 def next_deadline_ms(group: Group) -> int | None:
-    """When ``expire`` may have something to do next. It may come too early, as members prolong their sessions: what it
-    costs to ask does not grow with their number."""
+    """When ``expire`` may have something to do next. The time may be early, as members extend their sessions; the cost
+    of asking does not grow with the number of members."""
     single = (
         group.join_deadline_ms,
         group.sync_deadline_ms,

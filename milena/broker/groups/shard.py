@@ -12,6 +12,7 @@ from milena.broker.groups.journal import Changes, Journal, TopicPartition
 from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
 from milena.broker.groups.pending import MOST_PENDING
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 from milena.protocol.schemas.primitives import MAX_STRING
 from milena.runtime.clock import Clock, Timer
@@ -20,12 +21,11 @@ from milena.runtime.logging import get_logger
 from milena.runtime.randomness import Randomness
 
 EXPIRY_SLICE: Final = 1_000
-"""Offsets that are looked at, whether they go, before other work gets its turn. A batch of expired offsets has no
-more tombstones."""
+"""Offsets to check for expiration before other tasks run. A batch has no more tombstones than this."""
 
 
 class OffsetsLog(Protocol):
-    """The partition of ``__consumer_offsets`` behind a shard."""
+    """The partition of ``__consumer_offsets`` that a shard writes to."""
 
     @property
     def end(self) -> int:
@@ -34,25 +34,25 @@ class OffsetsLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """All before this offset is committed."""
+        """Everything before this offset is committed."""
         ...
 
     def append(self, batch: bytes) -> int:
-        """Append one batch as leader; the offset after it. Raises KafkaError if nothing was written."""
+        """Append one batch as the leader. Returns the offset after it. Raises KafkaError if nothing was appended."""
         ...
 
     def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call ``done`` when all before ``end`` is committed, or when that is not to be waited for any longer."""
+        """Call ``done`` when everything before ``end`` is committed, or when the wait for that ends."""
         ...
 
 
 class Shard:
-    """All groups that hash to one partition, for one leadership of it.
+    """All groups that hash to one partition, during one leadership of it.
 
-    The state in memory follows the log at the append, as Kafka's does with its replay: groups and offsets are at any
-    time what a reader of the whole log finds, and the next write is decided on that. Answers wait until the write
-    is committed. A write that the log refuses changes nothing; one that is not committed in time stays in memory as
-    it stays in the log; one that a new leader has not is forgotten with the shard.
+    The state in memory follows the log at the append, like Kafka's, which replays each record: groups and offsets are
+    always what a reader of the whole log would find, and the next write is decided on that. Responses wait until the
+    write is committed. A refused append changes nothing. A write that is not committed in time stays in memory, as it
+    stays in the log. If a new leader lacks the write, this shard is closed and its state forgotten.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Shard:
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._journal = Journal()
         self._pending: dict[str, str] = {}
-        """Ids that were given out and not used yet, with their groups, in order."""
+        """Member ids that were given out and not used yet, with their groups, in order."""
         self._events = LimitedLog(get_logger("groups"), clock.monotonic)
         self.closed = False
 
@@ -93,24 +93,26 @@ class Shard:
         )
 
     def take_over(self, groups: Iterable[Group]) -> None:
-        """Groups that were found in the log."""
+        """Add the groups that were loaded from the log."""
         for group in groups:
+            if group.group_id in self.groups:
+                raise BrokenInvariant(f"group {group.group_id} was loaded, and is here already")
             group.logged_end = self._log.end
             self.groups[group.group_id] = group
             self.arm(group)
 
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """What readers may see. All that was loaded counts as committed: what the leader before had answered for is
-        among it, wherever the high watermark of the new one may still be."""
+        """The offsets that readers may see. Everything that was loaded counts as committed: it contains all that the
+        previous leader has acknowledged, even if the high watermark of this leader is still lower."""
         self._journal.advance(self._log.high_watermark)
         group = self.groups.get(group_id)
         return self._journal.committed(group_id, group.offsets if group is not None else {})
 
     def attempt(self, group: Group, step: Callable[[], object]) -> bool:
-        """Carry out a step of a group and meet its deadlines. An error in it ends the group's membership, so that
-        nobody waits for ever for what will not come."""
+        """Run a step of a group, then set its timer. An error ends the generation, so that no member waits for a
+        response that never comes. Returns whether the step succeeded."""
         done = self._try(group, step)
-        self.settle(group)
+        self.after_request(group)
         while len(self._pending) > MOST_PENDING:
             self._lapse(*next(iter(self._pending.items())))
         return done
@@ -118,7 +120,7 @@ class Shard:
     def _lapse(self, member_id: str, group_id: str) -> None:
         group = self.groups[group_id]
         self._try(group, lambda: rebalance.forget_pending(group, member_id, self._clock.time_ms()))
-        self.settle(group)
+        self.after_request(group)
 
     def _try(self, group: Group, step: Callable[[], object]) -> bool:
         try:
@@ -136,8 +138,9 @@ class Shard:
             except Exception as further:
                 self._events.error("group_not_written", group=group.group_id, reason=repr(further))
 
-    def settle(self, group: Group) -> None:
-        """After a request: meet the group's deadlines, and keep no group that nothing came of."""
+    def after_request(self, group: Group) -> None:
+        """After a request: set the group's timer, or drop the group if the request left it without members and
+        offsets."""
         if self.groups.get(group.group_id) is not group:
             return
         nobody = not group.members and not group.pending_members
@@ -148,7 +151,7 @@ class Shard:
             self.arm(group)
 
     def close(self) -> None:
-        """Another broker leads now: whoever waits here is sent to look for it."""
+        """Another broker leads now: requests that wait get NOT_COORDINATOR and look for the coordinator again."""
         self.closed = True
         for group in list(self.groups.values()):
             self._disarm(group.group_id)
@@ -156,7 +159,7 @@ class Shard:
         self.groups.clear()
 
     def _forget(self, group: Group) -> None:
-        """The group is gone for good."""
+        """Remove a deleted group."""
         group.move_to(GroupState.DEAD, self._clock.time_ms())
         group.pending_members.clear()
         del self.groups[group.group_id]
@@ -185,23 +188,24 @@ class Shard:
     # -- writes
 
     def commit(self, group: Group, changes: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
-        """Write offsets. ``done`` is called when they are committed, and shown from then on."""
+        """Write offsets. ``done`` is called when they are committed; readers see them from then on."""
         try:
             self._write_offsets(group, changes, [], done)
         finally:
-            self.settle(group)
+            self.after_request(group)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
-        """Write tombstones for offsets. Without any, ``done`` is called when all that was decided on is committed."""
+        """Write tombstones for offsets. Without any, ``done`` is called when all earlier writes are committed."""
         self._write_offsets(group, dict.fromkeys(partitions), [], done)
 
     def remove_group(self, group: Group, done: Persisted) -> None:
-        """Write tombstones for a group and all its offsets, and forget it."""
+        """Write tombstones for a group and all its offsets, and remove it."""
         if self._write_offsets(group, dict.fromkeys(group.offsets), [store.group_tombstone(group.group_id)], done):
             self._forget(group)
 
     def remove_offsets_where(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
-        """Write tombstones for these offsets; whether the log took them all. Yields as ``expire_offsets``."""
+        """Write tombstones for the chosen offsets. Returns whether all were appended. Yields like
+        ``expire_offsets``."""
         taken = True
         for group, some in self._slices():
             if some is None:
@@ -213,7 +217,7 @@ class Shard:
         return taken
 
     def any_offset(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
-        """Whether there is such an offset. Yields as ``expire_offsets``."""
+        """Whether an offset is chosen. Yields like ``expire_offsets``."""
         for group, some in self._slices():
             if some is None:
                 yield
@@ -222,7 +226,7 @@ class Shard:
         return False
 
     def _slices(self) -> Iterator[tuple[Group, list[TopicPartition] | None]]:
-        """All groups with their partitions, some at a time; None if other work may have its turn."""
+        """All groups with their partitions, in slices; None where other tasks may run."""
         looked_at = 0
         for group in list(self.groups.values()):
             looked_at += 1
@@ -237,8 +241,7 @@ class Shard:
                 yield group, some
 
     def expire_offsets(self, retention_ms: int) -> Iterator[None]:
-        """Remove the offsets that nobody has needed for so long, and groups that nothing is left of. Yields where other
-        work may have its turn."""
+        """Remove expired offsets, and groups of which nothing is left. Yields where other tasks may run."""
         looked_at = 0
         for group in list(self.groups.values()):
             looked_at += 1 + len(group.offsets)
@@ -252,7 +255,7 @@ class Shard:
             yield from self._remove_old(group, {partition: group.offsets[partition] for partition in old})
 
     def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
-        """Remove offsets, with their group if nothing is left of it. What was committed meanwhile stays."""
+        """Remove offsets, and the group if nothing is left of it. Offsets that were committed again meanwhile stay."""
         left = iter(old.items())
         while some := list(islice(left, EXPIRY_SLICE)):
             gone = [partition for partition, committed in some if group.offsets.get(partition) is committed]
@@ -267,13 +270,13 @@ class Shard:
         if len(group.offsets) <= EXPIRY_SLICE and group.offsets.items() <= old.items() and offsets.is_vacant(group):
             self.remove_group(group, _logged(group, "group_expired"))
 
-    def when_settled(self, done: Persisted) -> None:
-        """Call ``done`` when all that is written so far is committed: for answers that rest on it."""
+    def when_all_committed(self, done: Persisted) -> None:
+        """Call ``done`` when all writes up to now are committed, for responses that depend on them."""
         self._when_committed(self._log.end, done)
 
     def _write_offsets(self, group: Group, changes: Changes, more: list[store.KeyValue], done: Persisted) -> bool:
         if not changes and not more:
-            self.when_settled(done)
+            self.when_all_committed(done)
             return True
         try:
             end = self._append([*store.offset_records(group.group_id, changes), *more])
@@ -294,17 +297,23 @@ class Shard:
             end = self._append([store.group_record(group.group_id, value)])
         except KafkaError as error:
             return error.code
+        if end <= group.logged_end or (group.logged is not None and value.generation < group.logged.generation):
+            known = None if group.logged is None else group.logged.generation
+            raise BrokenInvariant(
+                f"group {group.group_id} is logged in generation {value.generation} up to {end}, after {known} up to "
+                f"{group.logged_end}"
+            )
         group.logged, group.logged_end = value, end
         self._when_committed(end, lambda error: self._written(group, done, error))
         return ErrorCode.NONE
 
     def _written(self, group: Group, done: Persisted, error: ErrorCode) -> None:
-        # This may be within a step of the group, which will settle it.
+        # This may run within a step of the group, after which ``attempt`` does the rest.
         self._try(group, lambda: done(error))
         self.arm(group)
 
     def _append(self, records: list[store.KeyValue]) -> int:
-        """Append records as one batch. Raises KafkaError in the terms of a coordinator's client."""
+        """Append records as one batch. Raises KafkaError with an error that a coordinator's client understands."""
         if self.closed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         try:
@@ -323,7 +332,7 @@ class Shard:
     # -- time
 
     def arm(self, group: Group) -> None:
-        """See to it that the group's next deadline is met. Needed after all that can bring it nearer."""
+        """Set the timer for the group's next deadline. Needed after everything that can bring the deadline forward."""
         deadline = rebalance.next_deadline_ms(group)
         armed = self._timers.get(group.group_id)
         if self.closed or deadline is None or self.groups.get(group.group_id) is not group:

@@ -1,4 +1,4 @@
-"""What the coordinator keeps in ``__consumer_offsets``: Kafka's own records, written and read back."""
+"""The records that the coordinator keeps in ``__consumer_offsets``: Kafka's own, written and read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLIENT_ERRORS: Final = {
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """What a failed append is to the coordinator's client, in terms that make it look for the coordinator again."""
+    """The error for a coordinator's client if an append failed, chosen so that it looks for the coordinator again."""
     return _CLIENT_ERRORS.get(error, error)
 
 
@@ -43,7 +43,7 @@ def batch(pairs: Iterable[KeyValue], now_ms: int) -> bytes:
 
 
 def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> list[KeyValue]:
-    """Records of offsets; None is a tombstone."""
+    """Offset records; None is a tombstone."""
     return [
         (
             records.encode_key(records.OffsetCommitKey(group=group_id, topic=topic, partition=partition)),
@@ -54,7 +54,7 @@ def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffs
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> records.GroupMetadataValue:
-    """A group's generation, with new assignments if given, else with those that its members have."""
+    """A group's generation, with new assignments if given, else with the members' current ones."""
     members = tuple(
         _member(group, member, member.assignment if assignments is None else assignments.get(member.member_id, b""))
         for member in group.members.values()
@@ -72,7 +72,7 @@ def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> record
 def with_static_member(
     value: records.GroupMetadataValue | None, instance_id: str, member_id: str
 ) -> records.GroupMetadataValue | None:
-    """The same generation with a static member under a new id; None if it has no other id there."""
+    """The same generation with a new member id for a static member; None if the record already has that id."""
     old_ids = [member.member_id for member in value.members if member.group_instance_id == instance_id] if value else []
     if value is None or not old_ids or old_ids == [member_id]:
         return None
@@ -116,7 +116,7 @@ def _offset_value(committed: CommittedOffset) -> records.OffsetCommitValue:
 
 
 class Loader:
-    """Builds the groups of a partition from its log: the last record of each key counts."""
+    """Builds the groups of a partition from its log: for each key the last record wins."""
 
     def __init__(self, new_group: Callable[[str], Group]) -> None:
         self._new_group = new_group
@@ -124,7 +124,7 @@ class Loader:
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
 
     def apply(self, data: memoryview) -> None:
-        """Read whole batches. Records of other kinds of group are passed over. Raises CorruptBatch, DecodeError."""
+        """Read whole batches. Records of other kinds of groups are skipped. Raises CorruptBatch, DecodeError."""
         for view in iter_batches(data):
             if not view.is_control:
                 for record in iter_records(view):
@@ -152,7 +152,7 @@ class Loader:
                 self._metadata.pop(key.group, None)
 
     def finish(self, now_ms: int) -> list[Group]:
-        """The groups, whose members have a whole session from now on to be heard of."""
+        """The groups that were found. Their members' sessions begin now."""
         names = dict.fromkeys([*self._metadata, *(name for name, offsets in self._offsets.items() if offsets)])
         return [self._group(name, now_ms) for name in names]
 

@@ -1,1 +1,1 @@
-"""Which partitions this broker hosts: metadata changes applied to logs, directories and roles."""
+"""The partitions that this broker hosts: applies metadata changes to logs, directories and roles."""

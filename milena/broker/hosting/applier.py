@@ -1,8 +1,8 @@
-"""Makes this broker's partitions what the metadata image says they are.
+"""Makes this broker's partitions match the metadata image (Kafka's ``ReplicaManager.applyDelta``).
 
-A delta only names what has changed; the work is to compare the image as it is now with what is hosted, so that it may
-come late, together, or twice. A few partitions are done at once, within the publication: a new topic is served
-before anybody hears of it. Many are done in slices, with the loop free in between.
+A delta only says which partitions have changed. Each of them is compared as it is in the current image with what is
+hosted, so several deltas may be applied late, together, or twice. A few partitions are handled within ``publish``, so
+that a new topic is served before any client learns of it. Many are handled in slices, and other tasks run in between.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
 from milena.broker.follower.fetchers import Fetchers
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
+from milena.broker.hosting.lost_directories import correct_directory, is_elsewhere, is_last_in_sync, warn_of_new_disks
 from milena.broker.replica.description import describe
 from milena.broker.replica.expected_followers import ExpectedFollowers
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.meters import BrokerMeters
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -28,30 +28,27 @@ from milena.broker.waiting.purgatory import Purgatory
 from milena.node.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from milena.protocol.errors import KafkaError
 from milena.protocol.features import DIRECTORY_ASSIGNMENT
-from milena.protocol.types import (
-    LOST_DIR,
-    OFFSETS_TOPIC,
-    RESERVED_DIRECTORIES,
-    ZERO_UUID,
-    LeaderEpoch,
-    NodeId,
-)
+from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.types import LOST_DIR, OFFSETS_TOPIC, RESERVED_DIRECTORIES, ZERO_UUID, LeaderEpoch, NodeId
 from milena.protocol.uuids import to_text
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
+from milena.storage.log.context import NamedLog
+from milena.storage.log.log_state import BrokenLog
 from milena.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from milena.tiered.work.tier_manager import RemoteLogManager
 
+Arg = TypeVar("Arg")
 AT_ONCE: Final = 16
-"""So many partitions are done within a publication, and in one slice of a longer work."""
+"""At most so many partitions are handled within ``publish``, and in each slice of a longer list."""
 
 
 class Coordinator(Protocol):
-    """Who follows the leadership of an internal topic (``broker.groups``)."""
+    """Is told which partitions of an internal topic this broker leads (``broker.groups``)."""
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None: ...
 
@@ -61,7 +58,7 @@ class Coordinator(Protocol):
 
 
 class Applier:
-    """The one who creates, leads, follows and deletes partitions."""
+    """Creates, leads, follows and deletes partitions."""
 
     def __init__(
         self,
@@ -83,7 +80,7 @@ class Applier:
         contained: Containment,
     ) -> None:
         self.applied_offset = -1
-        """The image is carried out up to here."""
+        """The image has been applied up to this offset."""
         self.started = False
         self._node_id = node_id
         self._image = image
@@ -108,33 +105,35 @@ class Applier:
         self._idle = asyncio.Event()
         self._progressed: Callable[[], None] = lambda: None
         self._log = get_logger("applier")
+        logs.tell_ended(self.log_ended)
 
     def start(self, tasks: Tasks) -> None:
-        """The logs are loaded: carry out the whole image, and from now on what changes."""
+        """The logs are loaded: apply the whole image now, and every delta from now on."""
         self.started = True
         tasks.keep(self._run, name="metadata applier")
         self._set_strays_aside()
+        warn_of_new_disks(self._image(), self._node_id, self._logs, self._log)
         for topic, index, _ in self._image().partitions_of(self._node_id):
             self._todo[topic.name, index] = None
         self._note_progress()
 
     def on_progress(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when ``applied_offset`` has moved."""
+        """Call ``tell`` whenever ``applied_offset`` has moved."""
         self._progressed = tell
 
     def current_at(self, known_at: float) -> float:
-        """When what is carried out was last all that was committed, where the image was so at ``known_at``."""
+        """When the applied state was last the committed one, given that the image was so at ``known_at``."""
         return -inf if self._todo else known_at
 
     async def caught_up(self) -> None:
-        """Until everything published so far is carried out."""
+        """Wait until everything published so far is applied."""
         await self._idle.wait()
 
     def publish(self, delta: Delta) -> None:
-        """The image has changed. Before ``start`` there is nothing to do: the whole of it will be read then."""
+        """The image has changed. Before ``start`` nothing needs to be done: it applies the whole image."""
         if not self.started:
             return
-        self._configs.publish(delta)
+        self._carry_out("configuration", self._configs.publish, delta)
         if self._tier is not None:
             self._led_when_deleted |= self._led_here(delta)
         for key in self._touched(delta):
@@ -143,14 +142,22 @@ class Applier:
             self._slice()
         if delta.brokers:
             for partition in list(self._partitions):
-                partition.review()
+                self._carry_out("review of a partition", Partition.review, partition)
         if delta.deleted_topics:
-            self._groups.topics_deleted({topic.id: topic.name for topic in delta.deleted_topics})
+            deleted = {topic.id: topic.name for topic in delta.deleted_topics}
+            self._carry_out("offsets of deleted topics", self._groups.topics_deleted, deleted)
         self._note_progress()
 
+    def _carry_out(self, place: str, work: Callable[[Arg], None], argument: Arg) -> None:
+        """One part of a publication. The others have their turn if it fails."""
+        try:
+            work(argument)
+        except Exception as error:
+            self._contained.note(place, error)
+
     def _led_here(self, delta: Delta) -> set[tuple[UUID, int]]:
-        """The partitions that went with their topics while this broker led them. It may hear of that together: it is
-        the one to delete what they have in the tier all the same."""
+        """Partitions of deleted topics that this broker led. Leadership and deletion may arrive in one delta; it is
+        this broker that deletes their segments in the tier in any case."""
         return {
             (topic.id, index)
             for topic in delta.deleted_topics
@@ -159,7 +166,7 @@ class Applier:
         }
 
     def _touched(self, delta: Delta) -> list[tuple[str, int]]:
-        """The named partitions that are hosted here, or should be."""
+        """The partitions in the delta that this broker hosts, or should host."""
         hosted, image = self._partitions, self._image()
         keys = [(topic.name, index) for topic in delta.deleted_topics for index in topic.partitions]
         keys += [(name, index) for name, indexes in delta.topics.items() for index in sorted(indexes)]
@@ -198,7 +205,8 @@ class Applier:
             self._progressed()
 
     def _set_strays_aside(self) -> None:
-        """Logs of topics that were deleted, or that were moved away, while this broker was down."""
+        """Set aside logs of topics that were deleted, or of replicas that were moved away, while this broker was
+        down."""
         image = self._image()
         for log in self._logs:
             topic = image.topics.get(log.topic)
@@ -220,19 +228,35 @@ class Applier:
         partition.take_offline()
 
     def end(self, partition: Partition, broken: BrokenInvariant) -> None:
-        """An invariant of the partition does not hold. It goes offline until this broker is restarted."""
-        self._log.error(
-            "partition is offline: an invariant does not hold",
-            topic=partition.topic,
-            partition=partition.index,
-            invariant=str(broken),
-            **describe(partition),
-        )
+        """An invariant of the partition is broken. It stays offline until this broker is restarted."""
+        if not isinstance(broken, BrokenLog):  # ``log_ended`` has told of that
+            told = {"topic": partition.topic, "partition": partition.index}
+            state = describe(partition)
+            self._log.error("partition is offline: an invariant does not hold", **told, invariant=str(broken), **state)
+            self._contained.note("invariant of a partition", broken, **told)
+        self._give_up(partition)
+
+    def log_ended(self, log: NamedLog, error: KafkaError) -> None:
+        """A log is of no use: one of its invariants does not hold, or it is damaged."""
+        partition = self._partitions.of_log(log)
+        if partition is None:
+            return
+        self._give_up(partition)
+        if isinstance(error, BrokenLog):
+            self._contained.note("invariant of a log", error, topic=partition.topic, partition=partition.index)
+
+    def _give_up(self, partition: Partition) -> None:
+        """The partition goes offline until this broker is restarted, and the controller hears of it as it would of a
+        log directory that failed (KIP-858): another replica leads from then on."""
         self.take_offline(partition)
-        self._contained.note("invariant of a partition", broken, topic=partition.topic, partition=partition.index)
+        self._report(partition, LOST_DIR)
+
+    def _report(self, partition: Partition, directory: UUID | None) -> None:
+        if directory is not None and self._image().metadata_version >= DIRECTORY_ASSIGNMENT:
+            self._assigner.assign(partition.topic_id, partition.index, directory)
 
     def log_moved(self, partition: Partition) -> None:
-        """The partition has another log, in another directory."""
+        """The partition's log is now the one in another directory."""
         wanted = self._image().partition(partition.topic, partition.index)
         if wanted is not None:
             self._assign_directory(partition, wanted.directory_of(self._node_id))
@@ -289,15 +313,12 @@ class Applier:
         return partition
 
     def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
-        """The only replica in sync, or the last that led (KIP-966), lay in a directory that this broker does not have
-        any more: an empty log made elsewhere must not take its place, and be elected. A broker on new disks alone has
-        nothing to wait for."""
-        recorded = wanted.directory_of(self._node_id)
+        """Whether the replica was the only one in the ISR, or the last leader (KIP-966), and its directory is missing
+        on this broker, or it was given up. An empty log in another directory must not take its place and be elected. If
+        this broker found no logs at all, its disks are new, and there is nothing to wait for."""
         return (
-            recorded is not None
-            and recorded.int >= RESERVED_DIRECTORIES
-            and (wanted.isr or wanted.elr or wanted.last_known_elr) == (self._node_id,)
-            and not self._logs.has_directory(recorded)
+            is_elsewhere(wanted, self._node_id, self._logs)
+            and is_last_in_sync(wanted, self._node_id)
             and self._logs.found_logs
             and not self._logs.offline_dirs
             and self._logs.get(topic.name, index) is None
@@ -307,13 +328,13 @@ class Applier:
     def _assign_directory(self, partition: Partition, recorded: UUID | None) -> None:
         assert partition.log is not None
         actual = self._logs.directory_id(partition.log)
-        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded and recorded != LOST_DIR:
+        if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded:
             if recorded is not None and recorded.int >= RESERVED_DIRECTORIES and not self._logs.has_directory(recorded):
                 self._warn_of_foreign(recorded, actual)
             self._assigner.assign(partition.topic_id, partition.index, actual)
 
     def _warn_of_foreign(self, recorded: UUID, actual: UUID) -> None:
-        """Once for each directory: it may hold thousands of replicas."""
+        """Warn once for each directory, which may hold thousands of replicas."""
         if (recorded, actual) not in self._foreign:
             self._foreign.add((recorded, actual))
             self._log.warning(
@@ -323,6 +344,7 @@ class Applier:
             )
 
     def _take_role(self, partition: Partition, wanted: PartitionImage) -> None:
+        self._report(partition, correct_directory(partition, wanted.directory_of(self._node_id), self._logs))
         if partition.log is None:
             self._fetchers.unfollow(partition)
             partition.note_offline(wanted)
@@ -346,7 +368,7 @@ class Applier:
                 self._groups.elected(partition.index, leads_in, partition)
 
     def _become(self, partition: Partition, wanted: PartitionImage) -> bool:
-        """False if the partition went offline by it."""
+        """Apply leadership, replicas and ISR. Returns False if that took the partition offline."""
         try:
             partition.become(wanted)
         except KafkaError as error:
@@ -354,7 +376,7 @@ class Applier:
         return partition.log is not None
 
     def _remove(self, partition: Partition, *, topic_is_gone: bool) -> None:
-        log = partition.log
+        log = partition.log or self._logs.get(partition.topic, partition.index)  # which may have been given up
         if partition.topic == OFFSETS_TOPIC and partition.is_leader:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)

@@ -1,9 +1,9 @@
-"""The effective configuration of this broker and of its topics, renewed as the metadata changes."""
+"""The effective configuration of this broker and of its topics, updated as the metadata changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -18,7 +18,7 @@ MAX_NAMED: Final = 10_000
 
 
 class ConfigStore:
-    """Overlays the dynamic configuration on the static one. Equal topic configurations are shared."""
+    """Overlays the dynamic configuration on the static one. Topics with equal configurations share one object."""
 
     def __init__(self, static: NodeConfig, image: Callable[[], MetadataImage], partitions: PartitionSet) -> None:
         self.node = static
@@ -30,12 +30,12 @@ class ConfigStore:
         self._topic_listeners: list[Callable[[Partition], None]] = []
         self._log = get_logger("config")
 
-    def get(self, key: str) -> Any:
-        """A key of the broker as it is now."""
-        return self.node.get(key)
+    def get_int(self, key: str) -> int:
+        """The current value of a key of the broker."""
+        return self.node.get_int(key)
 
     def on_change(self, listener: Callable[[NodeConfig], None]) -> None:
-        """Call ``listener`` with the new configuration of the broker whenever it changes."""
+        """Call ``listener`` with the broker's new configuration whenever it changes."""
         self._listeners.append(listener)
 
     def on_topic_change(self, listener: Callable[[Partition], None]) -> None:
@@ -43,7 +43,7 @@ class ConfigStore:
         self._topic_listeners.append(listener)
 
     def topic(self, name: str) -> TopicConfig:
-        """A topic's effective values on this broker."""
+        """A topic's effective configuration on this broker."""
         overrides = self._image().config(TOPIC_RESOURCE, name)
         key = tuple(sorted(overrides.items()))
         config = self._shared.get(key)
@@ -55,14 +55,14 @@ class ConfigStore:
         return config
 
     def _warn_of_compaction(self, name: str, count: int) -> None:
-        """At the first such topic, the tenth, the hundredth and so on: Kafka Streams makes hundreds of them."""
+        """Warn at the 1st, 10th, 100th such topic and so on: Kafka Streams creates hundreds of them."""
         if str(count).strip("0") == "1":
             self._log.warning(
                 "cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name, topics=count
             )
 
     def check_tier(self) -> None:
-        """Raises ConfigError if topics need the tier that this broker has not."""
+        """Raises ConfigError if topics use remote storage and this broker has none."""
         if not self.node.get_bool("remote.log.storage.system.enable") and any(
             kind == TOPIC_RESOURCE and values.get(ENABLE, "").lower() == "true"
             for (kind, _), values in self._image().configs.items()
@@ -73,7 +73,7 @@ class ConfigStore:
             )
 
     def publish(self, delta: Delta) -> None:
-        """Take up what has changed, and hand it to the logs at once."""
+        """Apply the changed configurations, also to the open logs."""
         if delta.configs & {(BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(self.node.node_id))}:
             self.renew()
         elif delta.configs:
@@ -81,7 +81,7 @@ class ConfigStore:
             self._renew_topics(lambda name: name in changed)
 
     def renew(self) -> None:
-        """Read everything anew from the image."""
+        """Read the whole configuration from the image again."""
         image = self._image()
         self.node = self.node.with_dynamic(
             default=image.config(BROKER_RESOURCE, ""), broker=image.config(BROKER_RESOURCE, str(self.node.node_id))
@@ -96,6 +96,6 @@ class ConfigStore:
             if partition.log is not None and concerned(partition.topic):
                 partition.log.update_config(self.topic(partition.topic))
                 if partition.topic_id not in self._image().topics_by_id:
-                    continue  # its topic has just been deleted, and its configuration with it
+                    continue  # its topic has just been deleted, with its configuration
                 for listener in self._topic_listeners:
                     listener(partition)

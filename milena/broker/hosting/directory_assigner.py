@@ -1,10 +1,10 @@
-"""Tells the controller in which log directory a replica lies, where the metadata says otherwise (KIP-858)."""
+"""Tells the controller which log directory holds a replica if the metadata says otherwise (KIP-858)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from milena.broker.controller_link.controller_link import ControllerLink
@@ -15,13 +15,16 @@ from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 
+if TYPE_CHECKING:
+    from milena.protocol.apis.assign_replicas_to_dirs import AssignReplicasToDirsResponse, RequestDirectoryDataFields
+
 MAX_IN_REQUEST: Final = 2250
-"""Kafka's bound on the assignments of one request."""
+"""Kafka's limit on the assignments in one request."""
 RETRY_PAUSE: Final = 0.1
 
 
 class DirectoryAssigner:
-    """Sends assignments one request at a time, the newest for each replica."""
+    """Sends assignments one request at a time, for each replica only the latest."""
 
     def __init__(
         self, controller: ControllerLink, clock: Clock, node_id: NodeId, broker_epoch: Callable[[], BrokerEpoch]
@@ -57,9 +60,10 @@ class DirectoryAssigner:
                 await self._clock.sleep(RETRY_PAUSE)
 
     async def _send(self, batch: Mapping[tuple[UUID, int], UUID]) -> bool:
-        """False where it must be sent again. What the controller refuses for one replica it has changed meanwhile."""
+        """Returns False if the request must be sent again. If the controller refuses a single replica, it has changed
+        that replica meanwhile."""
         try:
-            response = await self._controller.request(
+            response: AssignReplicasToDirsResponse = await self._controller.request(
                 ApiKey.ASSIGN_REPLICAS_TO_DIRS,
                 broker_id=self._node_id,
                 broker_epoch=self._broker_epoch(),
@@ -73,15 +77,15 @@ class DirectoryAssigner:
         return True
 
     def _failed(self, reason: str) -> bool:
-        """It is tried again all the time: say each reason once."""
+        """Retries go on for ever, so each reason is logged once."""
         if reason != self._trouble:
             self._trouble = reason
             self._log.warning("directories not assigned", error=reason)
         return False
 
 
-def _by_directory(batch: Mapping[tuple[UUID, int], UUID]) -> list[dict[str, Any]]:
-    """The nested form of the request."""
+def _by_directory(batch: Mapping[tuple[UUID, int], UUID]) -> list[RequestDirectoryDataFields]:
+    """The assignments in the request's nested form."""
     directories: dict[UUID, dict[UUID, list[int]]] = {}
     for (topic_id, index), directory in batch.items():
         directories.setdefault(directory, {}).setdefault(topic_id, []).append(index)

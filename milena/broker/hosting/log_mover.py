@@ -1,8 +1,8 @@
 """Moves replicas from one log directory to another while they are in use (KIP-113, AlterReplicaLogDirs).
 
-One task copies for all of them, a piece of each in turn: the bytes are read in a worker, appended on the loop, and a
-pause follows that is as long as the append took. What has been copied is synced before the copy takes the log's place;
-the last bytes, the change of places, and the word to the controller are one step.
+One task copies for all moves, a piece of each in turn. It reads the bytes in a worker and appends them on the loop,
+then pauses for as long as the append took. The copy is synced before it replaces the log. Copying the last bytes,
+replacing the log, and telling the controller are one step.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from milena.storage.manager.log_manager import LogManager
 
 PIECE: Final = 256 << 10
 LONGEST_WAIT: Final = 1.0
-"""Seconds after which a throttled move looks again."""
+"""Seconds after which a throttled move checks its quota again."""
 LAST_PIECE: Final = 1 << 20
-"""So few bytes may be left to be copied within the step that changes the logs."""
+"""If at most so many bytes are left, they are copied within the step that replaces the log."""
 
 
 @dataclass(eq=False, slots=True)
 class Move:
-    """One replica on its way."""
+    """The move of one replica."""
 
     partition: Partition
     current: PartitionLog
     future: PartitionLog
     truncations: int
-    """Of the current log, as far as the copy has followed them."""
+    """How many truncations of the current log the copy has followed."""
     synced: bool = False
 
     @property
     def alive(self) -> bool:
-        """Neither log has been replaced, deleted, or gone offline."""
+        """Whether neither log has been replaced, deleted, or taken offline."""
         logs = self.current, self.future
         return self.partition.log is self.current and not any(log.retired or log.context.offline for log in logs)
 
     def align(self) -> None:
-        """Let go of what the current log has lost, at either end. Raises KafkaError."""
+        """Remove from the copy what the current log has lost, at its end or its start. Raises KafkaError."""
         current, future = self.current, self.future
         while self.truncations != current.truncations or future.log_end_offset > current.log_end_offset:
             newest = future.epochs.latest
@@ -74,8 +74,8 @@ class Move:
             self._begin_at(first)
 
     def _begin_at(self, first: Offset) -> None:
-        """The copy of a tiered log knows what is in the tier as the log does: its segments will go there with the
-        producers of the whole log."""
+        """Start the copy anew at ``first``. If the log is tiered, the copy takes over what is known of its segments in
+        the tier, and the producer state: its own segments will be copied to the tier, too."""
         current = self.current
         if current.remote_enabled and current.log_start_offset < first == current.segments[0].base_offset:
             tiering.start_like(self.future, current, first)
@@ -84,17 +84,17 @@ class Move:
 
     @property
     def next(self) -> Offset:
-        """What to copy next. (The batch at the log's start may begin before it.)"""
+        """The next offset to copy. (The batch at the log's start may begin before it.)"""
         return max(self.future.log_end_offset, self.current.local_log_start_offset)
 
     def left(self) -> int:
-        """Bytes to be copied, as far as they lie in the last segment; more than ``LAST_PIECE`` where it is another."""
+        """Bytes left to copy if they are in the last segment; more than ``LAST_PIECE`` if they are not."""
         current = self.current
         found = current.read(self.next, LAST_PIECE + 1, upper=current.log_end_offset, min_one=True)
         return found.length if found.segment_base == current.segments.active.base_offset else LAST_PIECE + 1
 
     def _first_batch(self) -> Offset:
-        """Where a copy has to begin so that the batch at the log's start fits."""
+        """The offset at which the copy must begin so that it contains the whole batch at the log's start."""
         current = self.current
         start = current.local_log_start_offset
         if start == current.log_end_offset:
@@ -107,7 +107,7 @@ class LogMover:
     """All moves of a broker."""
 
     def __init__(self, runtime: Runtime, logs: LogManager, moved: Callable[[Partition], None], quota: Quota) -> None:
-        """``moved`` hears of each partition that has another log from now on."""
+        """``moved`` is called with each partition whose log has been replaced."""
         self._quota = quota
         self._runtime = runtime
         self._logs = logs
@@ -120,7 +120,8 @@ class LogMover:
         tasks.keep(self._run, name="log mover")
 
     def move(self, partition: Partition, target: LogDir) -> None:
-        """Begin to move, or go on; a move to elsewhere ends. To where the log is already there is no move.
+        """Begin or continue a move; a move to another directory is cancelled. Does nothing else if the log is already
+        there.
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
@@ -136,7 +137,7 @@ class LogMover:
         self._begin(partition, current, future)
 
     def resume(self, partition: Partition) -> None:
-        """A copy that was begun before the broker was started anew goes on."""
+        """Continue the copy that was begun before the broker was restarted."""
         future = self._logs.futures.find(partition.topic, partition.index)
         if future is None or partition.log is None or partition in self._moves:
             return
@@ -146,7 +147,7 @@ class LogMover:
             self._begin(partition, partition.log, future)
 
     def cancel(self, partition: Partition) -> None:
-        """The replica stays where it is, or goes altogether: its copy is deleted."""
+        """Delete the copy: the replica stays where it is, or is removed."""
         self._moves.pop(partition, None)
         future = self._logs.futures.find(partition.topic, partition.index)
         if future is not None:
@@ -159,7 +160,7 @@ class LogMover:
     def _begin(self, partition: Partition, current: PartitionLog, future: PartitionLog) -> None:
         known = self._moves.get(partition)
         if known is None or known.future is not future or known.current is not current:
-            # What the current log has been through before is not known: the copy is compared first.
+            # It is unknown which truncations the copy has missed, so it is compared with the log first.
             self._moves[partition] = Move(partition, current, future, truncations=-1)
             self._work.set()
 
@@ -182,7 +183,7 @@ class LogMover:
                 self._work.clear()
 
     async def _step(self, move: Move) -> bool:
-        """Copy a piece, or finish. True if there is nothing more to do. Raises KafkaError."""
+        """Copy a piece, or finish. Returns True if the move is over. Raises KafkaError."""
         if not self._goes_on(move):
             return True
         move.align()
@@ -231,7 +232,7 @@ class LogMover:
         move.synced = True
 
     def _finish(self, move: Move) -> None:
-        """The last bytes, and the change of places."""
+        """Copy the last bytes and replace the log."""
         partition, current, future = move.partition, move.current, move.future
         while future.log_end_offset < current.log_end_offset:
             data = current.read_bytes(move.next, LAST_PIECE, upper=current.log_end_offset, min_one=True)

@@ -5,7 +5,7 @@ Nothing is stored: a broker that is started anew logs as its command line says. 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import NodeId
@@ -13,11 +13,14 @@ from milena.runtime.hosts import shown
 from milena.runtime.log_levels import NUMBERS, ROOT, current_levels, set_level
 from milena.runtime.numbers import whole
 
+if TYPE_CHECKING:
+    from milena.protocol.apis.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+
 SET: Final = 0
 DELETE: Final = 1
 
 
-def change_levels(node_id: NodeId, resource: Any, *, validate_only: bool) -> None:
+def change_levels(node_id: NodeId, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     """Carry all of the resource's changes out, or none. Raises KafkaError INVALID_REQUEST, INVALID_CONFIG."""
     name = resource.resource_name
     if whole(name) != node_id:
@@ -32,7 +35,7 @@ def change_levels(node_id: NodeId, resource: Any, *, validate_only: bool) -> Non
             set_level(change.name, change.value if change.config_operation == SET else None)
 
 
-def _check(change: Any, known: dict[str, str]) -> None:
+def _check(change: AlterableConfig, known: dict[str, str]) -> None:
     if change.config_operation not in (SET, DELETE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A logger's level can be set and deleted, nothing else.")
     if change.name not in known:

@@ -5,11 +5,15 @@ Pure functions. The fields are those of Metadata and DescribeTopicPartitions, wh
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from milena.node.metadata.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.describe_topic_partitions import DescribeTopicPartitionsResponsePartitionFields
+    from milena.protocol.apis.metadata import MetadataResponseTopicFields
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 
@@ -42,8 +46,8 @@ class PartitionView:
         self._reachable = {broker.id for broker in image.brokers.values() if broker.endpoint(listener) is not None}
         self._alive = {broker for broker in self._reachable if not image.brokers[broker].fenced}
 
-    def partition(self, index: int, partition: PartitionImage) -> dict[str, Any]:
-        """The fields of one partition."""
+    def partition(self, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartitionFields:
+        """The fields of one partition, as far as both APIs have them."""
         replicas, isr = list(partition.replicas), list(partition.isr)
         error = ErrorCode.NONE
         leader = int(partition.leader)
@@ -76,7 +80,7 @@ class PartitionView:
         directories = partition.directories
         return bool(directories) and not self._image.brokers[replica].has_online_dir(directories[at])
 
-    def topic(self, topic: TopicImage, *, operations: bool) -> dict[str, Any]:
+    def topic(self, topic: TopicImage, *, operations: bool) -> MetadataResponseTopicFields:
         """The fields of one topic with all its partitions."""
         return {
             "error_code": 0,

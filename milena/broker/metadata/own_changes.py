@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from milena.node.links.asking import Asking
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import METADATA_TOPIC
 from milena.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.describe_quorum import DescribeQuorumResponse
 
 CHANGING: Final = frozenset(
     {
@@ -40,14 +44,6 @@ TIMEOUT: Final = "forwarded.request.visible.timeout.ms"
 _LOG: Final = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
 
 
-class Link(Protocol):
-    """The way to the controller."""
-
-    async def request(
-        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
-    ) -> Any: ...
-
-
 class Progress(Protocol):
     """How far the metadata is carried out (``broker.hosting.applier``)."""
 
@@ -62,9 +58,9 @@ class Progress(Protocol):
 class OwnChanges:
     """Who waits until this broker has carried out the metadata up to some offset."""
 
-    def __init__(self, link: Link, get_config: Callable[[str], Any], progress: Progress, clock: Clock) -> None:
+    def __init__(self, link: Asking, get_int: Callable[[str], int], progress: Progress, clock: Clock) -> None:
         self._link = link
-        self._get = get_config
+        self._get_int = get_int
         self._progress = progress
         self._clock = clock
         self._waiting: dict[asyncio.Future[None], int] = {}
@@ -72,7 +68,7 @@ class OwnChanges:
 
     async def seen(self) -> bool:
         """As ``carried_out``, within the time that the configuration allows."""
-        seconds = self._get(TIMEOUT) / 1000
+        seconds = self._get_int(TIMEOUT) / 1000
         return seconds > 0 and await self.carried_out(seconds)
 
     async def carried_out(self, seconds: float) -> bool:
@@ -101,7 +97,7 @@ class OwnChanges:
 
         Who gives up waiting must not make the link do so: a link that times out drops its connection, and with it what
         others have asked there."""
-        response = await self._link.request(ApiKey.DESCRIBE_QUORUM, topics=_LOG)
+        response: DescribeQuorumResponse = await self._link.request(ApiKey.DESCRIBE_QUORUM, topics=_LOG)
         partitions = [partition for topic in response.topics for partition in topic.partitions]
         if int(response.error_code) or len(partitions) != 1 or int(partitions[0].error_code):
             return None

@@ -1,8 +1,8 @@
-"""One fetch on its way: reading partitions within the limits of KIP-74, and waiting for more (docs/kafka-semantics.md:
-Fetch).
+"""One fetch operation: reads partitions within the limits of KIP-74, and waits for more records
+(docs/kafka-semantics.md: Fetch).
 
-The first pass reads in order. If that is not enough, the operation waits in the purgatory; each change of a partition
-re-evaluates that partition alone, and when it is time everything is read once more.
+The first pass reads in order. If it does not find enough, the operation waits in the purgatory. Each change of a
+partition re-evaluates only that partition; when the operation completes, everything is read once more.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from milena.broker.replica.replica_state import FollowerFetch, ReplicaState
 from milena.broker.replica.replication_quotas import ReplicaQuota
 from milena.broker.waiting.purgatory import Requester
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.steps import STEP, Steps, at_once
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 
 CONSUMER: Final = NodeId(-1)
@@ -27,16 +28,16 @@ FEW_FILES: Final = 64
 MOST_FILES: Final = 256
 SMALL_RANGE: Final = 16 << 10
 COPIED_BYTES: Final = 2 << 20
-"""Each file in an answer costs a descriptor until that has left. After a few of them small ranges are copied, up to so
-many bytes; after most, the answer is full."""
+"""Each file in a response holds a descriptor until it is sent. After a few files small ranges are copied, up to this
+many bytes; after ``MOST_FILES``, the response is full."""
 _BEYOND: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE})
 
 
 class TierReads(Protocol):
-    """What is read of the remote tier (``broker.reading.remote_reads``)."""
+    """Reads of the remote tier (``broker.reading.remote_reads``)."""
 
     def throttles(self) -> bool:
-        """Whether the tier has served more than its quota: nothing is read from it for now."""
+        """Whether the tier's read quota is exceeded: nothing is read from it for now."""
         ...
 
     def read(
@@ -47,12 +48,13 @@ class TierReads(Protocol):
         done: Callable[[list[Found]], None],
         requester: Requester,
     ) -> bool:
-        """Read what is in the tier, and call ``done``; False, doing nothing, if ``found`` has nothing there."""
+        """Read the records that are in the tier, then call ``done``; returns False, and does nothing, if ``found`` has
+        none there."""
         ...
 
 
 class FetchLimits(NamedTuple):
-    """What one request asks for. Sizes in bytes, the wait in milliseconds."""
+    """The limits of one request. Sizes in bytes, the wait in milliseconds."""
 
     max_bytes: int
     min_bytes: int
@@ -64,24 +66,26 @@ class FetchLimits(NamedTuple):
     replica_epoch: BrokerEpoch
     """The follower's broker epoch, -1 if it names none."""
     only_leader: bool
-    """False where any replica may serve (consumers since KIP-392)."""
+    """False if any replica may serve the request (consumers since KIP-392)."""
     rack: str
-    """Of a consumer that may be sent to a nearer replica, which it finds by ``listener``; else empty."""
+    """The rack of a consumer that may be redirected to a nearer replica, at its address of ``listener``; else empty."""
     listener: str
     throttle: ReplicaQuota | None = None
-    """For a follower, while there is a limit on what followers take."""
+    """The quota of a follower, if there is one."""
     tier: TierReads | None = None
-    """Where a consumer finds what has left this broker's disk."""
+    """Serves consumers the records that have left this broker's disk."""
+    refuses: Callable[[str | None, int], ErrorCode] | None = None
+    """The errors of partitions that a rule refuses, by topic name and index."""
 
     def holds_back(self, partition: Partition) -> bool:
-        """Whether a follower out of sync gets nothing of ``partition`` for now (KIP-73)."""
+        """Whether a follower that is out of sync gets no records of ``partition`` for now (KIP-73)."""
         quota = self.throttle
         return quota is not None and self.replica not in partition.isr and quota.throttles(partition) and quota.exceeded
 
 
 @dataclass(slots=True)
 class Found:
-    """What one partition gives: a result, or an error."""
+    """The result for one partition, or its error."""
 
     wanted: Wanted
     partition: Partition | None
@@ -90,13 +94,13 @@ class Found:
 
     @property
     def is_urgent(self) -> bool:
-        """It is told at once: an error, a divergence, another replica to read from."""
+        """Whether it is sent at once: an error, a diverging epoch, or another replica to read from."""
         result = self.result
         return result is None or result.diverging is not None or result.nearest is not None
 
     @property
     def is_all_told(self) -> bool:
-        """There is nothing beyond what this reader has. (Nothing found may also mean that the limits left no room.)"""
+        """Whether the reader has everything. (An empty result may also mean that the limits left no room.)"""
         return not self.is_urgent and self.result is not None and self.wanted.offset >= self.result.upper
 
     @property
@@ -106,7 +110,7 @@ class Found:
 
 @dataclass(slots=True)
 class InTier(Found):
-    """The offset lies in the remote tier. ``result`` has the bounds; the records are to be read there."""
+    """The offset is in the remote tier. ``result`` has the bounds; the records are still to be read there."""
 
     max_bytes: int = 0
     min_one: bool = False
@@ -117,13 +121,13 @@ class InTier(Found):
 
     @property
     def size(self) -> int:
-        """What it may become: so much of the limit is taken."""
+        """The size that it may reach; the limit is reduced by as much."""
         return self.max_bytes
 
 
 @dataclass(slots=True)
 class MovedToTier(Found):
-    """A follower asked for what has left the leader's disk: an error, that is told with the bounds (KIP-405)."""
+    """A follower has asked for records that have left the leader's disk: an error, sent with the bounds (KIP-405)."""
 
     @property
     def is_urgent(self) -> bool:
@@ -131,8 +135,8 @@ class MovedToTier(Found):
 
 
 class Fetch:
-    """A fetch operation; ``done`` is called exactly once with what was found, here and in the tier, unless it is
-    abandoned."""
+    """A fetch operation. ``done`` is called exactly once with the results, local and from the tier, unless the
+    operation is abandoned."""
 
     __slots__ = (
         "_all",
@@ -158,7 +162,7 @@ class Fetch:
         *,
         now_ms: int,
     ) -> None:
-        """``now_ms``: when it came, on the monotonic clock."""
+        """``now_ms``: time of arrival, on the monotonic clock."""
         self._asker = requester
         self._partitions = partitions
         self._plan = plan
@@ -170,13 +174,13 @@ class Fetch:
         self._available = 0
         self._sizes: dict[Wanted, int] = {}
         self._all: list[Found] | None = None
-        """What has just been read, if that is all that there is to read."""
+        """The last pass, if it has read everything there is."""
 
     def begin(self) -> tuple[Hashable, ...] | None:
-        """Read, and note what a follower has by now. Returns None when that was enough and ``done`` has been called,
-        else what to watch: the partitions, or the session, which hears of its partitions.
+        """Read, and record a follower's progress. Returns None if that was enough and ``done`` has been called, else
+        the keys to watch: the partitions, or the session, which is notified by its partitions.
 
-        A follower's progress may complete others: keep the purgatory's changes back until this one waits."""
+        A follower's progress may complete other operations: hold back the purgatory's changes until this one waits."""
         found = self.read(first=True)
         session = self._plan.session
         nothing = not found and (session is None or not session.partitions)
@@ -185,9 +189,7 @@ class Fetch:
             return None
         for entry in found:
             assert entry.partition is not None
-            self._available += entry.size
-            if entry.size:
-                self._sizes[entry.wanted] = entry.size
+            self._count(entry)
             if session is None:
                 self._watched.setdefault(entry.partition, []).append(entry.wanted)
             else:
@@ -197,14 +199,22 @@ class Fetch:
         session.take_changed()
         return (session,)
 
+    def _count(self, entry: Found) -> None:
+        self._available += entry.size
+        if entry.size:
+            self._sizes[entry.wanted] = entry.size
+
     def _finish(self, found: list[Found]) -> None:
         tier = self._limits.tier
         if tier is None or not tier.read(self, self._limits, found, self._done, self._asker):
             self._done(found)
 
     def read(self, *, first: bool = False) -> list[Found]:
-        """One pass over all partitions. Only the ``first`` tells how far a follower has come: the others find what has
+        """One pass over all partitions. Only the ``first`` records the follower's progress; the others find what has
         changed since."""
+        return at_once(self._read_in_steps(first=first))
+
+    def _read_in_steps(self, *, first: bool) -> Steps[list[Found]]:
         remaining = self._limits.max_bytes
         min_one = True
         found = []
@@ -220,13 +230,15 @@ class Fetch:
                     room -= size
                 else:
                     files += 1
-                    remaining = remaining if files < MOST_FILES else 0  # the others come with the next fetch
+                    remaining = remaining if files < MOST_FILES else 0  # the next fetch reads the others
             found.append(entry)
+            if not len(found) % STEP:
+                yield
         return found
 
     def read_around(self, known: Mapping[Wanted, Found]) -> list[Found]:
-        """One pass over all partitions but those whose results are ``known``. What has got into the tier since is left
-        for the next fetch."""
+        """One pass over all partitions except those whose results are ``known``. Records that have moved to the tier
+        since then are left to the next fetch."""
         remaining = max(0, self._limits.max_bytes - sum(entry.size for entry in known.values()))
         found = []
         for wanted in self._plan.partitions:
@@ -244,6 +256,8 @@ class Fetch:
         epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
         try:
             partition = self.find(wanted)
+            if limits.refuses is not None and (refusal := limits.refuses(wanted.topic, wanted.index)):
+                return Found(wanted, partition, None, refusal)
             if self._follows:
                 state = partition.require_follower(limits.replica, limits.replica_epoch, current_leader_epoch=epoch)
             elif limits.rack:
@@ -260,7 +274,7 @@ class Fetch:
                 follower=limits.replica != CONSUMER,
                 only_leader=limits.only_leader,
             )
-            if notes and result.diverging is None:  # one that diverges has not what its offset says (KAFKA-13141)
+            if notes and result.diverging is None:  # a diverging follower lacks some of it (KAFKA-13141)
                 self._note_progress(partition, wanted, result, state)
             if limits.throttle is not None and limits.holds_back(partition):
                 result = result._replace(slice=NOTHING)
@@ -273,8 +287,8 @@ class Fetch:
         return Found(wanted, partition, result)
 
     def _beyond(self, wanted: Wanted, partition: Partition, max_bytes: int, min_one: bool) -> Found | None:
-        """Where this disk does not have the offset any more, but the tier may (docs/kafka-semantics.md: Remote
-        fetches); else None."""
+        """The result if this disk no longer has the offset but the tier may (docs/kafka-semantics.md: Remote fetches);
+        else None."""
         log, tier = partition.log, self._limits.tier
         if (
             log is None
@@ -314,9 +328,9 @@ class Fetch:
         )
 
     def find(self, wanted: Wanted) -> Partition:
-        """Raises KafkaError if it is not here. A session's partition whose id never had a name is UNKNOWN_TOPIC_ID
-        until it resolves. Afterwards it goes by that name: without such a topic, or with another of the same name, it
-        is no unknown id."""
+        """Raises KafkaError if the partition is not here. While the topic id of a session's partition has never
+        resolved to a name, the error is UNKNOWN_TOPIC_ID. From then on the partition is found by that name, and a topic
+        that is missing, or has another id, is not reported as an unknown id."""
         if wanted.topic is None:
             assert wanted.topic_id is not None
             wanted.topic = self._partitions.name_of(wanted.topic_id)
@@ -324,7 +338,7 @@ class Fetch:
         if wanted.topic_id is not None and found.topic_id is not wanted.topic_id:
             if found.topic_id != wanted.topic_id:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-            wanted.topic_id = found.topic_id  # equal: to compare it costs less from now on
+            wanted.topic_id = found.topic_id  # equal, and comparing the same object is cheaper from now on
         return found
 
     def _is_enough(self, found: list[Found]) -> bool:
@@ -338,7 +352,7 @@ class Fetch:
     # -- waiting
 
     def ready(self, key: Hashable) -> bool:
-        """Something has changed: is there an error, a divergence, or enough to send by now?"""
+        """Something has changed: is there now an error, a diverging epoch, or enough to send?"""
         if isinstance(key, FetchesOf):
             return True
         session = self._plan.session
@@ -364,4 +378,4 @@ class Fetch:
         self._finish(self.read())
 
     def abandon(self) -> None:
-        """The connection is closed, or will be next."""
+        """The connection is closed, or about to be."""

@@ -1,10 +1,11 @@
-"""Produce with acks=all: the wait until what was appended is committed (docs/kafka-semantics.md: High watermark and
+"""Produce with acks=all: waits until the appended records are committed (docs/kafka-semantics.md: High watermark and
 acks, Produce)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import chain
 
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode
@@ -13,16 +14,16 @@ from milena.protocol.types import Offset
 
 @dataclass(slots=True)
 class Uncommitted:
-    """One append that is not committed yet. ``error`` is None as long as that is open."""
+    """One append that is not committed yet. ``error`` is None until the outcome is known."""
 
     partition: Partition
     term: int
     required: Offset
-    """The high watermark that commits it."""
+    """The high watermark at which it is committed."""
     error: ErrorCode | None = None
 
     def check(self) -> bool:
-        """Whether the outcome is known by now."""
+        """Whether the outcome is now known."""
         if self.error is not None:
             return True
         partition = self.partition
@@ -35,30 +36,38 @@ class Uncommitted:
 
 
 class CommitWait:
-    """All appends of one request; ``done`` is called once, when each has its outcome or the time is up."""
+    """All appends of one request; ``done`` is called once, when all outcomes are known or the time is up."""
 
     __slots__ = ("_done", "_open")
 
     def __init__(self, appends: list[Uncommitted], done: Callable[[], None]) -> None:
-        self._open = appends
+        self._open: dict[Hashable, list[Uncommitted]] = {}
+        for append in appends:
+            self._open.setdefault(append.partition, []).append(append)
         self._done = done
 
     def ready(self, key: Hashable) -> bool:
-        self._open = [append for append in self._open if append.partition is not key or not append.check()]
+        appends = self._open.get(key)
+        if appends is not None:
+            still = [append for append in appends if not append.check()]
+            if still:
+                self._open[key] = still
+            else:
+                del self._open[key]
         return not self._open
 
     def complete(self) -> None:
         self._done()
 
     def expire(self) -> None:
-        """The records stay: they may yet be committed."""
-        for append in self._open:
-            if not append.check():
-                append.error = ErrorCode.REQUEST_TIMED_OUT
-        self._done()
+        """The time is up. The records stay, and may still be committed."""
+        self._end(ErrorCode.REQUEST_TIMED_OUT)
 
     def abandon(self) -> None:
-        for append in self._open:
+        self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _end(self, error: ErrorCode) -> None:
+        for append in chain.from_iterable(self._open.values()):
             if not append.check():
-                append.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                append.error = error
         self._done()

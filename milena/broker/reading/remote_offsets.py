@@ -1,10 +1,9 @@
-"""Looking for offsets by time where a part of the log is in the tier: ListOffsets waits (docs/kafka-semantics.md:
-Special timestamps)."""
+"""Offset lookup by timestamp if part of the log is in the tier: ListOffsets waits (docs/kafka-semantics.md: Special
+timestamps)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from milena.broker.reading.remote_waits import ReadKey, RemoteWait, code_of
 from milena.broker.replica.offset_search import NOTHING, TimeSearch, found_record
@@ -19,7 +18,7 @@ from milena.tiered.reading.remote_search import first_at_or_after
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
-class RemoteListOffsets(RemoteWait):
+class RemoteListOffsets(RemoteWait["TimedRecord | None"]):
     """One request."""
 
     def __init__(
@@ -38,7 +37,7 @@ class RemoteListOffsets(RemoteWait):
         self._expired = False
 
     def start(self, searches: Sequence[TimeSearch], seconds: float, requester: Requester) -> None:
-        """Search, and call ``done`` when each has been told, after ``seconds`` at most."""
+        """Search, and call ``done`` when all searches have been told their result, at the latest after ``seconds``."""
         for search in searches:
             try:
                 self._searches[self._searched(search)] = search
@@ -57,7 +56,7 @@ class RemoteListOffsets(RemoteWait):
         self._late.add(len(self._open))
         super().expire()
 
-    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
+    def _take(self, key: ReadKey, result: TimedRecord | None, error: Exception | None) -> None:
         search = self._searches[key]
         if error is not None:
             search.tell(NOTHING, code_of(error))
@@ -72,7 +71,7 @@ class RemoteListOffsets(RemoteWait):
     def _give_up(self, key: ReadKey) -> None:
         search, code = self._searches[key], ErrorCode.REQUEST_TIMED_OUT
         if not self._expired:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # who asks again comes to the leader that there is now
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the client then finds the current leader, and asks it
         search.tell(NOTHING, code)
 
     def _finish(self) -> None:

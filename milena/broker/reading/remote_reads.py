@@ -1,14 +1,14 @@
 """Fetches that need the remote tier (docs/kafka-semantics.md: Remote fetches; KIP-405).
 
-All of a request's partitions in the tier are read at the same time, while it waits in the purgatory for at most
-``remote.fetch.max.wait.ms``. What was not read by then is answered with nothing, and no error. The partitions that are
-here are read when the answer is made.
+All partitions of a request that are in the tier are read concurrently, while the request waits in the purgatory for at
+most ``remote.fetch.max.wait.ms``. A partition that was not read in time is answered without records and without an
+error. Local partitions are read when the response is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milena.broker.reading.fetching import Fetch, FetchLimits, Found, InTier
 from milena.broker.reading.remote_offsets import RemoteListOffsets
@@ -34,7 +34,7 @@ LIST_OFFSETS_TIMEOUT: Final = "remote.list.offsets.request.timeout.ms"
 
 
 class RemoteSlice(NamedTuple):
-    """Records that were read from the tier, in the place of a ``LogSlice``."""
+    """Records read from the tier; takes the place of a ``LogSlice``."""
 
     records: Part
     length: int
@@ -44,7 +44,7 @@ class RemoteSlice(NamedTuple):
 
 
 class RemoteReads:
-    """What one broker reads of its tier."""
+    """One broker's reads of its tier."""
 
     def __init__(self, tier: Tier, purgatory: Purgatory, metrics: Metrics) -> None:
         self.tier = tier
@@ -78,21 +78,23 @@ class RemoteReads:
         done: Callable[[list[Found]], None],
         requester: Requester,
     ) -> bool:
-        """Read what is in the tier, and call ``done``; False, doing nothing, where ``found`` has nothing there."""
+        """Read the records that are in the tier, then call ``done``; returns False, and does nothing, if ``found`` has
+        none there."""
         wanted = [entry for entry in found if isinstance(entry, InTier)]
         if not wanted:
             return False
         waiting = _RemoteFetch(self, fetch, limits, done)
         for entry in wanted:
             waiting.want(entry)
-        waiting.begin(self.tier.get(MAX_WAIT) / 1000, requester)
+        waiting.begin(self.tier.config().get_int(MAX_WAIT) / 1000, requester)
         return True
 
     def search(
         self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
     ) -> None:
-        """Look for offsets by time in both tiers, and call ``done``; ``timeout_ms``: 0 if the request has none."""
-        seconds = (timeout_ms if timeout_ms > 0 else self.tier.get(LIST_OFFSETS_TIMEOUT)) / 1000
+        """Search for offsets by timestamp locally and in the tier, then call ``done``. ``timeout_ms`` is 0 if the
+        request has none."""
+        seconds = (timeout_ms if timeout_ms > 0 else self.tier.config().get_int(LIST_OFFSETS_TIMEOUT)) / 1000
         waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
         waiting.start(searches, seconds, requester)
 
@@ -130,8 +132,8 @@ def is_out_of_range(error: Exception) -> bool:
     return isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-class _RemoteFetch(RemoteWait):
-    """A fetch that waits for the tier."""
+class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
+    """A fetch that waits for records of the tier."""
 
     def __init__(
         self, reads: RemoteReads, fetch: Fetch, limits: FetchLimits, done: Callable[[list[Found]], None]
@@ -163,7 +165,7 @@ class _RemoteFetch(RemoteWait):
         self._reads.expired.add()
         super().expire()
 
-    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
+    def _take(self, key: ReadKey, result: RemoteRecords | None, error: Exception | None) -> None:
         entry = self._wanted[key]
         if error is not None:
             self._results[entry.wanted] = Found(entry.wanted, entry.partition, None, code_of(error))
@@ -173,7 +175,7 @@ class _RemoteFetch(RemoteWait):
             self._give_up(key)
 
     def _give_up(self, key: ReadKey) -> None:
-        """Nothing; an error if the partition is no longer to be read here."""
+        """An empty result; an error if the partition may no longer be read here."""
         entry, partition = self._wanted[key], key.partition
         found = Found(entry.wanted, partition, entry.result)
         try:
@@ -196,7 +198,7 @@ class _RemoteFetch(RemoteWait):
         return Found(entry.wanted, entry.partition, result._replace(slice=slice_, aborted=records.aborted))
 
     def _local(self, entry: InTier) -> Found:
-        """The tier has nothing more before the first local record: that is the next one."""
+        """The tier has no more records before the first local one: read that one next."""
         partition = entry.partition
         assert partition is not None
         try:

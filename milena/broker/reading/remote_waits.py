@@ -1,9 +1,9 @@
-"""Requests that wait for reads of the remote tier, in the purgatory."""
+"""Requests that wait in the purgatory for reads of the remote tier."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from milena.broker.replica.partition import Partition
 from milena.broker.waiting.purgatory import Purgatory, Requester, Ticket
@@ -14,9 +14,11 @@ from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
+R = TypeVar("R")
+
 
 class ReadKey(NamedTuple):
-    """One read. As the partition's role changes it becomes another one."""
+    """One read. It is another key after the partition's role has changed."""
 
     partition: Partition
     leader_epoch: LeaderEpoch
@@ -24,8 +26,8 @@ class ReadKey(NamedTuple):
     what: Hashable
 
 
-class RemoteWait:
-    """One request. What it wants is submitted, then ``begin`` is called, then ``_finish`` once, unless it is
+class RemoteWait(Generic[R]):
+    """One request. Its reads are submitted, then ``begin`` is called, then ``_finish`` once, unless the request is
     abandoned."""
 
     def __init__(self, pool: ReaderPool, purgatory: Purgatory) -> None:
@@ -36,9 +38,9 @@ class RemoteWait:
         self._ticket: Ticket | None = None
 
     def submit(
-        self, partition: Partition, what: Hashable, work: Callable[[TopicIdPartition, PartitionLog], Awaitable[Any]]
+        self, partition: Partition, what: Hashable, work: Callable[[TopicIdPartition, PartitionLog], Awaitable[R]]
     ) -> ReadKey:
-        """Have ``work`` done; who else asks for the same ``what`` shares it. Raises KafkaError."""
+        """Submit ``work``; other requests for the same ``what`` share it. Raises KafkaError."""
         log = partition.online_log
         key = ReadKey(partition, partition.leader_epoch, partition.term, what)
         name = TopicIdPartition(partition.topic_id, partition.topic, partition.index)
@@ -48,18 +50,18 @@ class RemoteWait:
         return key
 
     def begin(self, seconds: float, requester: Requester) -> None:
-        """Wait for what was submitted."""
+        """Wait for the submitted reads."""
         if self._open:
             self._ticket = self._purgatory.wait(self, self._logs, seconds, requester)
         else:
             self._finish()
 
     def holds(self, key: ReadKey) -> bool:
-        """Whether the partition is what it was when the read began."""
+        """Whether the partition is unchanged since the read began."""
         partition = key.partition
         return (partition.leader_epoch, partition.term) == key[1:3] and partition.log is self._logs[partition]
 
-    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
+    def read_done(self, key: Hashable, result: R | None, error: Exception | None) -> None:
         assert isinstance(key, ReadKey)
         assert self._ticket is not None, "a read is never done at once"
         del self._open[key]
@@ -81,7 +83,7 @@ class RemoteWait:
         self._end()
 
     def abandon(self) -> None:
-        """The connection is closed, or will be next."""
+        """The connection is closed, or about to be."""
         for key in self._open:
             self._pool.leave(key, self)
 
@@ -91,12 +93,12 @@ class RemoteWait:
             self._give_up(key)
         self._finish()
 
-    def _take(self, key: ReadKey, result: Any, error: Exception | None) -> None:
-        """Keep what was read."""
+    def _take(self, key: ReadKey, result: R | None, error: Exception | None) -> None:
+        """Keep the result of a read."""
         raise NotImplementedError
 
     def _give_up(self, key: ReadKey) -> None:
-        """This was not read in time, or is no longer to be read here."""
+        """This was not read in time, or may no longer be read here."""
         raise NotImplementedError
 
     def _finish(self) -> None:
@@ -104,7 +106,7 @@ class RemoteWait:
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """What a client is told."""
+    """The error code for the client."""
     if isinstance(error, KafkaError):
         return error.code
     return ErrorCode.REPLICA_NOT_AVAILABLE if isinstance(error, MetadataNotReady) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,9 +1,10 @@
-"""What a Produce request asks for, checked and appended in order: at once if that is little work, else in slices.
+"""Checks and appends the batches of a Produce request in order: at once if that is little work, else in slices.
 
-A batch may grow to any size when it is opened, and a request may have many. What is more than ``AT_ONCE`` of work goes
-on in slices (``broker.waiting.sliced_work``), from copies, since the receive buffer is needed again. All before it has
-been appended by then, all after it comes after it. What was checked over several slices is appended if the partition
-is still led here with the same configuration; producer states are looked at with the append.
+A batch may expand to any size when it is decompressed, and a request may contain many batches. Work beyond ``AT_ONCE``
+continues in slices (``node.serving.sliced_work``), on copies, since the receive buffer is needed again. The order of
+batches does not change: earlier batches are already appended, later ones follow. A batch that was checked over several
+slices is appended if this broker still leads the partition and its configuration is the same; producer states are
+checked with the append.
 """
 
 from __future__ import annotations
@@ -21,49 +22,49 @@ from milena.storage.log.append_info import AppendInfo
 from milena.storage.log.log_append import AppendCheck
 
 AT_ONCE: Final = 3 * STEP
-"""Records, or what counts as much, that one request may have checked in the step of the loop in which it comes."""
+"""Records (or equivalent work) that one request may have checked in the step of the loop in which it arrives."""
 _INT32: Final = Struct(">i")
 _COUNT_AT: Final = 57
 _CODEC_AT: Final = 22
 _CODEC_MASK: Final = 0x07
 _EACH: Final = 50
-"""A batch takes about the time of so many records, besides its own."""
+"""The fixed cost of a batch, in records."""
 
 
 Wanted: TypeAlias = "tuple[str | None, UUID | None, int, memoryview | None]"
-"""A topic by name or id, a partition, and its records as the request has them."""
+"""A topic by name or id, a partition, and its records as in the request."""
 
 
 class Rest(NamedTuple):
-    """What is left to be done in slices."""
+    """The work that is left to be done in slices."""
 
     size: int
-    """Bytes that were copied for it."""
+    """Bytes that were copied."""
     memory: int
-    """Bytes that opening its batches may take at one time."""
+    """Bytes that decompressing its batches may need at one time."""
 
 
-_PAUSE: Final = Rest(0, 0)
+PAUSE: Final = Rest(0, 0)
 Appending: TypeAlias = Generator[Rest, None, AppendInfo]
-"""Yields where a slice ends. The first that is yielded for a request tells what the rest of it takes."""
+"""Yields when a slice ends. The first yield of a request says what the rest of it needs."""
 
 
 class CheckedAppends:
-    """The appends of one request. ``wanted`` in the order in which ``append`` is called for them; copies take the place
-    of its records once it is sliced."""
+    """The appends of one request. ``append`` is called for ``wanted`` in order. Once the request is sliced, copies
+    replace its records, unless they were ``copied`` before."""
 
     __slots__ = ("_acks", "_left", "_sliced", "_wanted")
 
-    def __init__(self, wanted: list[Wanted], acks: int) -> None:
+    def __init__(self, wanted: list[Wanted], acks: int, *, copied: bool) -> None:
         self._wanted = wanted
         self._acks = acks
         self._left = AT_ONCE
-        self._sliced = False
+        self._sliced = copied
 
     def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> AppendInfo | Appending:
-        """Check and append ``wanted[place]`` to ``partition``. What is more than a little work is left to be done in
-        steps, after several slices to the partition that ``find`` gives then. Both raise KafkaError; then nothing has
-        been appended."""
+        """Check and append ``wanted[place]`` to ``partition``. If that is more than a little work, the rest is left to
+        steps, which append to the partition that ``find`` returns by then. Both raise KafkaError, and append nothing in
+        that case."""
         records = self._wanted[place][3]
         assert records is not None
         check = None
@@ -78,7 +79,7 @@ class CheckedAppends:
     def _in_steps(
         self, place: int, partition: Partition, find: Callable[[Wanted], Partition], check: AppendCheck | None
     ) -> Appending:
-        """``check``: the one that was begun in this slice, None if the slice has ended."""
+        """``check``: the one that was begun in this slice, or None if the slice has ended."""
         if check is None:
             yield self._next_slice(place)
             partition = find(self._wanted[place])
@@ -99,7 +100,8 @@ class CheckedAppends:
             check = None
 
     def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
-        """Whether ``check`` came to its end: False: slices begin, with other records than it has."""
+        """Whether ``check`` was finished. If not, slicing begins, and it must start again with copies of the
+        records."""
         while (work := check.advance()) is not None:
             self._left -= work
             if self._left < 0:
@@ -110,10 +112,10 @@ class CheckedAppends:
         return True
 
     def _next_slice(self, place: int) -> Rest:
-        """What the request yields before it. The first one: from here on the records are copies."""
+        """What the request yields before its next slice. From the first one on, the records are copies."""
         self._left = STEP
         if self._sliced:
-            return _PAUSE
+            return PAUSE
         self._sliced = True
         size = memory = 0
         for at in range(place, len(self._wanted)):
@@ -127,12 +129,12 @@ class CheckedAppends:
 
 
 def _is_as_checked(partition: Partition, check: AppendCheck) -> bool:
-    """Whether what was checked is as the topic wants it now: its configuration may have changed meanwhile."""
+    """Whether the check still applies: the topic's configuration may have changed meanwhile."""
     return partition.log is not None and partition.log.config is check.config
 
 
 def _work_without_pause(records: memoryview) -> int:
-    """How many records are checked before the first pause; where there will surely be many pauses, all of them."""
+    """How many records are checked before the first pause; all of them if there are certain to be many pauses."""
     if len(records) < HEADER_SIZE:
         return _EACH
     (count,) = _INT32.unpack_from(records, _COUNT_AT)

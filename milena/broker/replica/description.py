@@ -1,4 +1,4 @@
-"""One replica in numbers: for whoever asks by hand, and for the log if an invariant does not hold."""
+"""The state of one replica in numbers: for inspection, and for the log if an invariant is broken."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from milena.storage.log.partition_log import PartitionLog
 
 
 def describe(partition: Partition) -> dict[str, object]:
-    """Role, registration, followers, bounds of the log and its leader epochs."""
+    """Role, registration, followers, log bounds and leader epochs."""
     described: dict[str, object] = {
         "role": _role(partition),
         "leader": partition.leader,

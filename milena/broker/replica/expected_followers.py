@@ -1,9 +1,9 @@
-"""Followers that are about to ask for partitions which this broker has just begun to lead.
+"""Followers that will soon fetch partitions which this broker has just begun to lead.
 
-A follower's fetch waits at its leader for up to ``replica.fetch.wait.max.ms``, and cannot name a partition that was
-not led here when it was sent: a new partition's first record, and the first one after an election, would wait for
-that long. So the fetches that wait are answered when a leadership begins, and the next ones wait only shortly, until
-every follower must have heard of it.
+A follower's fetch waits at its leader for up to ``replica.fetch.wait.max.ms``, and cannot name a partition that this
+broker did not lead when the fetch was sent. The first record of a new partition, and the first one after an election,
+would wait that long. So waiting fetches are answered when a leadership begins, and later ones wait only briefly, until
+every follower must have learned of it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from milena.protocol.types import NodeId
 from milena.runtime.clock import Clock
 
 EXPECTED: Final = 0.5
-"""Seconds after the begin of a leadership, as long as a fetch waits by default."""
+"""Seconds after the start of a leadership; as long as a fetch waits by default."""
 SHORT_WAIT: Final = 0.01
 
 
 class FetchesOf(NamedTuple):
-    """The key in the purgatory of one follower's waiting fetches."""
+    """The purgatory's key for the waiting fetches of one follower."""
 
     replica: NodeId
 
 
 class ExpectedFollowers:
-    """Which followers have something new to ask for."""
+    """The followers that are about to fetch new partitions."""
 
     def __init__(self, clock: Clock, purgatory: Purgatory, node_id: NodeId) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class ExpectedFollowers:
         self._until: dict[NodeId, float] = {}
 
     def expect(self, replicas: Iterable[NodeId]) -> None:
-        """A leadership begins here over these replicas."""
+        """This broker begins to lead a partition with these replicas."""
         until = self._clock.monotonic() + EXPECTED
         for replica in replicas:
             if replica != self._node_id:
@@ -44,7 +44,7 @@ class ExpectedFollowers:
                 self._purgatory.changed(FetchesOf(replica))
 
     def longest_wait(self, replica: NodeId, seconds: float) -> float:
-        """How long a follower's fetch may wait that asks for ``seconds``."""
+        """How long a follower's fetch that asks for ``seconds`` may wait."""
         until = self._until.get(replica)
         if until is None:
             return seconds

@@ -1,17 +1,17 @@
-"""Incremental fetch sessions (KIP-227), one cache for the broker.
+"""Incremental fetch sessions (KIP-227): one cache for the broker.
 
-A session remembers what a client wants and what it was told last, so that a fetch names only what changed and its
-answer carries only what is new. The cache has a fixed number of slots; a session that finds no room is not an error:
-the client is answered with session id 0 and goes on with full fetches.
+A session remembers what a client wants and what it was last told, so that a fetch names only what has changed and its
+response contains only what is new. The cache has a fixed number of slots. If there is no room, that is no error: the
+client gets session id 0 and continues with full fetches.
 
-An incremental fetch reads only the partitions that may have news (``to_read``). A partition without news is not read
-again until it has changed or the client asks for something else of it. So an idle session costs the same with one
-partition and with thousands.
+An incremental fetch reads only the partitions that may have news (``to_read``). A partition without news is read again
+only after it has changed or the client asks for something else. So an idle session costs the same with one partition as
+with thousands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
@@ -27,18 +27,18 @@ FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 2**31 - 1
 
 EVICTION_MS: Final = 120_000
-"""A session idle for longer gives its slot to anyone; one that has lived longer may be evicted by a larger one."""
+"""After this idle time any session may take the slot; a session older than this may be evicted by a larger one."""
 
 MAX_CACHED_PARTITIONS: Final = 1_000_000
-"""Partitions of all sessions. Consumers find no room beyond; followers do, as they hold what is here. A partition takes
-half a kilobyte."""
+"""The limit of partitions in all sessions. Beyond it consumers find no room; followers do, since they fetch what this
+broker hosts. A partition takes half a kilobyte."""
 
 Key: TypeAlias = tuple[str | UUID, int]
 """A partition as the client names it: topic name, or topic id from Fetch v13 on, and index."""
 
 
 class Source(Protocol):
-    """A partition that tells the sessions which listen to it once of its next change (``Session.note_changed``)."""
+    """A partition that notifies listening sessions, once, of its next change (``Session.note_changed``)."""
 
     @property
     def listeners(self) -> dict[Wanted, Session]: ...
@@ -46,10 +46,10 @@ class Source(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Wanted:
-    """One partition of a fetch, and what its session last told of it. Offsets as on the wire, -1 if unknown."""
+    """One partition of a fetch, and what its session last told the client. Offsets as on the wire, -1 if unknown."""
 
     topic: str | None
-    """None: an id that has not been resolved to a name."""
+    """None while the topic id has not been resolved to a name."""
     topic_id: UUID | None
     """None below Fetch v13."""
     index: int
@@ -61,9 +61,9 @@ class Wanted:
     sent_high_watermark: int = -1
     sent_log_start: int = -1
     visits: Visits | None = None
-    """When its session is used, as long as it belongs to one."""
+    """The visits of its session, while it belongs to one."""
     source: Source | None = None
-    """The partition whose next change its session hears of."""
+    """The partition whose next change is notified to its session."""
 
     @property
     def key(self) -> Key:
@@ -72,7 +72,8 @@ class Wanted:
         return name, self.index
 
     def update(self, newer: Wanted) -> None:
-        """Take what a later request says, and keep what was sent; to a follower in a new epoch nothing was."""
+        """Take the values of a later request, and keep what was sent; in a new epoch, a follower has been sent
+        nothing."""
         if newer.current_leader_epoch != self.current_leader_epoch:
             self.sent_high_watermark = -1
         self.offset = newer.offset
@@ -82,14 +83,14 @@ class Wanted:
         self.log_start_offset = newer.log_start_offset
 
     def ignore(self) -> None:
-        """Hear of no change any more."""
+        """Stop listening for changes."""
         if self.source is not None:
             self.source.listeners.pop(self, None)
             self.source = None
 
     def note_answer(self, *, high_watermark: int, log_start: int, always: bool, failed: bool) -> bool:
-        """Remember what is about to be sent, and say whether it is news. ``always``: records, a diverging epoch or
-        a preferred replica. A failure makes the next answer news whatever it is."""
+        """Remember what is about to be sent; returns whether it is news. ``always``: the response has records, a
+        diverging epoch or a preferred replica. After an error, the next response is always news."""
         news = always or failed or high_watermark != self.sent_high_watermark or log_start != self.sent_log_start
         self.sent_high_watermark = -1 if failed else high_watermark
         self.sent_log_start = log_start
@@ -97,7 +98,7 @@ class Wanted:
 
 
 class Session:
-    """One client's set of partitions; the next fetch reads those of ``to_read``, in order."""
+    """One client's set of partitions. The next fetch reads those in ``to_read``, in order."""
 
     __slots__ = (
         "_changed",
@@ -131,14 +132,14 @@ class Session:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Who stays when slots are short: followers over consumers, then the larger session."""
+        """Which session stays if slots are short: followers before consumers, then the larger session."""
         return self.privileged, len(self.partitions), self.id
 
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
 
     def want(self, wanted: Wanted) -> None:
-        """A new partition, or other values for a known one. It is read next."""
+        """Add a partition, or change the values of a known one. It is read next."""
         known = self.partitions.setdefault(wanted.key, wanted)
         if known is wanted:
             wanted.visits = self.visits
@@ -155,46 +156,46 @@ class Session:
             wanted.visits = replace(self.visits)
 
     def read_all_next(self) -> None:
-        """Read everything next time."""
+        """Read all partitions next time."""
         self.to_read = dict.fromkeys(self.partitions.values())
 
     def listen(self, wanted: Wanted, source: Source) -> None:
-        """Let ``source`` tell of its next change."""
+        """Listen for the next change of ``source``."""
         if not self.closed:
             wanted.ignore()
             wanted.source = source
             source.listeners[wanted] = self
 
     def has(self, wanted: Wanted) -> bool:
-        """Whether this partition is, still, of this session."""
+        """Whether this session (still) has the partition."""
         return wanted.visits is self.visits
 
     def note_changed(self, wanted: Wanted) -> None:
-        """The source of ``wanted`` has changed, and listens no longer."""
+        """The source of ``wanted`` has changed, and no longer notifies this session."""
         wanted.source = None
         if not self.closed and self.has(wanted):
             self.to_read[wanted] = None
             self._changed[wanted] = None
 
     def read_next(self, wanted: Wanted) -> None:
-        """There is news of it that nobody waits for: it is read next time."""
+        """It has news that no fetch waits for: read it next time."""
         if self.has(wanted):
             self.to_read[wanted] = None
 
     def take_changed(self) -> list[Wanted]:
-        """Those that have changed since this was last asked."""
+        """The partitions that have changed since the last call."""
         changed = list(self._changed)
         self._changed.clear()
         return changed
 
     def served(self, wanted: Wanted) -> None:
-        """It had something: it is read again next time, after the others."""
+        """It had something to send: read it again next time, after the others."""
         if wanted in self.to_read:
             del self.to_read[wanted]
             self.to_read[wanted] = None
 
     def read_on_change(self, wanted: Wanted, source: Source) -> None:
-        """All has been told: it is read again when it changes."""
+        """There is nothing more to tell: read it again when it changes."""
         self.to_read.pop(wanted, None)
         if self.has(wanted):
             self.listen(wanted, source)
@@ -206,20 +207,20 @@ class Session:
 
 
 class FetchPlan(NamedTuple):
-    """What to read for one request. ``session`` is None for a sessionless one, which reads ``wanted``."""
+    """What to read for one request. A sessionless request (``session`` is None) reads ``wanted``."""
 
     session: Session | None
     wanted: list[Wanted]
     incremental: bool
-    """Only news goes into the answer."""
+    """Whether the response contains only news."""
 
     @property
     def partitions(self) -> list[Wanted]:
-        """Those to be read now, in order."""
+        """The partitions to be read now, in order."""
         return self.wanted if self.session is None else list(self.session.to_read)
 
     def is_only(self, wanted: Wanted) -> bool:
-        """Whether this is all that is to be read."""
+        """Whether this is the only partition to be read."""
         all_of_it = self.wanted if self.session is None else self.session.to_read
         return len(all_of_it) == 1 and wanted in all_of_it
 
@@ -228,7 +229,7 @@ class FetchPlan(NamedTuple):
         return NO_SESSION if self.session is None else self.session.id
 
     def selects(self, wanted: Wanted, *, high_watermark: int, log_start: int, always: bool, failed: bool) -> bool:
-        """Whether this result belongs in the answer. Call once for each, when the answer is made."""
+        """Whether the response includes this result. Call once per result, when the response is made."""
         if self.session is None:
             return True
         news = wanted.note_answer(high_watermark=high_watermark, log_start=log_start, always=always, failed=failed)
@@ -246,7 +247,7 @@ class FetchSessions:
         self._random = random
         self._slots = slots
         self._sessions: dict[int, Session] = {}
-        """In the order of last use."""
+        """In order of last use."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -254,6 +255,12 @@ class FetchSessions:
     @property
     def partitions(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
+
+    def partitions_of(self, session_id: int) -> Iterator[tuple[str | None, int]]:
+        """The topic names (None: not known yet) and indexes in a session; none if there is no such session."""
+        session = self._sessions.get(session_id)
+        for wanted in () if session is None else session.partitions.values():
+            yield wanted.topic, wanted.index
 
     def plan(
         self,
@@ -266,7 +273,7 @@ class FetchSessions:
         uses_topic_ids: bool,
     ) -> FetchPlan:
         """What to read. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
-        FETCH_SESSION_TOPIC_ID_ERROR, which are for the whole request."""
+        FETCH_SESSION_TOPIC_ID_ERROR for the whole request."""
         if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._drop(session_id)
             session = None
@@ -292,7 +299,7 @@ class FetchSessions:
             self._drop(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
-            # As in Kafka the request is then one without a session, for what it names, even if it forgot that again.
+            # As in Kafka, the request is then sessionless, for the partitions it names, even those it also forgets.
             self._drop(session.id)
             return FetchPlan(None, wanted, incremental=False)
         session.advance()
@@ -313,7 +320,7 @@ class FetchSessions:
         return session
 
     def _overflows(self, session: Session, more: int) -> bool:
-        """Whether ``more`` partitions of this session are too many beside those of all sessions."""
+        """Whether adding ``more`` partitions to this session exceeds the limit over all sessions."""
         return not session.privileged and self.partitions + more > self._max_partitions
 
     def _evict_for(self, newcomer: Session, now: int) -> bool:

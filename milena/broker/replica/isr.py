@@ -1,4 +1,4 @@
-"""The in-sync replicas as their leader sees them: what is committed, and the one change that is under way.
+"""The in-sync replicas as their leader sees them: the committed state, and the one pending change.
 
 ::
 
@@ -7,9 +7,9 @@
         ^                                           |
         +--- committed, rolled back, or replaced by the metadata ---+
 
-``maximal`` is what the high watermark waits for: with the newcomers, as the controller may have let them in already;
-a shrink counts once it is committed (KIP-497, docs/kafka-semantics.md: Partition leaders). All values; nothing here
-has a clock or waits.
+The high watermark waits for ``maximal``. It includes proposed new members, since the controller may already have added
+them; a shrink counts only once it is committed (KIP-497, docs/kafka-semantics.md: Partition leaders). All are values:
+nothing here has a clock or waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Isr: TypeAlias = tuple[NodeId, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Committed:
-    """What the controller has written."""
+    """The state that the controller has written."""
 
     isr: Isr
 
@@ -41,7 +41,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingExpand:
-    """``added`` was proposed on top of ``last_committed``."""
+    """A proposal to add ``added`` to ``last_committed``."""
 
     last_committed: Committed
     added: NodeId
@@ -61,7 +61,7 @@ class PendingExpand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingShrink:
-    """``last_committed`` without ``removed`` was proposed."""
+    """A proposal to remove ``removed`` from ``last_committed``."""
 
     last_committed: Committed
     removed: Isr
@@ -84,12 +84,12 @@ IsrState: TypeAlias = Committed | Pending
 
 
 class Reaction(Enum):
-    """What a leader does about a proposal that the controller has not accepted."""
+    """What a leader does after the controller has not accepted a proposal."""
 
     ROLL_BACK = auto()
-    """Certainly not applied: back to what is committed."""
+    """Certainly not applied: return to the committed state."""
     WAIT = auto()
-    """Maybe applied: the metadata will say."""
+    """Possibly applied: the metadata will tell."""
     AGAIN = auto()
     """Send the same proposal again."""
 
@@ -107,6 +107,6 @@ _REACTIONS: Final = {
 
 
 def reaction(error: ErrorCode) -> Reaction:
-    """The table of docs/kafka-semantics.md: AlterPartition; what is not in it (a controller that is behind, an unknown
-    failure) is sent again."""
+    """The table of docs/kafka-semantics.md: AlterPartition. For an error that is not in it (a controller that is
+    behind, an unknown failure) the proposal is sent again."""
     return _REACTIONS.get(error, Reaction.AGAIN)

@@ -1,8 +1,9 @@
-"""Sends a broker's AlterPartition requests: one under way at a time, with all partitions that wait in it
+"""Sends a broker's AlterPartition requests: one in flight at a time, with all partitions that wait at that moment
 (docs/kafka-semantics.md: AlterPartition).
 
-Version 3 names each member's broker epoch (KIP-903); a controller that serves only version 2 gets the bare ISR. A
-request that fails as a whole is sent again after 50 ms, with the broker epoch of then; so is what an answer leaves out.
+Version 3 names the broker epoch of each member (KIP-903); a controller that supports only version 2 gets the plain ISR.
+A request that fails as a whole is sent again after 50 ms, with the broker epoch of that moment; so are partitions that
+a response leaves out.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from milena.broker.replica.isr import Isr, Reaction, reaction
+from milena.node.links.asking import Asking
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
@@ -23,25 +25,29 @@ from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition import (
+        AlterPartitionResponse,
+        RequestPartitionDataFields,
+        RequestTopicDataFields,
+        ResponsePartitionData,
+    )
+
 RETRY_PAUSE: Final = 0.05
 MAX_IN_REQUEST: Final = 10_000
 WITH_EPOCHS: Final = 3
 """The version of AlterPartition that names the members' broker epochs."""
 
 
-class Controller(Protocol):
-    """Who is asked (``broker.controller_link.controller_link``)."""
+class Controller(Asking, Protocol):
+    """The controller that is asked (``broker.controller_link.controller_link``)."""
 
     def offered(self, key: ApiKey) -> int | None: ...
-
-    async def request(
-        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
-    ) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Altered:
-    """The controller has accepted a proposal: the partition as it is now."""
+    """The controller has accepted a proposal; this is the new state of the partition."""
 
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
@@ -50,7 +56,7 @@ class Altered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """An ISR that a leader wants, with the broker epoch it knows of each member. ``done`` is called once."""
+    """The ISR that a leader proposes, with the broker epoch that it knows of each member. ``done`` is called once."""
 
     topic_id: UUID
     index: int
@@ -79,7 +85,7 @@ class IsrProposals:
         tasks.keep(self._run, name="isr proposals")
 
     def submit(self, proposal: Proposal) -> bool:
-        """False where an earlier proposal for the partition is not answered yet: this one is not sent."""
+        """False if an earlier proposal for the partition is not answered yet: this one is then not sent."""
         key = proposal.topic_id, proposal.index
         if key in self._waiting:
             return False
@@ -96,10 +102,10 @@ class IsrProposals:
                 self._work.clear()
 
     async def _send(self, batch: list[Proposal]) -> bool:
-        """One request. False if something is to be sent again."""
+        """Send one request. Returns False if something must be sent again."""
         try:
             version = self._controller.offered(ApiKey.ALTER_PARTITION) or WITH_EPOCHS
-            response = await self._controller.request(
+            response: AlterPartitionResponse = await self._controller.request(
                 ApiKey.ALTER_PARTITION,
                 version,
                 broker_id=self._node_id,
@@ -119,7 +125,7 @@ class IsrProposals:
             self._log.warning("ISR not changed yet", reason=reason)
         return False
 
-    def _answered(self, batch: Iterable[Proposal], response: Any) -> bool:
+    def _answered(self, batch: Iterable[Proposal], response: AlterPartitionResponse) -> bool:
         answers = {
             (topic.topic_id, answer.partition_index): answer for topic in response.topics for answer in topic.partitions
         }
@@ -137,7 +143,7 @@ class IsrProposals:
         return settled
 
 
-def _altered(answer: Any) -> Altered:
+def _altered(answer: ResponsePartitionData) -> Altered:
     return Altered(
         leader_epoch=LeaderEpoch(answer.leader_epoch),
         partition_epoch=PartitionEpoch(answer.partition_epoch),
@@ -145,18 +151,19 @@ def _altered(answer: Any) -> Altered:
     )
 
 
-def _by_topic(batch: Iterable[Proposal], version: int) -> list[dict[str, Any]]:
-    """The nested form of the request."""
-    topics: dict[UUID, list[dict[str, Any]]] = {}
+def _by_topic(batch: Iterable[Proposal], version: int) -> list[RequestTopicDataFields]:
+    """The nested form that the request has."""
+    topics: dict[UUID, list[RequestPartitionDataFields]] = {}
     for proposal in batch:
-        partition: dict[str, Any] = {
+        partition: RequestPartitionDataFields = {
             "partition_index": proposal.index,
             "leader_epoch": proposal.leader_epoch,
             "partition_epoch": proposal.partition_epoch,
         }
         if version >= WITH_EPOCHS:
-            members = [{"broker_id": node, "broker_epoch": epoch} for node, epoch in proposal.members]
-            partition["new_isr_with_epochs"] = members
+            partition["new_isr_with_epochs"] = [
+                {"broker_id": node, "broker_epoch": epoch} for node, epoch in proposal.members
+            ]
         else:
             partition["new_isr"] = [node for node, _ in proposal.members]
         topics.setdefault(proposal.topic_id, []).append(partition)

@@ -1,17 +1,16 @@
-"""The leader's work on one partition: its followers, proposals of the ISR, and the high watermark over them.
+"""The leader's work on one partition: its followers, ISR proposals, and the high watermark.
 
-Lives as long as the leadership, over leader epochs. Everything is synchronous; proposals go out through
-``broker.replica.isr_proposals`` and their answers come back to ``_altered``, which looks first whether they are still
-meant. Rules: docs/kafka-semantics.md: Partition leaders, High watermark and acks, Follower fetch state, Expanding and
+Lives as long as the leadership, across leader epochs. Everything is synchronous: proposals are sent by
+``broker.replica.isr_proposals``, and their answers come back to ``_altered``, which first checks that they are still
+current. Rules: docs/kafka-semantics.md: Partition leaders, High watermark and acks, Follower fetch state, Expanding and
 shrinking the ISR, AlterPartition; KIPs 497, 903, 966 (strict minimum ISR); KIP-903 for the broker epochs.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import (
     Committed,
     Isr,
@@ -29,13 +28,14 @@ from milena.broker.replica.replica_state import NEVER, NO_EPOCH, UNKNOWN, Follow
 from milena.broker.replica.replication import Replication
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 from milena.runtime.logging import get_logger
 from milena.storage.log.partition_log import PartitionLog
 
 
 class Led(Protocol):
-    """The partition that is led (``broker.replica.partition``)."""
+    """The partition that this broker leads (``broker.replica.partition``)."""
 
     @property
     def topic(self) -> str: ...
@@ -51,7 +51,7 @@ class Led(Protocol):
     def effective_min_isr(self) -> int: ...
     def changed(self) -> None: ...
     def watermark_moved(self) -> None: ...
-    def end(self, broken: BrokenInvariant) -> None: ...
+    def end(self, broken: BrokenInvariant) -> object: ...
 
 
 class LeaderState:
@@ -60,16 +60,16 @@ class LeaderState:
     __slots__ = (
         "_directories",
         "_events",
+        "_logged_isr",
         "_partition",
         "_registration",
         "_replication",
-        "_told",
         "followers",
         "start_offset",
     )
 
-    def __init__(self, partition: Led, replication: Replication, known: Isr = ()) -> None:
-        """``known``: the committed ISR as this broker knew it before it led, empty if it did not."""
+    def __init__(self, partition: Led, replication: Replication, previous_isr: Isr = ()) -> None:
+        """``previous_isr``: the committed ISR that this broker knew before it became leader; empty if it knew none."""
         self.followers: dict[NodeId, ReplicaState] = {}
         self._directories: dict[NodeId, UUID] = {}
         """The log directories of the followers, as far as the metadata names them."""
@@ -78,23 +78,25 @@ class LeaderState:
         self._registration = partition.registration
         self._replication = replication
         self._events = get_logger("isr")
-        self._told = known
+        self._logged_isr = previous_isr
 
     @property
     def _log(self) -> PartitionLog:
-        """A leader has a log: without one it is no leader."""
+        """A leader always has a log."""
         log = self._partition.log
         assert log is not None
         return log
 
-    # -- what the metadata says
+    # -- metadata
 
     def renew(self, image: PartitionImage, before: IsrState, *, new_epoch: bool) -> None:
-        """Take the assignment; the registration has taken the metadata, and ``before`` was its ISR. A new leader epoch
-        begins the followers' times anew."""
+        """Take the assignment. The registration has already taken the metadata, and ``before`` was its ISR. In a new
+        leader epoch the followers' times start again."""
         now = self._replication.now_ms()
         if new_epoch:
             self.start_offset = self._log.log_end_offset
+            if (latest := self._log.epochs.latest) != image.leader_epoch:
+                raise BrokenInvariant(f"leader epoch {image.leader_epoch} begins where the log is in {latest}")
         followers: dict[NodeId, ReplicaState] = {}
         for node in image.replicas:
             if node == self._replication.node_id:
@@ -109,13 +111,13 @@ class LeaderState:
         self.followers = followers
         self._directories = {node: found for node in followers if (found := image.directory_of(node)) is not None}
         if not isinstance(before, Committed) and set(image.isr) == set(before.proposed):
-            self._count(before)  # the metadata were here before the answer
-        self._tell()
+            self._count(before)  # the metadata arrived before the response
+        self._log_isr_change()
 
-    def _tell(self) -> None:
-        """Every change of the committed ISR is logged once, whether the answer or the metadata brought it."""
+    def _log_isr_change(self) -> None:
+        """Log each change of the committed ISR once, whether the controller's response or the metadata brought it."""
         registration = self._registration
-        before, self._told = self._told, registration.isr
+        before, self._logged_isr = self._logged_isr, registration.isr
         if before and set(before) != set(registration.isr):
             partition = self._partition
             self._events.info(
@@ -136,9 +138,9 @@ class LeaderState:
     def follower(self, node: NodeId, broker_epoch: BrokerEpoch, *, named_epoch: bool) -> ReplicaState:
         """The state of the follower that sends this epoch. Raises KafkaError.
 
-        A node without a replica may have it in newer metadata: UNKNOWN_LEADER_EPOCH if its request named a leader
-        epoch, else NOT_LEADER_OR_FOLLOWER. That also for a broker epoch older than the metadata's or than the one
-        already seen (KIP-903; Kafka compares with its metadata alone)."""
+        A node without a replica may have one in newer metadata: UNKNOWN_LEADER_EPOCH if its request named a leader
+        epoch, else NOT_LEADER_OR_FOLLOWER. The same error for a broker epoch older than that of the metadata, or than
+        the one already seen (KIP-903; Kafka compares only with its metadata)."""
         state = self.followers.get(node)
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if named_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -151,11 +153,15 @@ class LeaderState:
         return state
 
     def fetched(self, state: ReplicaState, fetch: FollowerFetch) -> bool:
-        """The ``follower`` of this state has fetched. Returns whether that moved the high watermark, or may have moved
-        the low one. Raises BrokenInvariant."""
+        """``follower``, whose state this is, has fetched. Returns whether that moved the high watermark, or may have
+        moved the low watermark. Raises BrokenInvariant."""
         held = state.broker_epoch
         if held is not None and NO_EPOCH != fetch.broker_epoch < held:
             raise BrokenInvariant(f"broker epoch {fetch.broker_epoch} of follower {fetch.node} after {held}")
+        if fetch.offset > fetch.leader_end:
+            raise BrokenInvariant(
+                f"follower {fetch.node} has offset {fetch.offset} after the log end {fetch.leader_end}"
+            )
         had, began = state.log_end, state.log_start
         state.fetched(fetch)
         if fetch.node not in self._registration.isr:
@@ -164,9 +170,9 @@ class LeaderState:
         return moved or fetch.log_start > began
 
     def _is_eligible(self, node: NodeId, state: ReplicaState) -> bool:
-        """Whether the controller may let it into the ISR, as far as the metadata tells. The epoch is that of the
-        fetches: the metadata's could belong to an incarnation that has fetched nothing. A replica in a failed log
-        directory comes back with another epoch or directory (Kafka waits for it until it lags, KIP-858)."""
+        """Whether the controller may add it to the ISR, as far as the metadata tells. The epoch is that of the fetches:
+        the one in the metadata could belong to an incarnation that has fetched nothing. A replica in a failed log
+        directory returns with another epoch or directory (Kafka waits for it until it lags, KIP-858)."""
         registered = self._replication.broker(node)
         epoch = state.broker_epoch
         if registered is None or not registered.active or epoch not in (NO_EPOCH, registered.epoch):
@@ -176,13 +182,13 @@ class LeaderState:
 
     @property
     def low_watermark(self) -> Offset:
-        """The lowest log start of all replicas on brokers that live; -1 until each has told its own."""
+        """The lowest log start of all replicas on live brokers; -1 until each follower has reported its own."""
         alive = (self._replication.broker(node) for node in self.followers)
         starts = [self.followers[broker.id].log_start for broker in alive if broker is not None and not broker.fenced]
         return min([self._log.log_start_offset, *starts])
 
     def nearest(self, rack: str, offset: Offset, listener: str) -> NodeId | None:
-        """The follower that a consumer in ``rack`` had better read ``offset`` from, None for this leader."""
+        """The follower from which a consumer in ``rack`` should read ``offset``, or None for this leader."""
         replication, now = self._replication, self._replication.now_ms()
         me = replication.broker(replication.node_id)
         candidates = []
@@ -205,7 +211,7 @@ class LeaderState:
             self._propose(PendingExpand(committed, node))
 
     def _check_newcomer(self, node: NodeId, state: ReplicaState) -> None:
-        """It has what is committed, and the broker epoch that is registered (KIP-903)."""
+        """It has all committed records, and the broker epoch that is registered (KIP-903)."""
         registered, epoch, high_watermark = self._replication.broker(node), state.broker_epoch, self._log.high_watermark
         if registered is None or epoch not in (NO_EPOCH, registered.epoch) or state.log_end < high_watermark:
             known = None if registered is None else registered.epoch
@@ -215,7 +221,7 @@ class LeaderState:
             )
 
     def maybe_shrink(self) -> None:
-        """Propose an ISR without those who have not caught up for ``replica.lag.time.max.ms``."""
+        """Propose an ISR without the followers that have not caught up for ``replica.lag.time.max.ms``."""
         committed = self._registration.state
         if not isinstance(committed, Committed):
             return
@@ -232,15 +238,15 @@ class LeaderState:
             self._propose(PendingShrink(committed, lagging))
 
     def review(self) -> None:
-        """Time has passed or brokers have changed, without any fetch: take laggards out of the ISR, and wait no more
-        for followers that can no longer join it."""
+        """Time has passed or brokers have changed, without a fetch: remove lagging followers from the ISR, and stop
+        waiting for followers that can no longer join it."""
         self.maybe_shrink()
         if self.maybe_advance_high_watermark():
             self._partition.watermark_moved()
 
     def _propose(self, pending: Pending) -> None:
-        """The broker epochs are those of now, also if it has to be sent again: a later incarnation of a follower need
-        not have what this one has."""
+        """The broker epochs are the current ones, also if the proposal has to be sent again: a later incarnation of a
+        follower may lack records that this one has."""
         partition, registration, replication = self._partition, self._registration, self._replication
         members = []
         for node in pending.proposed:
@@ -263,7 +269,7 @@ class LeaderState:
             self._altered(pending, proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
     def _altered(self, pending: Pending, proposal: Proposal, answer: Altered | ErrorCode) -> None:
-        """What to do about the controller's answer (docs/kafka-semantics.md: AlterPartition)."""
+        """React to the controller's response (docs/kafka-semantics.md: AlterPartition)."""
         if self._registration.state is not pending:
             return
         if isinstance(answer, Altered):
@@ -282,13 +288,14 @@ class LeaderState:
                 pass
 
     def _commit(self, pending: Pending, altered: Altered) -> None:
-        known = self._registration
-        if altered.leader_epoch != known.leader_epoch or altered.partition_epoch < known.partition_epoch:
-            self._replication.meters.failed.value += 1  # a state that this leader does not know: its metadata will
+        registration = self._registration
+        current = registration.leader_epoch, registration.partition_epoch
+        if altered.leader_epoch != current[0] or altered.partition_epoch < current[1]:
+            self._replication.meters.failed.value += 1  # this leader does not know that state yet: its metadata will
             return
-        known.commit(altered)
+        registration.commit(altered)
         self._count(pending)
-        self._tell()
+        self._log_isr_change()
         self.maybe_advance_high_watermark()
         self._partition.changed()
 
@@ -297,8 +304,8 @@ class LeaderState:
         self._replication.meters.failed.value += 1
         self._events.info("ISR not changed", topic=partition.topic, partition=partition.index, error=error.name)
 
-    def describe(self) -> dict[str, Any]:
-        """What a verb tells of it; null for what is not known. Times are milliseconds ago."""
+    def describe(self) -> dict[str, object]:
+        """The state as a verb reports it; null if unknown. Times are milliseconds ago."""
         now = self._replication.now_ms()
         return {
             "isr_state": type(self._registration.state).__name__,
@@ -316,9 +323,9 @@ class LeaderState:
     # -- the high watermark
 
     def maybe_advance_high_watermark(self) -> bool:
-        """Move it to what all of the maximal ISR has, and those who are about to join. It stays while fewer than
-        ``min.insync.replicas`` are in sync. The one place where a leader's high watermark moves. Raises
-        BrokenInvariant."""
+        """Move the high watermark to the lowest offset that all of the maximal ISR, and the followers about to join it,
+        have. It stays while the ISR is smaller than ``min.insync.replicas``. Only here does the high watermark of a
+        leader move. Raises BrokenInvariant."""
         log, registration = self._log, self._registration
         end = log.log_end_offset
         candidate = log.vouched_end
@@ -326,7 +333,7 @@ class LeaderState:
             return False
         maximal = registration.maximal_isr
         for node, follower in self.followers.items():
-            if follower.log_end < candidate and (node in maximal or self._joins(node, follower, end)):
+            if follower.log_end < candidate and (node in maximal or self._should_wait_for(node, follower, end)):
                 candidate = follower.log_end
         if candidate <= log.high_watermark:
             return False
@@ -335,7 +342,7 @@ class LeaderState:
         return True
 
     def _check_high_watermark(self, candidate: Offset, end: Offset) -> None:
-        """It passes no offset that a member of the maximal ISR lacks."""
+        """The high watermark must not pass an offset that a member of the maximal ISR lacks."""
         me, followers = self._replication.node_id, self.followers
         for node in self._registration.maximal_isr:
             if node != me and ((follower := followers.get(node)) is None or follower.log_end < candidate):
@@ -344,8 +351,10 @@ class LeaderState:
         if candidate > end:
             raise BrokenInvariant(f"high watermark {candidate} beyond the log end {end}")
 
-    def _joins(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:
-        """Waiting for one that has nearly caught up lets it into the ISR; otherwise it would chase the end for ever."""
+    def _should_wait_for(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:
+        """Whether the high watermark waits for a follower outside of the ISR that has nearly caught up, so that it can
+        join (Kafka's ``shouldWaitForReplicaToJoinIsr``). Without this the follower might never reach the moving log
+        end."""
         replication = self._replication
         return follower.is_caught_up(end, replication.now_ms(), replication.lag_ms) and self._is_eligible(
             node, follower

@@ -1,4 +1,4 @@
-"""What the broker counts of its topics: Kafka's BrokerTopicMetrics."""
+"""The broker's metrics by topic: Kafka's BrokerTopicMetrics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TopicMeters:
 
 
 class IsrMeters:
-    """How the ISRs of the partitions led here change."""
+    """Counts ISR changes of the partitions that this broker leads."""
 
     __slots__ = ("expands", "failed", "shrinks")
 
@@ -44,7 +44,7 @@ class IsrMeters:
 
 
 class BrokerMeters(MetersByTopic[TopicMeters]):
-    """Forgotten with the topic."""
+    """Removed with the topic."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__(partial(TopicMeters, metrics), partial(metrics.remove_where, "topic"))

@@ -1,4 +1,4 @@
-"""Who asks for an offset, and what he may see of it (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
+"""Who asks for an offset, and which offsets they may see (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from milena.storage.log.log_search import TimedRecord
 from milena.storage.log.partition_log import PartitionLog
 
 Found: TypeAlias = tuple[int, int, int]
-"""(timestamp, offset, leader epoch), each -1 if there is none."""
+"""(timestamp, offset, leader epoch), each -1 if nothing was found."""
 NOTHING: Final = (-1, -1, -1)
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
 
 
 class Asker(NamedTuple):
-    """Of one partition. ``replica`` as on the wire; ``committed``: with isolation read_committed."""
+    """The requester of one partition. ``replica`` as on the wire; ``committed``: with isolation read_committed."""
 
     replica: int
     committed: bool
@@ -36,7 +36,8 @@ class Asker(NamedTuple):
         return log.last_stable_offset if self.committed else log.high_watermark
 
     def finds_lagging(self, partition: Partition, log: PartitionLog) -> bool:
-        """A new leader whose high watermark is behind its epoch does not know yet what is committed."""
+        """Whether this is a new leader whose high watermark is below the start of its epoch: it does not know yet what
+        is committed."""
         return (
             self.replica == _CONSUMER
             and partition.is_leader
@@ -44,7 +45,7 @@ class Asker(NamedTuple):
         )
 
     def shown(self, partition: Partition, log: PartitionLog, found: Found) -> Found:
-        """``found`` if this asker may see it. Raises KafkaError OFFSET_NOT_AVAILABLE if that is not known yet."""
+        """``found`` if this requester may see it. Raises KafkaError OFFSET_NOT_AVAILABLE if that is not known yet."""
         if found[1] < self.last_fetchable(log):
             return found
         if self.finds_lagging(partition, log):
@@ -53,7 +54,7 @@ class Asker(NamedTuple):
 
 
 class TimeSearch(NamedTuple):
-    """One partition to be searched in both tiers; ``tell`` is called once."""
+    """One partition to be searched locally and in the tier; ``tell`` is called once."""
 
     partition: Partition
     timestamp: int

@@ -4,9 +4,9 @@
 
     offline <-- (log directory fails) -- leader <--> follower        (roles follow the metadata image)
 
-All methods are synchronous and run on the loop: the state has one writer. What only a leader does with its followers
-(their states, the ISR, the high watermark) is in ``broker.replica.leader_state``; followers are filled by
-``broker.follower``.
+All methods are synchronous and run on the loop, so that the state has one writer. The leader's work on its followers
+(their states, the ISR, the high watermark) is in ``broker.replica.leader_state``; ``broker.follower`` fetches for
+followers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from uuid import UUID
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
 from milena.broker.replica.fetch_sessions import Session, Wanted
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import Isr
 from milena.broker.replica.leader_state import LeaderState
 from milena.broker.replica.meters import TopicMeters
@@ -29,6 +28,7 @@ from milena.broker.replica.replication import Replication
 from milena.broker.waiting.purgatory import OffsetReached, Purgatory, Ticket
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.append_info import AppendInfo, Origin
 from milena.storage.log.log_append import AppendCheck, Begun
@@ -38,7 +38,7 @@ ACKS_ALL: Final = -1
 
 
 class Partition:
-    """A hosted replica. ``log`` is None while its directory is offline."""
+    """A hosted replica. ``log`` is None while its log directory is offline."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Partition:
         replication: Replication,
         ended: Callable[[Partition, BrokenInvariant], object] = lambda partition, _: partition.take_offline(),
     ) -> None:
-        """``ended`` is called if an invariant does not hold: it takes this partition offline."""
+        """``ended`` is called if an invariant is broken: it takes this partition offline."""
         self.topic: Final = topic
         self.index: Final = index
         self.topic_id: Final = topic_id
@@ -61,11 +61,11 @@ class Partition:
         self.leader_state: LeaderState | None = None
         """The leader's work, while this replica leads."""
         self.listeners: Final[dict[Wanted, Session]] = {}
-        """What fetch sessions want to hear of: its next change."""
+        """The fetch sessions that listen for its next change."""
         self.term = 0
-        """Counts the times this replica became the leader: what was appended in an earlier one may be gone."""
+        """Counts the times that this replica became the leader: records appended in an earlier term may be gone."""
         self.registration: Final = PartitionRegistration()
-        """Leader, epochs, replicas and ISR; it alone changes them."""
+        """Leader, epochs, replicas and ISR. They change only there."""
         self._purgatory = purgatory
         self._replication = replication
         self._ended = ended
@@ -91,12 +91,12 @@ class Partition:
 
     @property
     def isr(self) -> Isr:
-        """The committed one."""
+        """The committed ISR."""
         return self.registration.isr
 
     @property
     def maximal_isr(self) -> Isr:
-        """What the high watermark waits for: with those whom the controller may have let in already."""
+        """What the high watermark waits for: also members that the controller may already have added to the ISR."""
         return self.registration.maximal_isr
 
     @property
@@ -112,7 +112,7 @@ class Partition:
 
     @property
     def leader_epoch_start_offset(self) -> Offset:
-        """The log end when the current leader epoch began; -1 on a follower."""
+        """The log end offset when the current leader epoch began; -1 on a follower."""
         return Offset(-1) if self.leader_state is None else self.leader_state.start_offset
 
     @property
@@ -122,15 +122,15 @@ class Partition:
     # -- roles
 
     def become(self, image: PartitionImage) -> bool:
-        """Take the role that the metadata gives. False if it is older than known (equal is accepted). Needs a log.
-        Raises KafkaError."""
+        """Take the role that the metadata gives. Returns False if the metadata is older than what is known (equal is
+        accepted). Needs a log. Raises KafkaError."""
         log = self.online_log
         try:
             if not self.registration.accepts(image):
                 return False
             self._become(image, log)
         except BrokenInvariant as broken:
-            raise self._end_with(broken) from broken
+            raise self.end(broken) from broken
         self.changed()
         return True
 
@@ -158,20 +158,16 @@ class Partition:
             self.leader_state = None
 
     def note_offline(self, image: PartitionImage) -> None:
-        """The metadata has changed while the log is not to be had."""
-        with suppress(BrokenInvariant):  # it is offline already
+        """The metadata has changed while the log is not available."""
+        with suppress(BrokenInvariant):  # it is already offline
             if self.registration.accepts(image):
                 self.registration.take(image)
         self._stop_leading()
         self.changed()
 
-    def end(self, broken: BrokenInvariant) -> None:
-        """An invariant does not hold: go offline before anything is answered from this replica."""
+    def end(self, broken: BrokenInvariant) -> KafkaError:
+        """An invariant is broken: go offline before any request is answered. Returns the error to answer with."""
         self._ended(self, broken)
-
-    def _end_with(self, broken: BrokenInvariant) -> KafkaError:
-        """``end``, and what those hear who asked: KAFKA_STORAGE_ERROR, as of any offline replica."""
-        self.end(broken)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(broken))
 
     def take_offline(self) -> None:
@@ -181,14 +177,14 @@ class Partition:
         self.changed()
 
     def stop(self) -> None:
-        """The replica is gone from this broker: whoever waits for it hears of it."""
+        """The replica is removed from this broker: notify the waiting operations."""
         self._stop_leading()
         self.log = None
         self.registration.forget_leader()
         self.changed()
 
     def changed(self) -> None:
-        """Tell those who wait for this partition."""
+        """Notify the operations that wait for this partition."""
         if self.listeners:
             listeners = list(self.listeners.items())
             self.listeners.clear()
@@ -198,7 +194,7 @@ class Partition:
         self._purgatory.changed(self)
 
     def watermark_moved(self) -> None:
-        """Tell those who wait. Followers read beyond the high watermark: they hear of it with their next answer."""
+        """Notify waiting operations. Followers read past the high watermark, and learn of it with the next answer."""
         for wanted, session in list(self.listeners.items()):
             if session.privileged:
                 session.read_next(wanted)
@@ -211,7 +207,7 @@ class Partition:
     # -- checks
 
     def require(self, current_leader_epoch: int | None = None, *, leader: bool = True) -> PartitionLog:
-        """The log, if the caller's idea of this partition holds. Raises KafkaError KAFKA_STORAGE_ERROR,
+        """The log, if the caller's view of this partition is right. Raises KafkaError KAFKA_STORAGE_ERROR,
         FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER."""
         log = self.log
         if log is None:
@@ -227,8 +223,8 @@ class Partition:
     def require_follower(
         self, replica: NodeId, broker_epoch: BrokerEpoch, *, current_leader_epoch: int | None
     ) -> ReplicaState:
-        """What is known of a follower. Raises KafkaError unless this replica leads and ``replica`` may follow it: those
-        of ``require`` and of ``LeaderState.follower``."""
+        """The state of a follower. Raises KafkaError unless this replica leads and ``replica`` may follow it: the
+        errors of ``require`` and of ``LeaderState.follower``."""
         self.require(current_leader_epoch)
         assert self.leader_state is not None
         return self.leader_state.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
@@ -239,34 +235,38 @@ class Partition:
         return self._replication.node_id in self.isr
 
     def may_join(self, replica: NodeId) -> bool:
-        """Whether this is a follower outside of the ISR: then each of its fetches is an occasion to join."""
+        """Whether this is a follower outside of the ISR: each of its fetches may let it join."""
         return self.leader_state is not None and replica in self.leader_state.followers and replica not in self.isr
 
     # -- the leader's work
 
     def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
-        with the code that the client gets; nothing is written then."""
+        with the code for the client, and writes nothing in that case."""
         begun = self.append_or_check(records, acks, origin)
         return self.append_checked(begun.finish(), acks) if isinstance(begun, AppendCheck) else begun
 
     def append_or_check(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> Begun:
-        """``append``, if the check is little work; else the check, for ``append_checked``. Raises KafkaError."""
-        begun = self._log_to_append_to(acks).append_or_check(records, origin, self.registration.leader_epoch)
-        return self._grown(begun) if isinstance(begun, AppendInfo) else begun
+        """``append`` if the check is little work, else the check, for ``append_checked``. Raises KafkaError."""
+        log = self._log_to_append_to(acks)
+        try:
+            begun = log.append_or_check(records, origin, self.registration.leader_epoch)
+            return self._grown(begun) if isinstance(begun, AppendInfo) else begun
+        except BrokenInvariant as broken:
+            raise self.end(broken) from broken
 
     def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
-        """Append the batch of ``check``, which is done and of the present configuration. Raises KafkaError."""
+        """Append the batch of ``check``, which is finished and for the current configuration. Raises KafkaError."""
         log = self._log_to_append_to(acks)
-        return self._grown(log.append_checked(check, leader_epoch=self.registration.leader_epoch))
+        try:
+            return self._grown(log.append_checked(check, leader_epoch=self.registration.leader_epoch))
+        except BrokenInvariant as broken:
+            raise self.end(broken) from broken
 
     def _grown(self, info: AppendInfo) -> AppendInfo:
         assert self.leader_state is not None
         if len(self.registration.isr) == 1:
-            try:
-                self.leader_state.maybe_advance_high_watermark()
-            except BrokenInvariant as broken:
-                raise self._end_with(broken) from broken
+            self.leader_state.maybe_advance_high_watermark()
         self.changed()
         return info
 
@@ -283,9 +283,9 @@ class Partition:
 
     def follower_fetched(self, fetch: FollowerFetch, state: ReplicaState | None = None) -> None:
         """A follower has everything before an offset and asks for more (docs/kafka-semantics.md: Follower fetch state).
-        ``state``: what ``require_follower`` has just given. Tells those who wait if that may move the high or the low
-        watermark. Raises KafkaError: NOT_LEADER_OR_FOLLOWER for a stale broker epoch; for a node that is no replica,
-        too, or UNKNOWN_LEADER_EPOCH if it named a leader epoch; KAFKA_STORAGE_ERROR if an invariant is broken."""
+        ``state``: what ``require_follower`` has just returned. Notifies waiting operations if the high or low watermark
+        may have moved. Raises KafkaError: NOT_LEADER_OR_FOLLOWER for a stale broker epoch; for a node without a replica
+        the same, or UNKNOWN_LEADER_EPOCH if it named a leader epoch; KAFKA_STORAGE_ERROR if an invariant is broken."""
         leader_state = self.leader_state
         if leader_state is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -294,12 +294,12 @@ class Partition:
         try:
             moved = leader_state.fetched(state, fetch)
         except BrokenInvariant as broken:
-            raise self._end_with(broken) from broken
+            raise self.end(broken) from broken
         if moved:
             self.watermark_moved()
 
     def review(self) -> None:
-        """What ISR and high watermark depend on has changed without any fetch."""
+        """Something that the ISR and the high watermark depend on has changed without a fetch."""
         if self.leader_state is not None:
             try:
                 self.leader_state.review()
@@ -307,8 +307,8 @@ class Partition:
                 self.end(broken)
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
-        """Call back with True once the high watermark is at ``offset`` or beyond, at once if it is; with False
-        when the leadership that began to wait is lost or the time is up."""
+        """Call back with True once the high watermark reaches ``offset``, at once if it already has; with False if the
+        current leadership ends or the time is up."""
         if self.is_leader and self.high_watermark >= offset:
             callback(True)
             return None
@@ -322,10 +322,10 @@ class Partition:
         return self._purgatory.wait(OffsetReached(reached, callback), (self,), seconds)
 
     def delete_records(self, offset: Offset | None) -> Offset:
-        """Move the log start up to ``offset``, None for the high watermark; returns that offset. The records are gone
-        once the low watermark is there.
+        """Move the log start up to ``offset``, None for the high watermark; returns that offset. The records are
+        deleted once the low watermark reaches it.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if the topic's records are not to be deleted."""
+        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if the topic does not allow it."""
         log = self.require()
         if "delete" not in log.config.cleanup_policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not let records go")
@@ -337,7 +337,7 @@ class Partition:
 
     @property
     def low_watermark(self) -> Offset:
-        """The lowest log start of this leader and of the followers whose brokers live. Raises KafkaError."""
+        """The lowest log start of this leader and of the followers on live brokers. Raises KafkaError."""
         self.require()
         assert self.leader_state is not None
         return self.leader_state.low_watermark
@@ -347,13 +347,13 @@ class Partition:
     def end_of_epoch(
         self, requested: LeaderEpoch, *, current_leader_epoch: int | None, leader: bool = True
     ) -> tuple[LeaderEpoch | None, Offset | None]:
-        """Where a leader epoch ends in this log (KIP-101), both None if it is not known. The end of the newest epoch
-        is this log's end, not its high watermark."""
+        """Where a leader epoch ends in this log (KIP-101), both None if unknown. The newest epoch ends at the log end
+        offset, not at the high watermark."""
         return self.require(current_leader_epoch, leader=leader).leader_epoch_end_offset(requested)
 
     def redirect(self, rack: str, offset: Offset, listener: str, current_leader_epoch: int | None) -> ReadResult | None:
-        """Where a consumer in ``rack`` reads from a follower that is nearer (KIP-392): that, and no records; else None.
-        Only leaders redirect. Raises KafkaError."""
+        """A result without records that names a nearer follower for a consumer in ``rack`` (KIP-392), or None. Only
+        leaders redirect. Raises KafkaError."""
         if self.leader_state is None:
             return None
         node = self.leader_state.nearest(rack, offset, listener)
@@ -379,7 +379,7 @@ class Partition:
         log = self.require(current_leader_epoch, leader=only_leader)
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         upper = log.log_end_offset if follower else stable if committed else high_watermark
-        # In the latest epoch, within the log: most readers are, and do not diverge.
+        # Most readers are in the latest epoch and within the log, and do not diverge.
         if last_fetched_epoch is not None and not (
             last_fetched_epoch == log.epochs.latest and start <= offset <= log.log_end_offset
         ):
@@ -390,11 +390,11 @@ class Partition:
                 return ReadResult(high_watermark, stable, start, upper, diverging=(epoch, end))
         if follower and start <= offset < log.local_log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
-        # Most fetches wait at the end: nothing to look up there.
+        # Most fetches wait at the end: there is nothing to look up.
         piece = NOTHING if offset == upper else log.read(offset, max_bytes, upper=upper, min_one=min_one)
         aborted: Sequence[tuple[int, int]] | None = None
         if committed and not follower:
-            aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too long
+            aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too large
             if piece.length:
                 aborted = [(txn.producer_id, txn.first_offset) for txn in log.aborted_transactions(offset, upper)]
         return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

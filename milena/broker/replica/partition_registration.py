@@ -1,22 +1,22 @@
 """What the controller has registered for one partition, as a replica knows it: leader, epochs, replicas, ISR.
 
-The metadata and the answers to AlterPartition change it, and only here. Each change is checked first: epochs rise, a
-leader epoch has one leader, the ISR is within the replicas. What does not hold raises BrokenInvariant and changes
-nothing.
+It changes only here, by metadata and by responses to AlterPartition. Each change is checked first: epochs rise, a
+leader epoch has one leader, the ISR is within the replicas. A change that breaks one of these raises BrokenInvariant
+and has no effect.
 """
 
 from __future__ import annotations
 
-from milena.broker.replica.invariants import BrokenInvariant
 from milena.broker.replica.isr import Committed, Isr, IsrState, Pending
 from milena.broker.replica.isr_proposals import Altered
 from milena.node.metadata.image import PartitionImage
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
 
 
 class PartitionRegistration:
-    """``isr`` is the committed ISR. ``maximal_isr`` is what the high watermark waits for: with those whom the
-    controller may have let in already (KIP-497)."""
+    """``isr`` is the committed ISR. The high watermark waits for ``maximal_isr``, which includes the replicas that the
+    controller may already have added (KIP-497)."""
 
     __slots__ = ("_proposed_on", "isr", "leader", "leader_epoch", "maximal_isr", "partition_epoch", "replicas", "state")
 
@@ -44,13 +44,17 @@ class PartitionRegistration:
             raise BrokenInvariant(f"leader epoch {image.leader_epoch} after {self.leader_epoch}")
         if image.leader_epoch == self.leader_epoch and _leader(image) != self.leader:
             raise BrokenInvariant(f"leader epoch {image.leader_epoch} of {image.leader} was that of {self.leader}")
+        if image.partition_epoch == self.partition_epoch and set(image.isr) != set(self.isr):
+            raise BrokenInvariant(f"ISR {image.isr} of partition epoch {image.partition_epoch} was {self.isr}")
         _check_isr(image.isr, image.replicas)
+        _check_leader(_leader(image), image.isr)
         return True
 
     def take(self, image: PartitionImage) -> IsrState:
-        """Become what accepted metadata says; returns the ISR's state before.
+        """Apply accepted metadata; returns the ISR's state before.
 
-        A proposed ISR is settled by a later partition epoch than the one it was made on, and stays open in that."""
+        A proposed ISR is settled by a later partition epoch than the one it is based on; until then it stays
+        pending."""
         before = self.state
         stays_open = (
             not isinstance(before, Committed)
@@ -66,7 +70,7 @@ class PartitionRegistration:
         return before
 
     def forget_leader(self) -> None:
-        """The replica is gone from this broker."""
+        """The replica was removed from this broker."""
         self.leader = None
 
     def propose(self, pending: Pending) -> None:
@@ -74,6 +78,7 @@ class PartitionRegistration:
         if self.state is not pending.last_committed:
             raise BrokenInvariant(f"ISR {pending.proposed} is proposed on another ISR than the committed one")
         _check_isr(pending.proposed, self.replicas)
+        _check_leader(self.leader, pending.proposed)
         self._proposed_on = self.partition_epoch
         self._set(pending)
 
@@ -84,14 +89,17 @@ class PartitionRegistration:
                 f"ISR committed in leader epoch {altered.leader_epoch}, partition epoch {altered.partition_epoch}"
             )
         _check_isr(altered.isr, self.replicas)
+        _check_leader(self.leader, altered.isr)
         self.partition_epoch = altered.partition_epoch
         self._set(Committed(altered.isr))
 
     def roll_back(self) -> None:
-        """What was proposed is given up: refused, or its leadership is over."""
+        """The proposal is dropped: it was refused, or the leadership has ended."""
         self._set(self.state.last_committed)
 
     def _set(self, state: IsrState) -> None:
+        if not set(state.isr) <= set(state.maximal):
+            raise BrokenInvariant(f"maximal ISR {state.maximal} lacks members of the ISR {state.isr}")
         self.state = state
         self.isr = state.isr
         self.maximal_isr = state.maximal
@@ -104,3 +112,11 @@ def _leader(image: PartitionImage) -> NodeId | None:
 def _check_isr(isr: Isr, replicas: tuple[NodeId, ...]) -> None:
     if not set(isr) <= set(replicas):
         raise BrokenInvariant(f"ISR {isr} of replicas {replicas}")
+    if len(set(isr)) != len(isr):
+        raise BrokenInvariant(f"ISR {isr} has a member twice")
+
+
+def _check_leader(leader: NodeId | None, isr: Isr) -> None:
+    """A leader is always in the ISR, even as its last member."""
+    if leader is not None and leader not in isr:
+        raise BrokenInvariant(f"leader {leader} outside of the ISR {isr}")

@@ -8,11 +8,12 @@ from uuid import UUID
 from milena.broker.replica.partition import Partition
 from milena.node.metadata.image import MetadataImage
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.storage.log.context import Log
+from milena.protocol.invariants import BrokenInvariant
+from milena.storage.log.context import NamedLog
 
 
 class PartitionSet:
-    """Hosted partitions by name, with the errors that Kafka has for those that are not."""
+    """Hosted partitions by name, with Kafka's errors for those that are not hosted."""
 
     def __init__(self, image: Callable[[], MetadataImage]) -> None:
         self._image = image
@@ -26,11 +27,12 @@ class PartitionSet:
 
     def add(self, partition: Partition) -> None:
         key = partition.topic, partition.index
-        assert key not in self._hosted, f"{partition} is hosted already"
+        if key in self._hosted:
+            raise BrokenInvariant(f"{partition} is hosted already, as {self._hosted[key]}")
         self._hosted[key] = partition
 
     def remove(self, partition: Partition) -> None:
-        """Forget a partition and tell whoever waits for it. Does nothing if it is missing."""
+        """Forget a partition and notify the operations that wait for it. Does nothing if it is missing."""
         if self._hosted.get((partition.topic, partition.index)) is partition:
             del self._hosted[partition.topic, partition.index]
         partition.stop()
@@ -38,14 +40,14 @@ class PartitionSet:
     def find(self, topic: str, index: int) -> Partition | None:
         return self._hosted.get((topic, index))
 
-    def of_log(self, log: Log) -> Partition | None:
-        """The partition whose log this is; None if it has another one by now."""
+    def of_log(self, log: NamedLog) -> Partition | None:
+        """The partition whose log this is; None if it now has another log."""
         found = self.find(log.topic, log.partition)
         return found if found is not None and found.log is log else None
 
     def get(self, topic: str, index: int) -> Partition:
-        """Raises KafkaError NOT_LEADER_OR_FOLLOWER if the partition is elsewhere (or not here yet), and
-        UNKNOWN_TOPIC_OR_PARTITION if there is none."""
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER if the partition is on other brokers (or not here yet), and
+        UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
         found = self._hosted.get((topic, index))
         if found is not None:
             return found
@@ -55,8 +57,8 @@ class PartitionSet:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def get_by_id(self, topic_id: UUID, index: int) -> Partition:
-        """Raises KafkaError UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID (a former topic of the same name is still here),
-        and those of ``get``."""
+        """Raises KafkaError UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID (an earlier topic of the same name is still here),
+        and the errors of ``get``."""
         found = self.get(self.name_of(topic_id), index)
         if found.topic_id != topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)

@@ -1,4 +1,4 @@
-"""What one partition gives to one fetch."""
+"""The result of a fetch for one partition."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ class Slice(Protocol):
     def length(self) -> int: ...
 
     def part(self) -> Part:
-        """For the network. The slice must not be empty."""
+        """The part to send. The slice must not be empty."""
         ...
 
 
 class ReadResult(NamedTuple):
-    """What one partition gives to one fetch. The bounds were taken before the read."""
+    """The result of a fetch for one partition. The bounds were taken before the read."""
 
     high_watermark: Offset
     last_stable_offset: Offset
     log_start_offset: Offset
     upper: Offset
-    """Exclusive bound of what this reader may see."""
+    """Exclusive limit of what this reader may see."""
     slice: Slice = NOTHING
     diverging: tuple[LeaderEpoch, Offset] | None = None
-    """The largest epoch that is not above the reader's, and where it ends here."""
+    """The largest epoch not above the reader's, and its end offset here."""
     aborted: Sequence[tuple[int, int]] | None = None
-    """(producer id, first offset) for readers of committed records."""
+    """(producer id, first offset) for read_committed readers."""
     nearest: NodeId | None = None
     """The replica to read from instead."""
 
 
 def without_file(result: ReadResult) -> ReadResult:
-    """The same, with the bytes in memory. A disk that fails now shows when they are sent."""
+    """The same result with the bytes in memory. Without this, an error of the disk would show only when they are
+    sent."""
     if not isinstance(result.slice, LogSlice):
         return result
     try:

@@ -1,7 +1,7 @@
-"""From which replica a consumer had better read (KIP-392, ``replica.selector.class``).
+"""The choice of the replica that a consumer should read from (KIP-392, ``replica.selector.class``).
 
-Kafka's RackAwareReplicaSelector: one in the consumer's rack, the leader if it is there, else the replica that has most.
-Only replicas in the ISR that have the offset are candidates; if none is nearer, the leader serves.
+Kafka's RackAwareReplicaSelector: in the consumer's rack, the leader if it is there, else the replica with the highest
+log end offset. Candidates are in the ISR and have the offset; if there is none in the rack, the leader serves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from milena.protocol.types import NodeId, Offset
 
 
 class Candidate(NamedTuple):
-    """A replica as the leader sees it. ``behind_ms``: since it was caught up last."""
+    """A replica as the leader sees it. ``behind_ms``: time since it was last caught up."""
 
     node: NodeId
     rack: str | None

@@ -1,8 +1,8 @@
-"""What a leader knows of one follower, from its fetches (docs/kafka-semantics.md: Follower fetch state, KIP-903).
+"""What a leader knows of one follower from its fetches (docs/kafka-semantics.md: Follower fetch state, KIP-903).
 
-Fetches of an incremental session name only what has changed, and partitions at rest are not walked. Each fetch is
-a visit of all of the session's partitions all the same: a follower that had everything when it was last looked at
-still had everything at the session's last visit. So the times of a state are read through the session.
+Fetches of an incremental session name only what has changed, and idle partitions are not visited. Still, each fetch
+counts for all partitions of the session: a follower that had everything when its partition was last read still had
+everything at the session's last fetch. So the times of a state are read through the session.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final, NamedTuple, Protocol
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
 NEVER: Final = -(1 << 62)
-"""Before all time (ms)."""
+"""Earlier than any time (ms)."""
 UNKNOWN: Final = Offset(-1)
 NO_EPOCH: Final = BrokerEpoch(-1)
-"""Of a follower that fetches below v15: its epoch is not checked."""
+"""The epoch of a follower that fetches below v15: it is not checked."""
 
 
 @dataclass(slots=True)
 class Visits:
-    """When a session was used last, and when before that. Milliseconds of the monotonic clock."""
+    """The times of a session's last fetch and of the one before. Milliseconds of the monotonic clock."""
 
     last_ms: int = NEVER
     before_ms: int = NEVER
@@ -31,14 +31,14 @@ class Visits:
 
 
 class Visited(Protocol):
-    """A partition in a fetch. ``visits`` are those of its session, as long as it is in there; None without one."""
+    """A partition in a fetch. ``visits`` are those of its session while the partition is in one, else None."""
 
     @property
     def visits(self) -> Visits | None: ...
 
 
 class FollowerFetch(NamedTuple):
-    """What one follower's fetch tells its leader about one partition."""
+    """What a follower's fetch tells its leader about one partition."""
 
     node: NodeId
     broker_epoch: BrokerEpoch
@@ -47,11 +47,11 @@ class FollowerFetch(NamedTuple):
     """The follower has everything before it."""
     log_start: Offset
     leader_end: Offset
-    """The leader's log end when it read for this fetch."""
+    """The leader's log end offset when it read for this fetch."""
     now_ms: int
     visited: Visited | None = None
     named_leader_epoch: bool = False
-    """Whether the request named the leader epoch that it is meant for."""
+    """Whether the request named a leader epoch."""
 
 
 class ReplicaState:
@@ -60,27 +60,28 @@ class ReplicaState:
     __slots__ = ("_caught_up_ms", "_fetched_ms", "_leader_end", "_visited", "broker_epoch", "log_end", "log_start")
 
     def __init__(self, *, now_ms: int, in_sync: bool) -> None:
-        """A member of the ISR counts as caught up when its leader takes over."""
+        """A member of the ISR counts as caught up when its leader takes office."""
         self.log_end = UNKNOWN
         self.log_start = UNKNOWN
         self.broker_epoch: BrokerEpoch | None = None
         """The epoch that it fetches with; None before its first fetch, NO_EPOCH if it sends none."""
         self._leader_end = UNKNOWN
-        """The leader's log end at the last fetch."""
+        """The leader's log end offset at the last fetch."""
         self._fetched_ms = NEVER
         self._caught_up_ms = now_ms if in_sync else NEVER
         self._visited: Visited | None = None
 
     def renew(self, *, now_ms: int, in_sync: bool, leader_end: Offset) -> None:
-        """The same leader goes on in a new leader epoch: times begin anew, offsets stay."""
+        """The same leader continues in a new leader epoch: times start again, offsets stay."""
         self._leader_end = leader_end
         self._fetched_ms = self._caught_up_ms = now_ms if in_sync else NEVER
         self._visited = None
 
     def fetched(self, fetch: FollowerFetch) -> None:
-        """Take what its fetch tells.
+        """Take the values of its fetch.
 
-        A new incarnation has not been caught up before (Kafka lets it count, and the high watermark wait for it)."""
+        A new incarnation has not been caught up before (Kafka counts it as caught up, and the high watermark may wait
+        for it)."""
         _, broker_epoch, offset, log_start, leader_end, now_ms, visited, _ = fetch
         if self.broker_epoch is not None and broker_epoch > self.broker_epoch >= 0:
             self._caught_up_ms = self._fetched_ms = NEVER
@@ -97,7 +98,7 @@ class ReplicaState:
         self.broker_epoch = broker_epoch
 
     def _last_fetch_before(self, visited: Visited | None) -> int:
-        """When it fetched before the fetch that is at work."""
+        """The time of the fetch before the one being handled."""
         known = None if self._visited is None else self._visited.visits
         if known is None:
             return self._fetched_ms
@@ -105,12 +106,12 @@ class ReplicaState:
 
     @property
     def caught_up_ms(self) -> int:
-        """The last time at which it certainly had all that its leader had."""
+        """The last time at which it is known to have had all of the leader's records."""
         visits = None if self._visited is None else self._visited.visits
         if visits is None or self.log_end < self._leader_end:
             return self._caught_up_ms
         return max(self._caught_up_ms, visits.last_ms)
 
     def is_caught_up(self, leader_end: Offset, now_ms: int, lag_ms: int) -> bool:
-        """Whether it has all, or had within the last ``lag_ms`` (``replica.lag.time.max.ms``)."""
+        """Whether it has all records, or had them within the last ``lag_ms`` (``replica.lag.time.max.ms``)."""
         return self.log_end == leader_end or now_ms - self.caught_up_ms <= lag_ms

@@ -1,4 +1,4 @@
-"""What all leaders of a broker share: the metadata, the way to the controller, the clock, and the meters of the ISR."""
+"""What all leaders of a broker share: metadata, the connection to the controller, the clock, and the ISR metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milena.runtime.tasks import Tasks
 
 
 class Proposing(Protocol):
-    """Where leaders hand in their proposals (``broker.replica.isr_proposals``)."""
+    """Where leaders submit their proposals (``broker.replica.isr_proposals``)."""
 
     def start(self, tasks: Tasks) -> None: ...
 
@@ -23,13 +23,13 @@ class Proposing(Protocol):
 
 
 class Reviewed(Protocol):
-    """A partition, as far as the watch over lagging followers needs it."""
+    """A partition, as far as the check for lagging followers needs it."""
 
     def review(self) -> None: ...
 
 
 class Replication:
-    """One for the broker. Times in milliseconds of the monotonic clock."""
+    """One per broker. Times in milliseconds of the monotonic clock."""
 
     def __init__(
         self,
@@ -56,11 +56,12 @@ class Replication:
         return int(self._clock.monotonic() * 1000)
 
     def broker(self, node: NodeId) -> BrokerImage | None:
-        """A broker as the metadata shows it now. What is decided together is read in one call (KAFKA-15221)."""
+        """A broker in the current metadata. Values that a decision needs together are read in one call
+        (KAFKA-15221)."""
         return self._image().brokers.get(node)
 
     def is_stale(self, node: NodeId, epoch: BrokerEpoch) -> bool:
-        """Whether a follower's fetch comes from an incarnation that is known to be over; -1 is never stale."""
+        """Whether a follower's fetch comes from an incarnation that is known to have ended; -1 is never stale."""
         if epoch < 0:
             return False
         registered = self.broker(node)
@@ -71,7 +72,7 @@ class Replication:
         return False
 
     def start(self, tasks: Tasks, partitions: Iterable[Reviewed]) -> None:
-        """Send proposals from now on, and look for followers that lag, every half of ``lag_ms``."""
+        """Start sending proposals, and check for lagging followers every half of ``lag_ms``."""
         self.proposals.start(tasks)
         tasks.keep(partial(self._watch, partitions), name="isr expiration")
 

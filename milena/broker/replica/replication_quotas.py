@@ -1,9 +1,9 @@
-"""Replication throttles: how many bytes a second a broker spends on the replicas that are named as throttled (KIP-73,
+"""Replication throttles: how many bytes per second a broker spends on the replicas that are named as throttled (KIP-73,
 KIP-113).
 
-Three quotas: of a leader towards its followers, of a follower, and of moves between log directories. Whoever is out of
-sync waits while the quota is exceeded; what replicas in sync take counts, but never waits. Differs from Kafka: while
-there is no limit nothing is counted, so that it costs nothing.
+There are three quotas: of a leader towards its followers, of a follower, and of moves between log directories. A
+replica that is out of sync waits while the quota is exceeded; the traffic of in-sync replicas counts, but never waits.
+Differs from Kafka: without a limit nothing is counted, which costs nothing.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ ALL: Final = "*"
 
 
 class Quota:
-    """Bytes a second over ``samples`` samples of ``window`` seconds each, as Kafka's SimpleRate counts them."""
+    """Bytes per second over ``samples`` samples of ``window`` seconds each, as Kafka's SimpleRate counts them."""
 
     __slots__ = ("_clock", "_samples", "_window", "limit")
 
     def __init__(self, clock: Clock, *, samples: int, window: float) -> None:
         self.limit: int | None = None
-        """Bytes a second; None is no limit."""
+        """Bytes per second; None for no limit."""
         self._clock = clock
         self._window = window
         self._samples: deque[list[float]] = deque(maxlen=samples)
-        """Each sample's beginning and its bytes."""
+        """The start and the bytes of each sample."""
 
     def record(self, size: int) -> None:
         now = self._clock.monotonic()
@@ -40,7 +40,7 @@ class Quota:
         self._samples[-1][1] += size
 
     def rate(self) -> float:
-        """The first sample's time counts as a whole window, however young it is."""
+        """The time since the first sample counts as at least one whole window."""
         now, samples = self._clock.monotonic(), self._samples
         assert samples.maxlen is not None
         while samples and now - samples[0][0] >= samples.maxlen * self._window:
@@ -54,7 +54,7 @@ class Quota:
         return self.limit is not None and self.rate() > self.limit
 
     def wait(self, most: float) -> float:
-        """Seconds until the rate has come down to the limit if nothing is added, ``most`` at most."""
+        """Seconds until the rate falls to the limit if nothing is added, at most ``most``."""
         if self.limit is None or not self.exceeded:
             return 0.0
         total = sum(size for _, size in self._samples)
@@ -63,7 +63,7 @@ class Quota:
 
 
 class ReplicaQuota(Quota):
-    """A quota of those replicas of this broker that their topics name as throttled, for one side."""
+    """A quota for those replicas of this broker that their topics name as throttled, for one side."""
 
     __slots__ = ("_key", "_side")
 

@@ -1,1 +1,1 @@
-"""Operations that wait: deadlines, the purgatory, and long work in slices."""
+"""Delayed operations: deadlines, the purgatory, and long work in slices."""

@@ -1,7 +1,7 @@
-"""Deadlines of many waiting operations on one clock timer.
+"""Deadlines of many delayed operations on one timer of the clock.
 
-A long poll or an acks=all produce ends early nearly always, so a loop timer for each would be made only to be
-cancelled. Here a waiting operation costs one heap entry; one clock timer stands for the earliest of them.
+Nearly every long poll and acks=all produce completes before its deadline, so a loop timer for each would be created
+only to be cancelled. Here a delayed operation costs one heap entry, and one timer covers the earliest deadline.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from milena.runtime.clock import Clock, Timer
 
 _COMPACT_ABOVE = 64
 AT_ONCE = 64
-"""Callbacks in one go of the loop; the others have the next ones."""
+"""Callbacks in one iteration of the loop; the others run in later ones."""
 
 
 class Deadline:
@@ -33,7 +33,7 @@ class Deadline:
 
 
 class Deadlines:
-    """A heap of deadlines; callbacks run on the loop in order of time, then of creation."""
+    """A heap of deadlines. Callbacks run on the loop, ordered by time and then by creation."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,11 +44,11 @@ class Deadlines:
         self._armed_for = 0.0
 
     def __len__(self) -> int:
-        """Deadlines still pending."""
+        """The number of pending deadlines."""
         return len(self._heap) - self._cancelled
 
     def after(self, seconds: float, callback: Callable[[], object]) -> Deadline:
-        """Call ``callback`` once after ``seconds``, unless cancelled before."""
+        """Call ``callback`` once after ``seconds``, unless cancelled first."""
         deadline = Deadline(self, self._clock.monotonic() + seconds, callback)
         self._serial += 1
         heapq.heappush(self._heap, (deadline.when, self._serial, deadline))
@@ -57,7 +57,7 @@ class Deadlines:
         return deadline
 
     def note_cancelled(self) -> None:
-        """Called by a deadline that was taken back: drops dead entries once they are the majority."""
+        """Called by a cancelled deadline: drops the cancelled entries once they are the majority."""
         self._cancelled += 1
         if self._cancelled > _COMPACT_ABOVE and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
@@ -65,7 +65,7 @@ class Deadlines:
             self._cancelled = 0
 
     def close(self) -> None:
-        """Forget all deadlines without calling them."""
+        """Drop all deadlines without calling their callbacks."""
         self._heap.clear()
         self._cancelled = 0
         if self._timer is not None:
@@ -92,6 +92,6 @@ class Deadlines:
                 deadline.callback = None
                 left -= 1
                 callback()
-        finally:  # an error of one must not keep the others waiting
+        finally:  # an error in one callback must not delay the others
             if self._heap and self._timer is None:
                 self._arm()

@@ -1,10 +1,11 @@
-"""The purgatory: operations that wait for a partition to change, or for their time to run out.
+"""The purgatory: operations that wait until a partition changes or their time runs out (Kafka's
+DelayedOperationPurgatory).
 
-Kafka's DelayedOperationPurgatory. An operation watches partitions; whoever changes one (append, high watermark,
-leadership, log start, truncation, deletion) calls ``changed``. Operations are completed on the loop by the caller
-of ``changed``, in the order in which they began to wait. If many wait, the rest is completed in later iterations of the
-loop, so that other requests are served in between. An unexpected error fails only that operation, not the caller, which
-may have appended, nor the others that wait.
+An operation watches keys such as partitions. Code that changes a partition (append, high watermark, leadership, log
+start, truncation, deletion) calls ``changed``, which completes operations on the loop, in the order in which they began
+to wait. If many wait, the rest is completed in later iterations of the loop, so that other requests are served in
+between. An unexpected error fails only that operation: neither the caller, which may have appended, nor the other
+operations.
 """
 
 from __future__ import annotations
@@ -14,27 +15,28 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Protocol
 
 from milena.broker.waiting.deadlines import Deadline, Deadlines
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 
 AT_ONCE: Final = 64
-"""Operations that one change completes at once."""
+"""Operations that one change completes in one iteration of the loop."""
 COMPLETIONS_PER_TURN: Final = 16
-"""Completions for one key before the next key gets its turn."""
+"""Completions for one key before the next key is served."""
 COMPLETION_COST: Final = 16
 """Cost of one completion, in calls of ``ready`` that return False."""
 
 
 class Waiting(Protocol):
-    """An operation that waits. All calls are synchronous; one of the last three ends it. If ``complete`` or
-    ``expire`` raises, ``abandon`` follows."""
+    """A delayed operation. All methods are synchronous; one of the last three ends it. If ``complete`` or ``expire``
+    raises, ``abandon`` follows."""
 
     def ready(self, key: Hashable) -> bool:
-        """``key`` has changed: is it time to complete? Must not change anything but the operation itself."""
+        """Whether it can complete, now that ``key`` has changed. Must change nothing but the operation itself."""
         ...
 
     def complete(self) -> None:
-        """It was ready, and is out of the purgatory now. May itself change partitions."""
+        """It was ready, and has left the purgatory. This may change partitions."""
         ...
 
     def expire(self) -> None:
@@ -42,23 +44,24 @@ class Waiting(Protocol):
         ...
 
     def abandon(self) -> None:
-        """The broker stops, who asked is gone, or an error ended it; answer with an error if that makes sense."""
+        """The broker stops, the client is gone, or an error ended the operation. Answer with an error if that makes
+        sense."""
         ...
 
 
 class Requester(Protocol):
-    """A request for which an operation waits (``node.api.RequestContext``)."""
+    """The request of a delayed operation (``node.api.RequestContext``)."""
 
     forget: Callable[[], object] | None
-    """To be called when its client is gone."""
+    """Called when its client is gone."""
 
     def lost(self) -> None:
-        """Nobody will answer it, if nobody has."""
+        """The request will not be answered, unless it has been."""
         ...
 
 
 class Ticket:
-    """One operation's place in the purgatory."""
+    """An operation in the purgatory."""
 
     __slots__ = ("deadline", "keys", "operation", "requester")
 
@@ -70,7 +73,8 @@ class Ticket:
 
 
 class Purgatory:
-    """Operations by the keys they watch: partitions, fetch sessions, logs, or values that stand for several of them."""
+    """Operations by the keys that they watch: partitions, fetch sessions, logs, or keys that stand for several of
+    them."""
 
     def __init__(self, clock: Clock, contained: Containment) -> None:
         self.deadlines = Deadlines(clock)
@@ -80,7 +84,7 @@ class Purgatory:
         """Keys with many waiting operations, each with an iterator over those not yet checked."""
         self._turns: deque[Hashable] = deque()
         self._again: set[Hashable] = set()
-        """Those that have changed since their round began."""
+        """Those of them that changed again since their operations were last listed."""
         self._going = False
         self._watchers: dict[Hashable, dict[Ticket, None]] = {}
         self._tickets: dict[Ticket, None] = {}
@@ -96,8 +100,8 @@ class Purgatory:
         seconds: float,
         requester: Requester | None = None,
     ) -> Ticket:
-        """Let ``operation`` wait for a change of any of ``keys`` for at most ``seconds``, and no longer than its
-        ``requester`` is there."""
+        """Let ``operation`` wait for a change of any of ``keys``, for at most ``seconds`` and no longer than its
+        ``requester`` exists."""
         ticket = Ticket(operation, tuple(keys), requester)
         if requester is not None:
             requester.forget = lambda: self._forget(ticket)
@@ -108,7 +112,7 @@ class Purgatory:
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Take an operation out without completing it. Idempotent."""
+        """Remove an operation without completing it. Idempotent."""
         if ticket not in self._tickets:
             return
         del self._tickets[ticket]
@@ -124,7 +128,7 @@ class Purgatory:
                     del self._watchers[key]
 
     def changed(self, key: Hashable) -> None:
-        """Offer the change of ``key`` to all that watch it."""
+        """Check the operations that watch ``key``, which has changed."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return
@@ -140,7 +144,7 @@ class Purgatory:
             self._look(ticket, key)
 
     def _look(self, ticket: Ticket, key: Hashable) -> bool:
-        """Whether the operation has ended."""
+        """Check one operation. Returns whether it has ended."""
         if ticket not in self._tickets:
             return False
         try:
@@ -159,7 +163,8 @@ class Purgatory:
             self._contained.note("an operation that is abandoned", error)
 
     def fail(self, ticket: Ticket, error: Exception) -> None:
-        """An error in an operation: it is abandoned. Who asked hears of it, whatever else goes wrong."""
+        """An error in an operation: it is abandoned, and its client gets an error or is disconnected, whatever else
+        fails."""
         self._contained.note("an operation that waits", error)
         self.leave(ticket)
         self._abandon(ticket)
@@ -167,13 +172,14 @@ class Purgatory:
             ticket.requester.lost()
 
     def _forget(self, ticket: Ticket) -> None:
-        """Who asked is gone."""
+        """The client of an operation is gone."""
         if ticket in self._tickets:
             self.leave(ticket)
             self._abandon(ticket)
 
     def _go_through(self, key: Hashable) -> None:
-        """All that watch ``key`` have their turn, those who came first first."""
+        """Check all operations that watch ``key``, the oldest first, over as many iterations of the loop as it
+        takes."""
         if key in self._rounds:
             self._again.add(key)
         else:
@@ -181,7 +187,7 @@ class Purgatory:
             self._turns.append(key)
 
     def _turns_of_one_go(self) -> None:
-        """Each crowd has a share; the rest has later goes."""
+        """One iteration of the loop: each key with many operations gets its share."""
         self._going = True
         left = AT_ONCE * COMPLETION_COST
         turns = self._turns
@@ -204,7 +210,7 @@ class Purgatory:
                 self._clock.call_later(0, self._turns_of_one_go)
 
     def _share(self, key: Hashable) -> tuple[int, bool]:
-        """The looks that were used, and whether the round has ended."""
+        """Check some operations of ``key``. Returns the cost, and whether all have been checked."""
         used = 0
         for ticket in self._rounds[key]:
             used += COMPLETION_COST if self._look(ticket, key) else 1
@@ -213,13 +219,14 @@ class Purgatory:
         return used + 1, True
 
     def hold(self) -> None:
-        """Keep changes back until ``release``: a producer's answer is made before the fetches that its records
-        complete. Not to be nested."""
-        assert self._held is None
+        """Collect changes until ``release``, so that a produce request is answered before the fetches that its records
+        complete. Must not be nested."""
+        if self._held is not None:
+            raise BrokenInvariant(f"{len(self._held)} changes are held back already")
         self._held = {}
 
     def release(self) -> None:
-        """Offer what has changed since ``hold``."""
+        """Check the operations of everything that has changed since ``hold``."""
         held, self._held = self._held, None
         left = AT_ONCE
         for key in held or ():
@@ -232,11 +239,13 @@ class Purgatory:
             self._turns_of_one_go()
 
     def close(self) -> None:
-        """Abandon every waiting operation, in the order in which they came."""
+        """Abandon every waiting operation, the oldest first."""
         while self._tickets:
             ticket = next(iter(self._tickets))
             self.leave(ticket)
             self._abandon(ticket)
+        if self._watchers:
+            raise BrokenInvariant(f"{len(self._watchers)} keys are watched when no operation waits")
         self._rounds.clear()
         self._turns.clear()
         self._again.clear()
@@ -251,12 +260,12 @@ class Purgatory:
 
 
 class OffsetReached:
-    """Waits for a high watermark: calls back with True once reached, with False when it is no longer awaited."""
+    """Waits for a high watermark: calls back with True once it is reached, with False if the wait ends without that."""
 
     __slots__ = ("_callback", "_reached")
 
     def __init__(self, reached: Callable[[], bool | None], callback: Callable[[bool], object]) -> None:
-        """``reached`` gives True (there), False (not yet) or None (never: the leadership is lost)."""
+        """``reached`` returns True (reached), False (not yet) or None (never: the leadership is lost)."""
         self._reached = reached
         self._callback = callback
 

@@ -1,4 +1,4 @@
-"""`milena scenario`: list, show and run scenarios."""
+"""`milena scenario`: list, show and run scenarios, and comparisons of algorithms (``lab.scenarios.comparing``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Final, NamedTuple
 from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional, Values, nearest
-from milena.command_line.table import say
-from milena.commands.scenario.showing import described
+from milena.command_line.table import say, show_json
+from milena.commands.client import JSON
+from milena.commands.scenario.showing import described, described_comparison
+from milena.lab.scenarios.comparing.cases import Comparison, comparison_of
 from milena.lab.scenarios.script import (
     PROCESSES,
     SIMULATION,
@@ -19,32 +21,35 @@ from milena.lab.scenarios.script import (
     Script,
     ScriptError,
     all_scenarios,
+    is_comparison,
     parse,
+    reason_for,
     script_of,
     source,
     variants_of,
     worlds_of,
 )
-from milena.lab.scenarios.vocabulary import check, needs_peers
+from milena.lab.scenarios.vocabulary import check
 
 LIST = CommandLine("scenario list", "List the scenarios that come with Milena, with their variants.")
 SHOW = CommandLine(
     "scenario show",
     "Show what a scenario does, step by step, with the replicas as it expects them.",
-    [Option("--variant", "this variant; the first without it", "NAME"), Option("--yaml", "the file as it is")],
+    [Option("--variant", "this variant; the first without it", "NAME"), Option("--yaml", "the file as it is"), JSON],
     [Positional("SCENARIO", "an id of `milena scenario list`, or a file")],
     ["milena scenario show kip279_unclean", "milena scenario show kip279_unclean --yaml > mine.yaml"],
 )
 RUN = CommandLine(
     "scenario run",
     "Play scenarios and compare each step with what is expected. Every step prints the replicas, expected and actual\n"
-    "side by side. The exit code is 1 if a scenario fails.",
+    "side by side; a scenario that compares algorithms prints a table. The exit code is 1 if a scenario fails.",
     [
         Option("--on", f"{SIMULATION}: one process, virtual time; {PROCESSES}: a cluster of real ones", "WORLD"),
         Option("--variant", "this variant; the first without it", "NAME"),
         Option("--all", "all scenarios in all variants"),
         Option("--quiet", "one line for each scenario, and the steps that fail", short="-q"),
         Option("--seed", "of the simulation", "N", default=0, convert=int),
+        JSON,
         Option("--dir", f"keep the cluster's files in this new directory ({PROCESSES})", "DIR"),
     ],
     [Positional("SCENARIO", "ids of `milena scenario list`, or files", many=True)],
@@ -53,21 +58,23 @@ RUN = CommandLine(
         "milena scenario run kip279_unclean --on processes",
         "milena scenario run mine.yaml",
         "milena scenario run --all --quiet",
+        "milena scenario run kip279_alternatives --json",
     ],
 )
 YAML: Final = (".yaml", ".yml")
 
 
 class Chosen(NamedTuple):
-    """A variant of a scenario that shall be played."""
+    """A variant of a scenario, or a comparison, that shall be played."""
 
     data: Fields
-    script: Script
+    played: Script | Comparison
 
     @property
     def name(self) -> str:
-        several = len(variants_of(self.data)) > 1
-        return f"{self.script.id} ({self.script.variant})" if several else self.script.id
+        if isinstance(self.played, Script) and len(variants_of(self.data)) > 1:
+            return f"{self.played.id} ({self.played.variant})"
+        return self.played.id
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -104,15 +111,18 @@ def show(values: Values) -> int:
     if values.yaml:
         print(text_of(values.scenario), end="")
         return 0
-    script = script_of(data, values.variant)
-    check(script)
-    for line in described(data, script):
+    chosen = choice(data, values.variant)
+    if values.json:
+        show_json(data)
+        return 0
+    played = chosen.played
+    for line in described(data, played) if isinstance(played, Script) else described_comparison(data, played):
         say(line)
     return 0
 
 
 def run(values: Values) -> int:
-    """Play what was asked for. A variant that needs test peers is named and passed over if all are played."""
+    """Play what was asked for. With --all, what this world cannot play is skipped, with the reason."""
     from milena.commands.scenario.running import Run
 
     world = values.on or SIMULATION
@@ -126,14 +136,12 @@ def run(values: Values) -> int:
         raise UsageError(f"--seed {values.seed}: not a number from 0 on")
     if values.dir is not None and (world != PROCESSES or values.all or len(values.scenario) > 1):
         raise UsageError(f"--dir is for one scenario with --on {PROCESSES}")
-    chosen = everything() if values.all else [choose(one, values.variant) for one in values.scenario]
-    for one in chosen:
-        check(one.script)
-    playing = Run(world, seed=values.seed, quiet=values.quiet, directory=values.dir)
+    chosen = everything() if values.all else [choice(read(one), values.variant) for one in values.scenario]
+    playing = Run(world, seed=values.seed, quiet=values.quiet, json=values.json, directory=values.dir)
     for one in chosen:
         reason = not_playable(one, world)
         if reason is None:
-            playing.play(one.name, one.script)
+            playing.play(one.name, one.played)
         elif values.all:
             playing.skip(one.name, reason)
         else:
@@ -144,28 +152,30 @@ def run(values: Values) -> int:
 def not_playable(chosen: Chosen, world: str) -> str | None:
     """Why a scenario cannot be played here; None if it can."""
     if world not in (worlds := worlds_of(chosen.data)):
-        return f"only with --on {' or '.join(worlds)}"
-    if peers := needs_peers(chosen.script):
-        needs = f"needs the test peer{'s' if len(peers) > 1 else ''} {', '.join(peers)}"
-        return f"{needs}, which only Milena's own tests have (docs/scenarios.md)"
+        return f"only with --on {' or '.join(worlds)}: {reason_for(chosen.data)}"
     return None
 
 
 def everything() -> list[Chosen]:
     """Each variant of each shipped scenario."""
     found = [source(scenario) for scenario in all_scenarios()]
-    return [Chosen(data, script_of(data, variant)) for data in found for variant in variants_of(data)]
+    return [choice(data, None if is_comparison(data) else name) for data in found for name in variants_of(data)]
 
 
-def choose(word: str, variant: str | None) -> Chosen:
-    """Raises ScriptError, UserError."""
-    data = read(word)
-    return Chosen(data, script_of(data, variant))
+def choice(data: Fields, variant: str | None) -> Chosen:
+    """What shall be played, checked. Raises ScriptError."""
+    if is_comparison(data):
+        if variant is not None:
+            raise ScriptError(f"{data['id']} compares algorithms and has no variants")
+        return Chosen(data, comparison_of(data))
+    script = script_of(data, variant)
+    check(script)
+    return Chosen(data, script)
 
 
 def read(word: str) -> Fields:
-    """A scenario by its id, or from a file. Raises ScriptError, UserError."""
-    return parse(text_of(word), word) if is_file(word) else source(word)
+    """A scenario by its id (a ``-`` counts as ``_``), or from a file. Raises ScriptError, UserError."""
+    return parse(text_of(word), word) if is_file(word) else source(id_of(word))
 
 
 def text_of(word: str) -> str:
@@ -173,14 +183,18 @@ def text_of(word: str) -> str:
     if not is_file(word):
         from importlib import resources
 
-        source(word)
-        return resources.files("milena.lab.scenarios").joinpath(f"{word}.yaml").read_text()
+        source(id_of(word))
+        return resources.files("milena.lab.scenarios").joinpath(f"{id_of(word)}.yaml").read_text()
     try:
         return Path(word).read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(reason_of(error)) from None
     except UnicodeDecodeError:
         raise UserError(f"{word}: not a text file in UTF-8") from None
+
+
+def id_of(word: str) -> str:
+    return word.replace("-", "_")
 
 
 def is_file(word: str) -> bool:

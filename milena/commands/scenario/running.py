@@ -1,4 +1,4 @@
-"""Plays scenarios one after the other and prints how they went."""
+"""Plays scenarios one after the other and prints how they went, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import time
 from typing import Final
 
 from milena.command_line.errors import UserError
-from milena.command_line.table import say
+from milena.command_line.table import say, show_json
+from milena.commands.scenario.showing import case_lines, results_table, series
+from milena.lab.scenarios.comparing.cases import Comparison
+from milena.lab.scenarios.comparing.runs import Outcome, compare
 from milena.lab.scenarios.played import PlayedStep
 from milena.lab.scenarios.script import SIMULATION, Script
 from milena.lab.scenarios.simulated import play_simulated
@@ -23,69 +26,123 @@ SKIPPED: Final = "skipped"
 
 
 class Run:
-    """The scenarios of one command. ``directory``: of the cluster of processes; a temporary one without it."""
+    """The scenarios of one command. ``directory``: of the cluster of processes; a temporary one without it.
 
-    def __init__(self, world: str, *, seed: int, quiet: bool, directory: str | None) -> None:
+    ``json``: nothing is printed before the end, and then one document.
+    """
+
+    def __init__(self, world: str, *, seed: int, quiet: bool, json: bool, directory: str | None) -> None:
         self._world = world
         self._seed = seed
         self._quiet = quiet
+        self._json = json
         self._directory = directory
-        self._outcomes: list[str] = []
-        self._steps = 0
+        self._found: list[dict[str, object]] = []
+        """An entry of the JSON document for each scenario."""
+        self._passed = 0
+        self._wrong: list[str] = []
+        self._began = time.monotonic()
         quiet_logs()
 
-    def play(self, name: str, script: Script) -> None:
-        """Print each step as it has been played, then the outcome. Raises UserError if no cluster can be started."""
+    def play(self, name: str, scenario: Script | Comparison) -> None:
+        """Print each step or case as it has been played, then the outcome. Raises UserError if no cluster can be
+        started."""
         if not self._quiet:
-            say(f"{script.id}: {script.title}")
+            self._say(f"{scenario.id}: {scenario.title}")
         began = time.monotonic()
-        self._steps = 0
-        try:
-            self._play(script)
-        except ScenarioFailed:
-            outcome = FAILED
+        self._passed, self._wrong = 0, []
+        more: dict[str, object] = {}
+        if isinstance(scenario, Script):
+            parts, of = len(scenario.steps), "steps"
+            self._play(scenario)
         else:
-            outcome = PASSED
-        self._outcomes.append(outcome)
-        say(f"{name}: {outcome}, {self._steps} of {len(script.steps)} steps, {time.monotonic() - began:.1f} s")
+            parts, of = len(scenario.cases), "cases"
+            more = self._compare(scenario)
+        seconds = time.monotonic() - began
+        outcome = FAILED if self._wrong else PASSED
+        self._found.append(
+            {"scenario": name, "outcome": outcome.lower(), "seconds": round(seconds, 3), of: parts}
+            | {"passed": self._passed, "wrong": self._wrong}
+            | more
+        )
+        self._say(f"{name}: {outcome}, {self._passed} of {parts} {of}, {seconds:.1f} s")
         if not self._quiet:
-            print()
+            self._say("")
+
+    def skip(self, name: str, reason: str) -> None:
+        self._found.append({"scenario": name, "outcome": SKIPPED, "reason": reason})
+        self._say(f"{name}: {SKIPPED}: {reason}")
+
+    def end(self) -> int:
+        """Print the totals if there was more than one scenario. Returns the exit code."""
+        outcomes = [one["outcome"] for one in self._found]
+        if len(outcomes) > 1:
+            counts = {one: outcomes.count(one.lower()) for one in (PASSED, FAILED, SKIPPED)}
+            seconds = f"{time.monotonic() - self._began:.1f} s"
+            self._say(", ".join([*(f"{count} {outcome}" for outcome, count in counts.items() if count), seconds]))
+        if self._json:
+            show_json(self._found)
+        return 1 if FAILED.lower() in outcomes else 0
 
     def _play(self, script: Script) -> None:
+        try:
+            self._play_in_world(script)
+        except ScenarioFailed as error:
+            self._wrong = self._wrong or [str(error)]
+
+    def _play_in_world(self, script: Script) -> None:
         if self._world == SIMULATION:
-            play_simulated(script, {}, seed=self._seed, watch=self._show)
+            play_simulated(script, seed=self._seed, watch=self._show)
             return
         from milena.testing.scenario_processes import play_on_processes
 
         if self._directory is not None:
             if os.path.exists(self._directory) and os.listdir(self._directory):
                 raise UserError(f"--dir {self._directory}: not empty")
-            asyncio.run(play_on_processes(script, self._directory, {}, watch=self._show))
+            asyncio.run(play_on_processes(script, self._directory, watch=self._show))
             return
         with tempfile.TemporaryDirectory(prefix="milena-scenario-") as folder:
-            asyncio.run(play_on_processes(script, os.path.join(folder, "cluster"), {}, watch=self._show))
+            asyncio.run(play_on_processes(script, os.path.join(folder, "cluster"), watch=self._show))
 
     def _show(self, step: PlayedStep) -> None:
         if step.wrong is None:
-            self._steps += 1
-        if self._quiet and step.wrong is None:
-            return
-        say("")
-        say(step.place)
-        lines = step.compared().splitlines()
-        lines += ["", *(f"as expected: {one}" for one in step.also)] if step.also and step.wrong is None else []
-        lines += ["", *(f"wrong: {one}" for one in step.wrong.splitlines())] if step.wrong is not None else []
+            self._passed += 1
+            if self._quiet:
+                return
+        else:
+            self._wrong = [f"{step.place}: {one}" for one in step.wrong.splitlines()]
+        lines = ["", step.place, *(f"  {line}" for line in step.compared().splitlines())]
+        if step.wrong is not None:
+            lines += ["", *(f"  wrong: {one}" for one in step.wrong.splitlines())]
+        elif step.also:
+            lines += ["", *(f"  as expected: {one}" for one in step.also)]
         for line in lines:
-            say(f"  {line}".rstrip())
-        sys.stdout.flush()
+            self._say(line.rstrip())
 
-    def skip(self, name: str, reason: str) -> None:
-        self._outcomes.append(SKIPPED)
-        say(f"{name}: {SKIPPED}: {reason}")
+    def _compare(self, comparison: Comparison) -> dict[str, object]:
+        """Run the algorithms; what the JSON document has of them."""
+        outcome = compare(comparison, seed=self._seed)
+        self._passed = sum(not one.wrong() for one in outcome.cases)
+        self._wrong = outcome.wrong(comparison)
+        if self._wrong or not self._quiet:
+            self._show_outcome(comparison, outcome)
+        cases = [
+            {"case": one.case.name, "results": {name: result.fields() for name, result in one.results.items()}}
+            for one in outcome.cases
+        ]
+        return {"results": cases, "longer": outcome.longer}
 
-    def end(self) -> int:
-        """The sum, if there was more than one. Returns the exit code."""
-        if len(self._outcomes) > 1:
-            counts = {one: self._outcomes.count(one) for one in (PASSED, FAILED, SKIPPED)}
-            say(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count))
-        return 1 if FAILED in self._outcomes else 0
+    def _show_outcome(self, comparison: Comparison, outcome: Outcome) -> None:
+        lines = []
+        for one in outcome.cases:
+            lines += ["", *case_lines(one.case), "", *(f"  {line}" for line in results_table(one))]
+        lines += ["", comparison.longer_title, ""]
+        lines += [f"  {line}" for line in series(outcome.longer, comparison.longer)]
+        lines += ["", *(f"  wrong: {one}" for one in self._wrong)] if self._wrong else [""]
+        for line in lines:
+            self._say(line.rstrip())
+
+    def _say(self, line: str) -> None:
+        if not self._json:
+            say(line)
+            sys.stdout.flush()

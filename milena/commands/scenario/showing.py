@@ -1,11 +1,14 @@
-"""What a scenario does, as text."""
+"""What a scenario does, and what a comparison found, as text."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from milena.lab.scenarios.comparing.algorithms import ALGORITHMS
+from milena.lab.scenarios.comparing.cases import Case, Comparison
+from milena.lab.scenarios.comparing.runs import Compared, Result
 from milena.lab.scenarios.reading import IN_TIER
 from milena.lab.scenarios.remote import tier_lines
 from milena.lab.scenarios.script import Fields, Script, variants_of, worlds_of
@@ -47,6 +50,86 @@ def described(data: Fields, script: Script) -> Iterator[str]:
         for name, exchanges in step.exchanges.items():
             yield f"  exchanges {name}:"
             yield from (f"    {one}" for one in exchanges)
+
+
+def described_comparison(data: Fields, comparison: Comparison) -> Iterator[str]:
+    """Lines: what is compared, the logs of each case, and what is expected of each algorithm."""
+    yield f"{comparison.id}: {comparison.title}"
+    yield f"  {'from:':<12}{data.get('document', '')}"
+    yield f"  {'played in:':<12}{' and '.join(worlds_of(data))}"
+    yield ""
+    yield from textwrap.wrap(str(data.get("note", "")), WIDTH)
+    for idea in data.get("considered", ()):
+        yield ""
+        yield from textwrap.wrap(idea, WIDTH, initial_indent="considered: ")
+    for case in comparison.cases:
+        yield ""
+        yield from case_lines(case)
+        for name, fields in case.expect.items():
+            yield f"  {name}:"
+            yield from (f"    {key}: {value}" for key, value in fields.items() if key != "exchanges")
+            yield from (f"    {one}" for one in fields.get("exchanges", ()))
+    yield ""
+    yield comparison.longer_title
+    yield from (f"  {line}" for line in series(comparison.longer, comparison.longer))
+
+
+def case_lines(case: Case) -> Iterator[str]:
+    """A case and its two logs."""
+    yield f"{case.name}: {case.title}"
+    for role, log in (("leader", case.leader), ("follower", case.follower)):
+        yield f"  {role:<9}{log.replica}: {log.drawn()}; high watermark {log.high_watermark}"
+
+
+def results_table(compared: Compared) -> list[str]:
+    """A line for each algorithm, with what was expected beside it where that differs; then the exchanges."""
+    titles = {
+        "round_trips": "round trips",
+        "request_bits": "bits in request",
+        "response_bits": "bits in response",
+        "total_bytes": "bytes in all",
+        "truncated_to": "truncated to",
+        "differ": "logs",
+    }
+    columns: dict[str, list[str]] = {"algorithm": list(compared.results)}
+    for field, title in titles.items():
+        columns[title] = [
+            _cell(field, result, compared.case.expect.get(name, {})) for name, result in compared.results.items()
+        ]
+    lines = side_by_side(columns).splitlines()
+    for name, result in compared.results.items():
+        lines += ["", f"{name}:", *(f"  {one}" for one in result.exchanges)]
+        if (expected := compared.case.expect.get(name, {}).get("exchanges", result.exchanges)) != result.exchanges:
+            lines += [f"  expected: {one}" for one in expected]
+    return lines
+
+
+def series(found: Mapping[int, Mapping[str, int]], expected: Mapping[int, Mapping[str, int]]) -> list[str]:
+    """Round trips by leaderships and algorithm."""
+    columns = {"leaderships": [str(number) for number in found]}
+    for name in ALGORITHMS:
+        columns[name] = [
+            _beside(str(counts.get(name, "")), str(expected[number].get(name, counts.get(name, ""))))
+            for number, counts in found.items()
+        ]
+    return side_by_side(columns).splitlines()
+
+
+def _cell(field: str, result: Result, expected: Fields) -> str:
+    found = result.fields()[field]
+    return _beside(_value(field, found), _value(field, expected.get(field, found)))
+
+
+def _value(field: str, value: int | Sequence[int]) -> str:
+    if field == "differ" and not isinstance(value, int):
+        return f"differ at {value[0]} to {value[-1]}" if value else "the same"
+    if field.endswith("_bits") and not isinstance(value, int):
+        return ", ".join(f"+{bits}" if bits else "0" for bits in value)
+    return str(value)
+
+
+def _beside(found: str, expected: str) -> str:
+    return found if found == expected else f"{found} (expected {expected})"
 
 
 def _drawn(expected: Fields) -> Iterator[str]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from milena.commands.tier.directories import brokers_in
 from milena.config.tiered_rules import ENABLE
 from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage
 from milena.node.metadata.resting_image import read_image
-from milena.protocol.types import METADATA_TOPIC
+from milena.protocol.types import METADATA_TOPIC, RESERVED_DIRECTORIES
 from milena.protocol.uuids import to_text
 from milena.runtime.disk import Disk
+from milena.storage.files.meta_properties import CorruptMetaProperties, decode_meta_properties
+from milena.storage.files.names import META_PROPERTIES
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.up.layout import ClusterDir
 
@@ -24,7 +28,7 @@ class ClusterTopics:
     image: MetadataImage
 
     def not_tiered(self, one: TopicIdPartition) -> str | None:
-        """Why nothing of ``one`` should be in the tier; None where it should."""
+        """Why nothing of ``one`` should be in the tier; None if it should."""
         topic = self.image.topics_by_id.get(one.topic_id)
         if topic is None:
             other = self.image.topics.get(one.topic)
@@ -35,8 +39,18 @@ class ClusterTopics:
         enabled = self.image.config(TOPIC_RESOURCE, topic.name).get(ENABLE, "false")
         return None if enabled.strip().lower() == "true" else f"{ENABLE} of the topic is false"
 
+    def metadata_elsewhere(self, directories: Collection[UUID]) -> set[int]:
+        """The partitions of the metadata topic of which no replica lies in the log directories with these ids."""
+        topic = self.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
+        placed = {} if topic is None else {number: one.directories for number, one in topic.partitions.items()}
+        return {
+            number
+            for number, ids in placed.items()
+            if ids and all(one.int >= RESERVED_DIRECTORIES and one not in directories for one in ids)
+        }
+
     def partitions(self, topic: str) -> int | None:
-        """How many the topic has; None where there is none."""
+        """How many the topic has; None if there is none."""
         found = self.image.topics.get(topic)
         return None if found is None else len(found.partitions)
 
@@ -66,3 +80,14 @@ def _folders(directories: Sequence[str]) -> list[str]:
             places += [cluster.data(name) for name in sorted(os.listdir(cluster.path))]
         found |= dict.fromkeys(f"{place}/{METADATA_TOPIC}-0" for place in places)
     return [folder for folder in found if os.path.isdir(folder)]
+
+
+def directory_ids(disk: Disk, log_dirs: Sequence[str]) -> set[UUID]:
+    """Those that ``log_dirs`` have. Blocks. Raises OSError."""
+    found = set()
+    for one in log_dirs:
+        try:
+            found.add(decode_meta_properties(disk.read(f"{one}/{META_PROPERTIES}")).directory_id)
+        except (FileNotFoundError, CorruptMetaProperties):
+            continue
+    return {one for one in found if one is not None}

@@ -29,7 +29,7 @@ Place = tuple[str, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerFiles:
-    """One broker's. ``tier``: None where it is told of none."""
+    """One broker's. ``tier``: None if it is told of none."""
 
     log_dirs: list[str]
     tier: Place | None

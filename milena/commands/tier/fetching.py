@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 from uuid import UUID
 
 from milena.command_line.errors import UsageError, UserError
@@ -25,6 +25,8 @@ from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, StoredSegment
 
+T = TypeVar("T")
+
 
 async def fetch(values: Values, opened: Opened) -> int:
     """Print records, or copy a log to a file. 1 where a part of what was asked for is not there."""
@@ -40,7 +42,7 @@ async def fetch(values: Values, opened: Opened) -> int:
 
 
 def check_range(first: int | None, last: int | None) -> None:
-    """Raises UsageError where there is no such offset."""
+    """Raises UsageError if there is no such offset."""
     for option, value in (("--from-offset", first), ("--to-offset", last)):
         if value is not None and value < 0:
             raise UsageError(f"{option} {value}: offsets begin at 0")
@@ -49,7 +51,7 @@ def check_range(first: int | None, last: int | None) -> None:
 
 
 async def copy_log(word: str, out: str, opened: Opened) -> int:
-    """Copy a segment's log to ``out``, an absolute path where nothing is yet. Raises UserError, also where it is
+    """Copy a segment's log to ``out``, an absolute path where nothing is yet. Raises UserError, also if it is
     damaged; all that there is has been copied then."""
     found = await find(opened, word)
     known = await readable_metadata(opened, found)
@@ -110,7 +112,7 @@ async def print_range(values: Values, opened: Opened) -> int:
     return 1 if missing else 0
 
 
-def _or(given: int | None, otherwise: Any) -> Any:
+def _or(given: int | None, otherwise: T) -> int | T:
     return otherwise if given is None else given
 
 
@@ -175,7 +177,7 @@ async def _print(
             if batch.is_control or not first <= offset <= last:
                 continue
             if values.json:
-                shown: dict[str, Any] = {
+                shown: dict[str, object] = {
                     "topic": metadata.partition.topic,
                     "partition": metadata.partition.partition,
                     "offset": offset,

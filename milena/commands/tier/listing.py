@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from milena.command_line.options import Values
 from milena.command_line.table import say
@@ -40,7 +40,34 @@ async def show(values: Values, opened: Opened) -> int:
     return 0
 
 
-async def describe(opened: Opened, partition: TopicIdPartition, stored: list[StoredSegment]) -> dict[str, Any]:
+class ListedSegment(TypedDict):
+    """One segment, as ``--json`` tells it."""
+
+    id: str
+    start_offset: int
+    end_offset: int | None
+    epochs: list[list[int]]
+    state: str | None
+    lineage: str | None
+    size: int
+    broker: int | None
+    objects: dict[str, int]
+
+
+class ListedPartition(TypedDict):
+    """One partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader_epochs: list[list[int]] | None
+    leader_epochs_from: str | None
+    segments: list[ListedSegment]
+    tier: NotRequired[str]
+    metadata: NotRequired[list[str]]
+
+
+async def describe(opened: Opened, partition: TopicIdPartition, stored: list[StoredSegment]) -> ListedPartition:
     """A partition as plain data, its segments by start offset."""
     listed = opened.history.segments(partition) if opened.history else []
     lineage = await opened.lineage(partition, listed)
@@ -57,7 +84,7 @@ async def describe(opened: Opened, partition: TopicIdPartition, stored: list[Sto
     }
 
 
-def _listed(segment: RemoteLogSegmentMetadata, stored: StoredSegment | None, lineage: Lineage | None) -> dict[str, Any]:
+def _listed(segment: RemoteLogSegmentMetadata, stored: StoredSegment | None, lineage: Lineage | None) -> ListedSegment:
     return {
         "id": to_text(segment.id),
         "start_offset": segment.start_offset,
@@ -71,7 +98,7 @@ def _listed(segment: RemoteLogSegmentMetadata, stored: StoredSegment | None, lin
     }
 
 
-def _unlisted(stored: StoredSegment) -> dict[str, Any]:
+def _unlisted(stored: StoredSegment) -> ListedSegment:
     """Files of which the metadata says nothing."""
     return {
         "id": to_text(stored.segment_id.id),
@@ -87,7 +114,7 @@ def _unlisted(stored: StoredSegment) -> dict[str, Any]:
 
 
 def verdict(segment: RemoteLogSegmentMetadata, lineage: Lineage | None) -> str | None:
-    """``yes``, ``part`` or ``no``; None where the log's epochs are not known."""
+    """``yes``, ``part`` or ``no``; None if the log's epochs are not known."""
     if lineage is None:
         return None
     if is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):
@@ -99,7 +126,7 @@ def _pairs(epochs: Iterable[EpochEntry]) -> list[list[int]]:
     return [[entry.epoch, entry.start] for entry in epochs]
 
 
-def lines(plain: dict[str, Any]) -> list[str]:
+def lines(plain: ListedPartition) -> list[str]:
     """The same as a table."""
     segments = plain["segments"]
     sizes = [sum(one["objects"].values()) for one in segments]

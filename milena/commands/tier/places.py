@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Option, Values, nearest
 from milena.commands.client import split_partition
-from milena.commands.tier.cluster_topics import ClusterTopics, topics_in
+from milena.commands.tier.cluster_topics import ClusterTopics, directory_ids, topics_in
 from milena.commands.tier.directories import Place, brokers_in
 from milena.config.values import ConfigError
 from milena.runtime.context import Runtime
@@ -51,7 +51,7 @@ class Opened:
     metadata: Sequence[str]
     """Those of ``log_dirs`` in which the metadata topic lies."""
     history: MetadataHistory | None
-    """None where the metadata topic is nowhere."""
+    """None if the metadata topic is nowhere."""
     topics: ClusterTopics | None
     """None where no metadata of the cluster itself can be read."""
     unread: Sequence[str]
@@ -69,16 +69,24 @@ class Opened:
         self.metadata, self.history = await disk.offload(find_metadata, disk, self.log_dirs)
         self.topics, self.unread = await disk.offload(topics_in, disk, self.directories)
 
+    async def elsewhere(self) -> set[int]:
+        """The partitions of the metadata topic that lie in log directories that are not known: what they tell of is no
+        orphan. Raises OSError."""
+        if self.topics is None:
+            return set()
+        disk = self.runtime.disk
+        return self.topics.metadata_elsewhere(await disk.offload(directory_ids, disk, self.log_dirs))
+
     def told(self) -> str:
         """What is looked at, in words."""
         return sources_of(self.place, self.metadata)
 
 
-Body = Callable[[Opened], Coroutine[Any, Any, int]]
+Body = Callable[[Opened], Coroutine[object, object, int]]
 
 
 def run(values: Values, body: Body) -> int:
-    """Run a command on the tier that the options name. Raises UserError where it cannot be read."""
+    """Run a command on the tier that the options name. Raises UserError if it cannot be read."""
     directories = values.dir or ([DEFAULT_DIR] if values.tier is None else [])
     log_dirs = log_dirs_of(directories)
     place = _tier_of_brokers(directories) if values.tier is None else tier_of(values.tier)
@@ -86,7 +94,7 @@ def run(values: Values, body: Body) -> int:
     return run_in_loop(partial(_with_tier, place, directories, log_dirs, body))
 
 
-def run_in_loop(body: Callable[[Runtime], Coroutine[Any, Any, int]]) -> int:
+def run_in_loop(body: Callable[[Runtime], Coroutine[object, object, int]]) -> int:
     """Run ``body`` on the real machine, its errors as a user is told them. Raises UserError."""
 
     async def whole() -> int:
@@ -185,7 +193,7 @@ class Selection:
         self._wanted = {word: split_partition(word) for word in words}
 
     def __call__(self, known: Collection[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Those among ``known``, in order. Raises UserError where a word names none: it may be mistyped."""
+        """Those among ``known``, in order. Raises UserError if a word names none: it may be mistyped."""
         chosen: set[TopicIdPartition] = set() if self._wanted else set(known)
         for word, (topic, number) in self._wanted.items():
             found = [one for one in known if one.topic == topic and number in (None, one.partition)]

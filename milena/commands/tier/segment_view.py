@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final, NotRequired, TypedDict
 
 from milena.command_line.errors import UserError
 from milena.command_line.options import Values
@@ -37,7 +37,7 @@ class Found:
 
 
 async def find(opened: Opened, word: str, *, or_partition: bool = False) -> Found:
-    """The segment whose id begins with ``word``. Raises UserError where it is none, or several.
+    """The segment whose id begins with ``word``. Raises UserError if it is none, or several.
 
     ``or_partition``: the command takes TOPIC:PARTITION in its place, too."""
     stored = {one.segment_id: one for one in await opened.storage.segments()}
@@ -74,10 +74,37 @@ async def show(values: Values, opened: Opened) -> int:
     return 0
 
 
-async def describe(opened: Opened, found: Found) -> dict[str, Any]:
+class Event(TypedDict):
+    """What the metadata topic said of a segment at one time."""
+
+    metadata_partition: int
+    offset: int
+    state: str
+    broker: int
+    timestamp_ms: int
+    accepted: bool
+
+
+class Segment(TypedDict):
+    """A segment, as ``--json`` tells it."""
+
+    id: str
+    topic: str
+    topic_id: str
+    partition: int
+    history: list[Event]
+    files: dict[str, int]
+    metadata: NotRequired[dict[str, object]]
+    log: NotRequired[dict[str, object]]
+    indexes: NotRequired[dict[str, object]]
+    """By suffix: entries, producers, or what the checkpoint says; a text where it cannot be read."""
+    unreadable: NotRequired[str]
+
+
+async def describe(opened: Opened, found: Found) -> Segment:
     """The segment as plain data."""
     partition = found.segment_id.partition
-    plain: dict[str, Any] = {
+    plain: Segment = {
         "id": to_text(found.segment_id.id),
         "topic": partition.topic,
         "topic_id": to_text(partition.topic_id),
@@ -109,7 +136,7 @@ async def describe(opened: Opened, found: Found) -> dict[str, Any]:
     return plain
 
 
-def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[dict[str, Any]]:
+def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[Event]:
     events = opened.history.events.get(segment_id, []) if opened.history else []
     return [
         {
@@ -124,7 +151,7 @@ def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[dict[str, A
     ]
 
 
-def _log(contents: LogContents) -> dict[str, Any]:
+def _log(contents: LogContents) -> dict[str, object]:
     return {
         "batches": contents.batches,
         "records": contents.records,
@@ -137,9 +164,9 @@ def _log(contents: LogContents) -> dict[str, Any]:
     }
 
 
-async def _indexes(opened: Opened, stored: StoredSegment, metadata: RemoteLogSegmentMetadata) -> dict[str, Any]:
+async def _indexes(opened: Opened, stored: StoredSegment, metadata: RemoteLogSegmentMetadata) -> dict[str, object]:
     """By suffix: entries, producers, or what the checkpoint says; a text where it cannot be read."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         index.value: stored.objects[index.value] // size
         for index, size in ENTRY_SIZES.items()
         if index.value in stored.objects
@@ -157,10 +184,10 @@ async def _indexes(opened: Opened, stored: StoredSegment, metadata: RemoteLogSeg
     return found
 
 
-def lines(plain: dict[str, Any]) -> Iterator[str]:
+def lines(plain: Segment) -> Iterator[str]:
     """The same for people."""
     yield f"{plain['topic']}-{plain['partition']}  segment {plain['id']}  topic id {plain['topic_id']}"
-    for key, value in plain.get("metadata", {"metadata": "none"}).items():
+    for key, value in (plain.get("metadata") or {"metadata": "none"}).items():
         yield f"  {key}: {_text(value)}"
     yield "history:"
     for one in plain["history"]:
@@ -180,13 +207,13 @@ def lines(plain: dict[str, Any]) -> Iterator[str]:
         yield f"unreadable: {plain['unreadable']}"
 
 
-def _entries(suffix: str, told: Any) -> str:
+def _entries(suffix: str, told: object) -> str:
     if not isinstance(told, int):
         return _text(told)
     return f"{told} {'producers' if suffix == IndexType.PRODUCER_SNAPSHOT.value else 'entries'}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(f"{one[0]} from {one[1]}" if isinstance(one, list) else str(one) for one in value) or "none"
     return "none" if value is None else str(value)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Set
+from collections.abc import Callable, Set
 from functools import partial
 from typing import Final
 
 from milena.command_line.options import Values
 from milena.command_line.table import say
 from milena.commands.tier.places import Opened, Selection
-from milena.commands.tier.words import counted
+from milena.commands.tier.words import counted, ranges
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
 from milena.tiered.rescue.verification import Verification, confirmed, in_order, verify
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
@@ -27,9 +28,16 @@ async def verify_all(values: Values, opened: Opened) -> int:
     if opened.log_dirs and opened.topics is None and not values.json:
         why = "; ".join(opened.unread) or f"there is no metadata of the cluster in {', '.join(opened.log_dirs)}"
         print(f"whether the cluster still has the topics is not known: {why}", file=sys.stderr)
+    elsewhere = await opened.elsewhere()
+    if elsewhere and not values.json:
+        print(
+            f"the partitions {ranges(elsewhere)} of the metadata topic are in log directories that are not known (by "
+            "--override log.dirs?): what they tell of is compared with nothing. --dir takes log directories, too",
+            file=sys.stderr,
+        )
     result = await confirmed(partial(_look, opened, Selection(values.topic)))
     if values.json:
-        print(json.dumps(plain(result, opened)))
+        print(json.dumps(plain(result, opened, elsewhere)))
     else:
         for finding in result.findings:
             say(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
@@ -50,17 +58,25 @@ async def _look(opened: Opened, wanted: Selection, again: Set[TopicIdPartition] 
         opened.history,
         opened.lineage,
         choose=wanted if again is None else lambda known: sorted(again & set(known), key=in_order),
+        is_told=await _told(opened),
         not_tiered=opened.topics.not_tiered if opened.topics is not None else lambda _: None,
     )
 
 
-def plain(result: Verification, opened: Opened) -> dict[str, object]:
+async def _told(opened: Opened) -> Callable[[TopicIdPartition], bool]:
+    elsewhere = await opened.elsewhere()
+    count = None if opened.topics is None else opened.topics.partitions(REMOTE_LOG_METADATA_TOPIC)
+    return lambda one: count is None or metadata_partition(one, count) not in elsewhere
+
+
+def plain(result: Verification, opened: Opened, elsewhere: Set[int]) -> dict[str, object]:
     return {
         "tier": opened.place,
         "partitions": result.partitions,
         "segments": result.segments,
         "bytes": result.size,
         "metadata": list(opened.metadata),
+        "metadata_elsewhere": sorted(elsewhere),
         "findings": [finding.plain() for finding in result.findings],
         "notes": [note.plain() for note in result.notes],
     }

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milena.controller.commands.producer_ids import allocate
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 
 if TYPE_CHECKING:
     from milena.controller.state.committing import Committing
+    from milena.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponseFields
 
 
-def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(
+    node: Committing, ctx: RequestContext, request: AllocateProducerIdsRequest
+) -> Reply[AllocateProducerIdsResponseFields]:
     return node.commit(allocate(node.state, request.broker_id, request.broker_epoch), _answer)
 
 
-def _answer(block: range) -> dict[str, Any]:
+def _answer(block: range) -> AllocateProducerIdsResponseFields:
     return {"error_code": 0, "producer_id_start": block.start, "producer_id_len": len(block)}

@@ -5,30 +5,39 @@ Differs from Kafka: an address must be an IP address; Kafka also takes a host na
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from milena.controller.commands.quotas import Change, alter
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.node.metadata.access_views import Entity, entity_of, failed_entries
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.controller.state.committing import Committing
+    from milena.protocol.apis.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponseFields,
+        RequestEntryData,
+    )
 
 
-def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(
+    node: Committing, ctx: RequestContext, request: AlterClientQuotasRequest
+) -> Reply[AlterClientQuotasResponseFields]:
     result = alter(node.state, [_change(entry) for entry in request.entries])
     if request.validate_only:
         result = result.without_records()
     return node.commit(result, _answer)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(
+    ctx: RequestContext, request: AlterClientQuotasRequest, error: KafkaError
+) -> AlterClientQuotasResponseFields:
     return failed_entries(request, error)
 
 
-def _change(entry: Any) -> Change:
+def _change(entry: RequestEntryData) -> Change:
     values: dict[str, float | None] = {}
     repeated = None
     for op in entry.ops:
@@ -38,7 +47,7 @@ def _change(entry: Any) -> Change:
     return Change(entity_of({part.entity_type: part.entity_name for part in entry.entity}), values, repeated)
 
 
-def _answer(outcomes: Mapping[Entity, KafkaError | None]) -> dict[str, Any]:
+def _answer(outcomes: Mapping[Entity, KafkaError | None]) -> AlterClientQuotasResponseFields:
     return {
         "entries": [
             {

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from milena.controller.commands.config_requests import Altering, alter, failed
 from milena.controller.commands.configs import replace
-from milena.node.api import Fields, RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponseFields
 
 __all__ = ["failed", "handle"]
 
 
-def handle(node: Altering, ctx: RequestContext, request: Any) -> Fields | Awaitable[Fields]:
+def handle(node: Altering, ctx: RequestContext, request: AlterConfigsRequest) -> Reply[AlterConfigsResponseFields]:
     return alter(node, request, _values, replace)
 
 
-def _values(resource: Any) -> dict[str, str | None]:
+def _values(resource: AlterConfigsResource) -> dict[str, str | None]:
     missing = [config.name for config in resource.configs if config.value is None]
     if missing:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"These keys have no value: {', '.join(missing)}.")

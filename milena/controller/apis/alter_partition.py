@@ -5,17 +5,22 @@ v3 members with their broker epochs (KIP-903); below that no epoch is checked. K
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.controller.commands.alter_partition import EPOCH_UNCHECKED, Outcome, Proposal, alter_partitions
 from milena.controller.state.committing import Committing
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition import (
+        AlterPartitionRequest,
+        AlterPartitionResponseFields,
+        RequestPartitionData,
+        ResponsePartitionDataFields,
+    )
     from milena.runtime.limited_log import LimitedLog
 
 EPOCHS_SINCE: Final = 3
@@ -30,7 +35,7 @@ class Needs(Committing, Protocol):
     def client_log(self) -> LimitedLog: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Needs, ctx: RequestContext, request: AlterPartitionRequest) -> Reply[AlterPartitionResponseFields]:
     if not request.topics:
         return _answer([])
     proposals = [
@@ -58,7 +63,7 @@ def _log_refusals(node: Needs, broker: int, outcomes: Outcomes) -> None:
             )
 
 
-def _proposal(version: int, partition: Any) -> Proposal:
+def _proposal(version: int, partition: RequestPartitionData) -> Proposal:
     if version >= EPOCHS_SINCE:
         isr = tuple((NodeId(member.broker_id), int(member.broker_epoch)) for member in partition.new_isr_with_epochs)
     else:
@@ -72,7 +77,7 @@ def _proposal(version: int, partition: Any) -> Proposal:
     )
 
 
-def _answer(outcomes: Outcomes) -> dict[str, Any]:
+def _answer(outcomes: Outcomes) -> AlterPartitionResponseFields:
     return {
         "error_code": 0,
         "topics": [
@@ -82,14 +87,14 @@ def _answer(outcomes: Outcomes) -> dict[str, Any]:
     }
 
 
-def _partition(outcome: Outcome) -> dict[str, Any]:
-    fields: dict[str, Any] = {"partition_index": outcome.partition, "error_code": int(outcome.code)}
-    if outcome.now is not None:
+def _partition(outcome: Outcome) -> ResponsePartitionDataFields:
+    fields: ResponsePartitionDataFields = {"partition_index": outcome.partition, "error_code": int(outcome.code)}
+    if (registration := outcome.registration) is not None:
         fields |= {
-            "leader_id": outcome.now.leader,
-            "leader_epoch": outcome.now.leader_epoch,
-            "isr": outcome.now.isr,
-            "leader_recovery_state": outcome.now.recovery_state,
-            "partition_epoch": outcome.now.partition_epoch,
+            "leader_id": registration.leader,
+            "leader_epoch": registration.leader_epoch,
+            "isr": registration.isr,
+            "leader_recovery_state": registration.recovery_state,
+            "partition_epoch": registration.partition_epoch,
         }
     return fields

@@ -5,18 +5,23 @@ v1 a request may forbid that the replication factor changes. KIPs: 455, 860.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milena.controller.commands.reassignment import Reassigned, Target, alter_reassignments
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.controller.state.committing import Committing
+    from milena.protocol.apis.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponseFields,
+    )
 
 
-def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(
+    node: Committing, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> Reply[AlterPartitionReassignmentsResponseFields]:
     allowed = messages.get(request, "allow_replication_factor_change", True)
     wanted = [
         (topic.name, [Target(p.partition_index, p.replicas) for p in topic.partitions]) for topic in request.topics
@@ -25,7 +30,7 @@ def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, 
     return node.commit(result, lambda outcomes: _answer(outcomes, allowed=allowed))
 
 
-def _answer(outcomes: Reassigned, *, allowed: bool) -> dict[str, Any]:
+def _answer(outcomes: Reassigned, *, allowed: bool) -> AlterPartitionReassignmentsResponseFields:
     return {
         "error_code": 0,
         "error_message": None,

@@ -6,17 +6,17 @@ KIPs: 631, 858, 1066.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.heartbeats import Heartbeat, HeartbeatReply, heartbeat
 from milena.controller.state.committing import Committing
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.requests import messages
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
     from milena.controller.background import Background
+    from milena.protocol.apis.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponseFields
 
 
 class Needs(Committing, Protocol):
@@ -27,7 +27,7 @@ class Needs(Committing, Protocol):
     def now(self) -> float: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Needs, ctx: RequestContext, request: BrokerHeartbeatRequest) -> Reply[BrokerHeartbeatResponseFields]:
     cordoned = messages.get(request, "cordoned_log_dirs", None)
     beat = Heartbeat(
         broker_id=NodeId(request.broker_id),
@@ -44,7 +44,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     return answer
 
 
-def _answer(reply: HeartbeatReply) -> dict[str, Any]:
+def _answer(reply: HeartbeatReply) -> BrokerHeartbeatResponseFields:
     return {
         "error_code": 0,
         "is_caught_up": reply.caught_up,

@@ -6,18 +6,23 @@ KIPs: 631, 858, 866, 966.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.controller.commands.brokers import Registration, register
 from milena.controller.state.committing import Committing
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.node.metadata.image import ListenerImage
 from milena.protocol.requests import messages
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
     from milena.controller.background import Background
+    from milena.protocol.apis.broker_registration import (
+        BrokerRegistrationRequest,
+        BrokerRegistrationResponseFields,
+        Listener,
+    )
 
 CLEAN_SHUTDOWN_SINCE: Final = 3
 
@@ -30,7 +35,9 @@ class Needs(Committing, Protocol):
     def now(self) -> float: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(
+    node: Needs, ctx: RequestContext, request: BrokerRegistrationRequest
+) -> Reply[BrokerRegistrationResponseFields]:
     registration = Registration(
         broker_id=NodeId(request.broker_id),
         cluster_id=request.cluster_id,
@@ -44,10 +51,14 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     )
     node.background.registering(registration, ctx.client_host)
     result = register(node.state, registration, node.now())
-    return node.commit(result, lambda epoch: {"error_code": 0, "broker_epoch": epoch})
+    return node.commit(result, _answer)
 
 
-def _endpoints(listeners: Any) -> tuple[ListenerImage, ...]:
+def _answer(epoch: int) -> BrokerRegistrationResponseFields:
+    return {"error_code": 0, "broker_epoch": epoch}
+
+
+def _endpoints(listeners: Iterable[Listener]) -> tuple[ListenerImage, ...]:
     """By name: of two under one name the last counts, as in Kafka."""
     by_name = {e.name: ListenerImage(e.name, e.host, e.port, e.security_protocol) for e in listeners}
     return tuple(by_name.values())

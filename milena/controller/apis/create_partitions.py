@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.topics import NewPartitions, create_partitions
 from milena.controller.state.committing import Committing
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from milena.protocol.apis.create_partitions import (
+        CreatePartitionsRequest,
+        CreatePartitionsResponseFields,
+        CreatePartitionsTopicResultFields,
+    )
     from milena.runtime.context import Runtime
 
 
@@ -21,7 +26,7 @@ class Needs(Committing, Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Needs, ctx: RequestContext, request: CreatePartitionsRequest) -> Reply[CreatePartitionsResponseFields]:
     wanted = [
         NewPartitions(
             topic.name,
@@ -31,14 +36,18 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
         for topic in request.topics
     ]
     result = create_partitions(node.state, wanted, node.runtime.random, validate_only=request.validate_only)
-    return node.commit(result, lambda outcomes: {"results": [_result(*outcome) for outcome in outcomes]})
+    return node.commit(result, _answer)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponseFields:
     return {"results": [_result(topic.name, error) for topic in request.topics]}
 
 
-def _result(name: str, error: KafkaError | None) -> dict[str, Any]:
+def _answer(outcomes: Iterable[tuple[str, KafkaError | None]]) -> CreatePartitionsResponseFields:
+    return {"results": [_result(*outcome) for outcome in outcomes]}
+
+
+def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResultFields:
     return {
         "name": name,
         "error_code": int(error.code) if error else 0,

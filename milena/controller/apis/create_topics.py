@@ -6,22 +6,28 @@ KIPs: 4, 195, 464, 525, 516.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from milena.controller.commands.topics import CreatedTopic, NewTopic, create_topics
+from milena.controller.commands.topics import NewTopic, create_topics
 from milena.controller.state.committing import Committing
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.node.metadata.config_views import ConfigView
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from milena.controller.commands.topics import CreatedTopic
+    from milena.protocol.apis.create_topics import (
+        CreatableTopicConfigsFields,
+        CreatableTopicResultFields,
+        CreateTopicsRequest,
+        CreateTopicsResponseFields,
+    )
     from milena.runtime.context import Runtime
 
 CONFIGS_SINCE: Final = 5
-SHOWN: Final = ("name", "read_only", "config_source", "is_sensitive")
-"""What CreateTopics tells of a configuration beside its value: less than DescribeConfigs."""
+Outcomes: TypeAlias = "list[tuple[str, CreatedTopic | KafkaError]]"
 
 
 class Needs(Committing, Protocol):
@@ -31,7 +37,7 @@ class Needs(Committing, Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Needs, ctx: RequestContext, request: CreateTopicsRequest) -> Reply[CreateTopicsResponseFields]:
     topics = [
         NewTopic(
             name=topic.name,
@@ -44,32 +50,42 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] 
     ]
     result = create_topics(node.state, topics, node.runtime.random, validate_only=request.validate_only)
     given = {topic.name: topic.configs for topic in topics}
-    return node.commit(result, lambda outcomes: {"topics": _answer(node, ctx.version, given, outcomes)})
+
+    def answer(outcomes: Outcomes) -> CreateTopicsResponseFields:
+        return {"topics": _topics(node, ctx.version, given, outcomes)}
+
+    return node.commit(result, answer)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponseFields:
     return {"topics": [_refused(topic.name, error) for topic in request.topics]}
 
 
-def _answer(
+def _topics(
     node: Needs,
     version: int,
     given: Mapping[str, Mapping[str, str | None]],
-    outcomes: list[tuple[str, CreatedTopic | KafkaError]],
-) -> list[dict[str, Any]]:
+    outcomes: Outcomes,
+) -> list[CreatableTopicResultFields]:
     view = ConfigView(node.state.config, node.state.image, None, synonyms=False, documentation=False)
 
     @cache
-    def entries(overrides: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+    def entries(overrides: tuple[tuple[str, str], ...]) -> list[CreatableTopicConfigsFields]:
         if version < CONFIGS_SINCE:
             return []
         given = dict(overrides)
         return [
-            {name: entry[name] for name in SHOWN} | {"value": given.get(entry["name"], entry["value"])}
+            {
+                "name": entry["name"],
+                "value": given.get(entry["name"], entry["value"]),
+                "read_only": entry["read_only"],
+                "config_source": entry["config_source"],
+                "is_sensitive": entry["is_sensitive"],
+            }
             for entry in view.topic_entries(given)
         ]
 
-    answers = []
+    answers: list[CreatableTopicResultFields] = []
     for name, outcome in outcomes:
         if isinstance(outcome, KafkaError):
             answers.append(_refused(name, outcome))
@@ -89,5 +105,5 @@ def _answer(
     return answers
 
 
-def _refused(name: str, error: KafkaError) -> dict[str, Any]:
+def _refused(name: str, error: KafkaError) -> CreatableTopicResultFields:
     return {"name": name, "error_code": int(error.code), "error_message": error.text, "configs": []}

@@ -5,16 +5,16 @@ KIPs: 4, 516, 599 (the error of a forbidden deletion, v3).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.topic_deletion import Deletion, DoomedTopic, delete_topics
 from milena.controller.state.committing import Committing
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
+    from milena.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponseFields
 
 
 class Needs(Committing, Protocol):
@@ -24,24 +24,24 @@ class Needs(Committing, Protocol):
     def config(self) -> NodeConfig: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Needs, ctx: RequestContext, request: DeleteTopicsRequest) -> Reply[DeleteTopicsResponseFields]:
     if not node.config.get_bool("delete.topic.enable"):
         code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topics cannot be deleted here: delete.topic.enable is false.")
     return node.commit(delete_topics(node.state, _wanted(ctx, request)), _answer)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponseFields:
     return _answer([Deletion(topic.name, topic.id, error) for topic in _wanted(ctx, request)])
 
 
-def _wanted(ctx: RequestContext, request: Any) -> list[DoomedTopic]:
+def _wanted(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DoomedTopic]:
     if ctx.version >= 6:
         return [DoomedTopic(topic.name, topic.topic_id) for topic in request.topics]
     return [DoomedTopic(name, None) for name in request.topic_names]
 
 
-def _answer(outcomes: list[Deletion]) -> dict[str, Any]:
+def _answer(outcomes: list[Deletion]) -> DeleteTopicsResponseFields:
     return {
         "responses": [
             {

@@ -5,7 +5,7 @@ A request for brokers belongs to a broker: MISMATCHED_ENDPOINT_TYPE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -13,6 +13,11 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.controller.state.state import ControllerState
+    from milena.protocol.apis.describe_cluster import (
+        DescribeClusterBrokerFields,
+        DescribeClusterRequest,
+        DescribeClusterResponseFields,
+    )
     from milena.protocol.types import NodeId
 
 BROKERS: Final = 1
@@ -33,14 +38,14 @@ class Needs(Protocol):
     def state(self) -> ControllerState: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponseFields:
     kind = messages.get(request, "endpoint_type", BROKERS)
     if kind not in (BROKERS, CONTROLLERS):
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"The endpoint type {kind} is unknown.")
     if kind == BROKERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if ctx.version else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "This is an endpoint of type CONTROLLER, and the request wants one of type BROKER.")
-    nodes = [
+    nodes: list[DescribeClusterBrokerFields] = [
         {"broker_id": controller.id, "host": endpoint.host, "port": endpoint.port, "rack": None}
         for controller in node.state.image.controllers.values()
         for endpoint in controller.endpoints

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.config_answers import describe_configs
 
 if TYPE_CHECKING:
     from milena.controller.state.state import ControllerState
+    from milena.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponseFields
     from milena.runtime.context import Runtime
 
 
@@ -22,5 +23,7 @@ class Needs(Protocol):
     def state(self) -> ControllerState: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> Awaitable[dict[str, Any]]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeConfigsRequest
+) -> Awaitable[DescribeConfigsResponseFields]:
     return describe_configs(node.runtime.clock, lambda: node.state.config, lambda: node.state.image, request)

@@ -5,7 +5,8 @@ v1 times of fetches (KIP-836), v2 directories and the voters' listeners (KIP-853
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, meaning
@@ -14,6 +15,14 @@ from milena.protocol.types import METADATA_TOPIC, ZERO_UUID
 if TYPE_CHECKING:
     from milena.controller.log.followers import Followers
     from milena.controller.log.metadata_log import MetadataLog
+    from milena.protocol.apis.describe_quorum import (
+        DescribeQuorumRequest,
+        DescribeQuorumResponseFields,
+        ListenerFields,
+        ReplicaStateFields,
+        ResponsePartitionDataFields,
+        ResponseTopicDataFields,
+    )
     from milena.protocol.types import NodeId
     from milena.runtime.context import Runtime
 
@@ -32,13 +41,13 @@ class Needs(Protocol):
     def advertised(self) -> dict[str, tuple[str, int]]: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(node: Needs, ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponseFields:
     asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return {"error_code": 0, "error_message": None, "topics": [_unknown(*topic) for topic in asked], "nodes": []}
     now = node.runtime.clock.time_ms()
     end = node.metadata.high_watermark
-    partition = {
+    partition: ResponsePartitionDataFields = {
         "partition_index": 0,
         "error_code": 0,
         "error_message": None,
@@ -51,7 +60,9 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
             for follower in node.followers.present(now)
         ],
     }
-    listeners = [{"name": name, "host": host, "port": port} for name, (host, port) in node.advertised().items()]
+    listeners: list[ListenerFields] = [
+        {"name": name, "host": host, "port": port} for name, (host, port) in node.advertised().items()
+    ]
     return {
         "error_code": 0,
         "error_message": None,
@@ -60,7 +71,7 @@ def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
     }
 
 
-def _replica(id: int, directory: Any, end_offset: int, fetched_ms: int, caught_up_ms: int) -> dict[str, Any]:
+def _replica(id: int, directory: UUID, end_offset: int, fetched_ms: int, caught_up_ms: int) -> ReplicaStateFields:
     return {
         "replica_id": id,
         "replica_directory_id": directory,
@@ -70,7 +81,12 @@ def _replica(id: int, directory: Any, end_offset: int, fetched_ms: int, caught_u
     }
 
 
-def _unknown(topic: str, partitions: list[int]) -> dict[str, Any]:
+def _unknown(topic: str, partitions: list[int]) -> ResponseTopicDataFields:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    failed = {"error_code": int(error), "error_message": meaning(error)}
-    return {"topic_name": topic, "partitions": [{"partition_index": partition, **failed} for partition in partitions]}
+    return {
+        "topic_name": topic,
+        "partitions": [
+            {"partition_index": partition, "error_code": int(error), "error_message": meaning(error)}
+            for partition in partitions
+        ],
+    }

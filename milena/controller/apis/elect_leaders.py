@@ -5,19 +5,19 @@ v1 unclean elections and an error for the whole. An empty list asks for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milena.controller.commands.leader_elections import Elections, ElectionType, elect_leaders
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.controller.state.committing import Committing
+    from milena.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponseFields
 
 
-def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(node: Committing, ctx: RequestContext, request: ElectLeadersRequest) -> Reply[ElectLeadersResponseFields]:
     if request.topic_partitions is not None and not request.topic_partitions:
         return _answer([])
     kind = messages.get(request, "election_type", ElectionType.PREFERRED)
@@ -26,14 +26,14 @@ def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, 
     return node.commit(elect_leaders(node.state, kind, wanted), _answer)
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+def failed(ctx: RequestContext, request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponseFields:
     outcomes: Elections = [
         (topic.topic, [(number, error) for number in topic.partitions]) for topic in request.topic_partitions or ()
     ]
     return {**_answer(outcomes), "error_code": int(error.code)}
 
 
-def _answer(outcomes: Elections) -> dict[str, Any]:
+def _answer(outcomes: Elections) -> ElectLeadersResponseFields:
     return {
         "error_code": 0,
         "replica_election_results": [

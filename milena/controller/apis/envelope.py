@@ -7,7 +7,7 @@ forwardable is INVALID_REQUEST.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.node.api import Caller, Principal, RequestContext
 from milena.node.serving.embedded import run_embedded
@@ -17,6 +17,7 @@ from milena.protocol.schemas.primitives import DecodeError, Reader
 
 if TYPE_CHECKING:
     from milena.node.serving.server import Server
+    from milena.protocol.apis.envelope import EnvelopeRequest, EnvelopeResponseFields
 
 FORWARDABLE: Final = frozenset(
     {
@@ -45,7 +46,7 @@ class Needs(Protocol):
     def server(self) -> Server: ...
 
 
-async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+async def handle(node: Needs, ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponseFields:
     caller = Caller(ctx.listener_name, _host(request.client_host_address), _principal(request.request_principal))
     key = int.from_bytes(request.request_data[:2], "big", signed=True)
     if key not in FORWARDABLE:

@@ -20,6 +20,7 @@ from milena.controller.log.raft_fetch import (
     only_partition,
 )
 from milena.node.api import RequestContext
+from milena.protocol.limits import MAX_OBSERVED
 from milena.protocol.requests.fetch import (
     EpochEndOffset,
     FetchedPartition,
@@ -64,7 +65,7 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
-    request = decode_fetch_request(ctx.version, body)
+    request = decode_fetch_request(ctx.version, body, MAX_OBSERVED)
 
     def try_answer(now: bool) -> bool:
         return ctx.closed or _try_answer(node, ctx, request, final=now)

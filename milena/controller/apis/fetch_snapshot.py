@@ -5,7 +5,7 @@ v1 the fetching replica's directory and the leader's address (KIP-853). Snapshot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.log.raft_fetch import epoch_error
 from milena.node.api import RequestContext
@@ -15,6 +15,12 @@ from milena.protocol.types import METADATA_TOPIC, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from milena.controller.log.metadata_log import MetadataLog
+    from milena.protocol.apis.fetch_snapshot import (
+        FetchSnapshotRequest,
+        FetchSnapshotResponseFields,
+        RequestPartitionSnapshot,
+        ResponsePartitionSnapshotFields,
+    )
     from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
     from milena.runtime.context import Runtime
 
@@ -32,7 +38,7 @@ class Needs(Protocol):
     def leader_endpoints(self, listener_name: str) -> tuple[NodeEndpoint, ...]: ...
 
 
-async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+async def handle(node: Needs, ctx: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponseFields:
     if request.cluster_id not in (None, node.cluster_id):
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
@@ -48,7 +54,7 @@ async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, An
         except FileNotFoundError:
             error, size = ErrorCode.SNAPSHOT_NOT_FOUND, 0
     leader = node.current_leader()
-    partition = {
+    partition: ResponsePartitionSnapshotFields = {
         "index": wanted.partition,
         "error_code": int(error),
         "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
@@ -66,7 +72,9 @@ async def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, An
     }
 
 
-def _locate(node: Needs, topic: str, wanted: Any, snapshot: MetadataSnapshotId) -> tuple[ErrorCode, int]:
+def _locate(
+    node: Needs, topic: str, wanted: RequestPartitionSnapshot, snapshot: MetadataSnapshotId
+) -> tuple[ErrorCode, int]:
     """An error, or the snapshot's size."""
     if topic != METADATA_TOPIC or wanted.partition != 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0

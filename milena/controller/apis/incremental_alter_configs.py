@@ -5,22 +5,30 @@ Topics, brokers, the defaults of all brokers, groups and client metrics. KIPs: 3
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from milena.controller.commands.config_requests import Altering, alter, failed
 from milena.controller.commands.configs import Change, Op, alter_incrementally
-from milena.node.api import Fields, RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.incremental_alter_configs import (
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponseFields,
+    )
 
 __all__ = ["failed", "handle"]
 
 
-def handle(node: Altering, ctx: RequestContext, request: Any) -> Fields | Awaitable[Fields]:
+def handle(
+    node: Altering, ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> Reply[IncrementalAlterConfigsResponseFields]:
     return alter(node, request, _changes, alter_incrementally)
 
 
-def _changes(resource: Any) -> dict[str, Change]:
+def _changes(resource: AlterConfigsResource) -> dict[str, Change]:
     changes: dict[str, Change] = {}
     for config in resource.configs:
         try:

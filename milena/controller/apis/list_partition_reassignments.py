@@ -5,13 +5,17 @@ Differs from Kafka: what has been written is shown, Kafka shows what is committe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.reassignment import ongoing
 from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.controller.state.state import ControllerState
+    from milena.protocol.apis.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponseFields,
+    )
 
 
 class Needs(Protocol):
@@ -21,7 +25,9 @@ class Needs(Protocol):
     def state(self) -> ControllerState: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: Any) -> dict[str, Any]:
+def handle(
+    node: Needs, ctx: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponseFields:
     topics = request.topics
     wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
     return {

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milena.controller.commands.brokers import unregister
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 
 if TYPE_CHECKING:
     from milena.controller.state.committing import Committing
+    from milena.protocol.apis.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponseFields
 
 
-def handle(node: Committing, ctx: RequestContext, request: Any) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+def handle(
+    node: Committing, ctx: RequestContext, request: UnregisterBrokerRequest
+) -> Reply[UnregisterBrokerResponseFields]:
     result = unregister(node.state, request.broker_id)
-    return node.commit(result, lambda _: {"error_code": 0, "error_message": None})
+    return node.commit(result, _answer)
+
+
+def _answer(_: object) -> UnregisterBrokerResponseFields:
+    return {"error_code": 0, "error_message": None}

@@ -52,14 +52,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The partition as it is now, or an error code with the reason for the log.
+    """The ``registration`` of the partition after the request, or an error code with the reason for the log.
 
     NEW_LEADER_ELECTED is an error although the change was made.
     """
 
     partition: int
     code: ErrorCode = ErrorCode.NONE
-    now: PartitionImage | None = None
+    registration: PartitionImage | None = None
     reason: str = ""
 
 
@@ -105,12 +105,12 @@ def _alter(
     )
     change = partition_change(state, topic, present, acceptance(state.image.brokers, present), targets)
     if change is None:
-        return Outcome(number, now=present)
+        return Outcome(number, registration=present)
     records[topic.id, number] = change.record(topic.id, number)
     if change.leader not in (None, sender):
         reason = f"its reassignment is complete, {change.leader} leads"
         return Outcome(number, ErrorCode.NEW_LEADER_ELECTED, reason=reason)
-    return Outcome(number, now=merged(present, change))
+    return Outcome(number, registration=merged(present, change))
 
 
 def check(
@@ -178,7 +178,7 @@ def ineligible_because(broker: BrokerImage | None, epoch: int) -> str | None:
 
 
 def merged(present: PartitionImage, change: PartitionChange) -> PartitionImage:
-    """What the leader is told of the partition after its change: who leads, ISR, recovery state, and epochs."""
+    """The partition after its change, as in the response: leader, ISR, recovery state, and epochs."""
     return PartitionImage(
         replicas=present.replicas if change.replicas is None else change.replicas,
         isr=present.isr if change.isr is None else change.isr,

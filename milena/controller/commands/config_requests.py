@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from milena.controller.commands.configs import Outcome, Resource
 from milena.controller.state.committing import Committing
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
-from milena.node.api import Fields, RequestContext
+from milena.node.api import RequestContext
 from milena.node.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -19,6 +19,9 @@ from milena.node.metadata.image import (
 )
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import MetadataRecord
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponseFields
 
 KNOWN_TYPES: Final = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
@@ -33,6 +36,27 @@ class Listening(Protocol):
     def configs_changed(self, records: Sequence[MetadataRecord]) -> None: ...
 
 
+class Named(Protocol):
+    """A resource in either request."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=Named, covariant=True)
+
+
+class Request(Protocol[R]):
+    """What both requests have."""
+
+    @property
+    def resources(self) -> Sequence[R]: ...
+    @property
+    def validate_only(self) -> bool: ...
+
+
 class Altering(Committing, Protocol):
     """What both handlers use of their controller."""
 
@@ -40,7 +64,7 @@ class Altering(Committing, Protocol):
     def background(self) -> Listening: ...
 
 
-def by_resource(request: Any, read: Callable[[Any], T]) -> tuple[dict[Resource, T], dict[Resource, Outcome]]:
+def by_resource(request: Request[R], read: Callable[[R], T]) -> tuple[dict[Resource, T], dict[Resource, Outcome]]:
     """The resources of a request with what ``read`` makes of each, and the refusals of those that cannot be."""
     wanted: dict[Resource, T] = {}
     refused: dict[Resource, Outcome] = {}
@@ -63,10 +87,10 @@ def by_resource(request: Any, read: Callable[[Any], T]) -> tuple[dict[Resource, 
 
 def alter(
     node: Altering,
-    request: Any,
-    read: Callable[[Any], T],
+    request: Request[R],
+    read: Callable[[R], T],
     decide: Callable[[ControllerState, dict[Resource, T]], Result[dict[Resource, Outcome]]],
-) -> Fields | Awaitable[Fields]:
+) -> AlterConfigsResponseFields | Awaitable[AlterConfigsResponseFields]:
     """Answer either request: ``read`` what it wants of each resource, ``decide`` what that writes."""
     wanted, refused = by_resource(request, read)
     result = decide(node.state, wanted)
@@ -77,7 +101,7 @@ def alter(
     return answer
 
 
-def responses(outcomes: Mapping[Resource, Outcome]) -> Fields:
+def responses(outcomes: Mapping[Resource, Outcome]) -> AlterConfigsResponseFields:
     return {
         "responses": [
             {
@@ -91,5 +115,5 @@ def responses(outcomes: Mapping[Resource, Outcome]) -> Fields:
     }
 
 
-def failed(ctx: RequestContext, request: Any, error: KafkaError) -> Fields:
+def failed(ctx: RequestContext, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponseFields:
     return responses({(r.resource_type, r.resource_name): error for r in request.resources})

@@ -17,8 +17,8 @@ from milena.config.broker_config import KEYS as BROKER_KEYS
 from milena.config.group_config import validate_group_config
 from milena.config.metrics_config import BadSubscription, validate_metrics_config
 from milena.config.node_config import check_dynamic
-from milena.config.topic_config import TOPIC_KEYS, validate_topic_config
-from milena.config.values import ConfigError, Type, render
+from milena.config.topic_config import TOPIC_KEYS, broker_values, validate_topic_config
+from milena.config.values import ConfigError, Type, Value, render
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import (
@@ -94,12 +94,13 @@ def _alter(
 ) -> Result[dict[Resource, Outcome]]:
     records: list[MetadataRecord] = []
     outcomes: dict[Resource, Outcome] = {}
+    defaults = broker_values(state.config)
     for resource, values in wanted.items():
         outcomes[resource] = None
         try:
             if isinstance(values, KafkaError):
                 raise values
-            _check(state, resource, values)
+            _check(state, resource, values, defaults)
         except KafkaError as error:
             outcomes[resource] = error.kept()
         else:
@@ -158,7 +159,9 @@ def _edited(parts: list[str], change: Change) -> list[str]:
     return kept
 
 
-def _check(state: ControllerState, resource: Resource, values: Mapping[str, str | None]) -> None:
+def _check(
+    state: ControllerState, resource: Resource, values: Mapping[str, str | None], defaults: Mapping[str, Value]
+) -> None:
     """Raises KafkaError if the resource cannot have these values, or is not there."""
     kind, name = resource
     _check_values(state, resource, values)
@@ -167,7 +170,7 @@ def _check(state: ControllerState, resource: Resource, values: Mapping[str, str 
     try:
         if kind == TOPIC_RESOURCE:
             _check_topic_name(name)
-            validate_topic_config(state.config, after, before=state.image.config(kind, name))
+            validate_topic_config(state.config, after, before=state.image.config(kind, name), defaults=defaults)
             if name not in state.image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif kind == BROKER_RESOURCE:

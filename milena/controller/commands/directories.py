@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
-from milena.controller.rules.broker_changes import partition_change, partition_changes
-from milena.controller.rules.leader_choice import acceptance
+from milena.controller.rules.broker_changes import partition_change
+from milena.controller.rules.leader_choice import Election, acceptance
 from milena.controller.rules.partition_change import Targets
 from milena.controller.state.partition_index import PartitionKey
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
+from milena.node.metadata.image import BrokerImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import NodeId
@@ -23,27 +25,23 @@ Assignments: TypeAlias = Mapping[UUID, Sequence[PartitionKey]]
 def assign(
     state: ControllerState, broker_id: NodeId, broker_epoch: int, assignments: Assignments
 ) -> Result[dict[UUID, dict[PartitionKey, ErrorCode]]]:
-    """Note each replica's directory; in one that is offline the replica is lost.
+    """Note each replica's directory; in one that is offline the replica is lost. Of several directories for a replica
+    the last one counts.
 
     Raises KafkaError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH.
     """
     if not state.directories_supported:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directories are assigned from metadata.version 3.7-IV2 on.")
     broker = state.checked_broker(broker_id, broker_epoch)
-    records: list[PartitionChangeRecord] = []
-    lost: dict[PartitionKey, None] = {}
+    records: dict[PartitionKey, PartitionChangeRecord | None] = {}
     outcomes: dict[UUID, dict[PartitionKey, ErrorCode]] = {}
     for directory, keys in assignments.items():
         outcomes[directory] = {}
         for key in keys:
             outcomes[directory][key] = error = _check(state, broker_id, key)
-            if error is not ErrorCode.NONE:
-                continue
-            records += _assigned(state, broker_id, directory, key)
-            if not broker.has_online_dir(directory):
-                lost[key] = None
-    records += partition_changes(state, lost, leaving=broker_id)
-    return Result(records, outcomes, atomic=False)
+            if error is ErrorCode.NONE:
+                records[key] = _assigned(state, broker, directory, key)
+    return Result([record for record in records.values() if record is not None], outcomes, atomic=False)
 
 
 def _check(state: ControllerState, broker_id: int, key: PartitionKey) -> ErrorCode:
@@ -57,11 +55,21 @@ def _check(state: ControllerState, broker_id: int, key: PartitionKey) -> ErrorCo
 
 
 def _assigned(
-    state: ControllerState, broker_id: NodeId, directory: UUID, key: PartitionKey
-) -> list[PartitionChangeRecord]:
-    """The replica may lead from there what nobody leads: its former directory was gone, or had another id."""
+    state: ControllerState, broker: BrokerImage, directory: UUID, key: PartitionKey
+) -> PartitionChangeRecord | None:
+    """The replica may lead from there what nobody leads: its former directory was gone, or had another id. One that is
+    lost leaves the ISR in the same record: two would be decided on the same state, and could contradict each other."""
     topic = state.image.topics_by_id[key[0]]
     partition = topic.partitions[key[1]]
-    acceptable = acceptance(state.image.brokers, partition, moved={broker_id: directory})
-    change = partition_change(state, topic, partition, acceptable, Targets(directories={broker_id: directory}))
-    return [] if change is None else [change.record(*key)]
+    targets = Targets(directories={broker.id: directory})
+    leaving: tuple[NodeId, ...] = ()
+    if not broker.has_online_dir(directory):
+        leaving = (broker.id,)
+        targets = replace(
+            targets,
+            isr=tuple(member for member in partition.isr if member != broker.id),
+            election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
+        )
+    acceptable = acceptance(state.image.brokers, partition, leaving=leaving, moved={broker.id: directory})
+    change = partition_change(state, topic, partition, acceptable, targets)
+    return None if change is None else change.record(*key)

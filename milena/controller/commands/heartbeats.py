@@ -11,6 +11,7 @@ register at once; in Kafka it is a duplicate until ``broker.session.timeout.ms``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
@@ -69,9 +70,9 @@ def heartbeat(state: ControllerState, request: Heartbeat, now: float) -> Result[
     caught_up = request.metadata_offset >= registered_at
     current = _current(broker, progress)
     following = _next(state, current, request, progress, caught_up)
-    records = _transition(state, broker, following) if following is not current else []
-    if state.directories_supported:
-        records += leadership.directories_offline(state, broker, request.offline_dirs)
+    offline = request.offline_dirs if state.directories_supported else ()
+    records = _transition(state, broker, following, offline) if following is not current else []
+    records += leadership.directories_offline(state, broker, offline)
     if state.image.metadata_version >= CORDONED_DIRECTORIES:
         records += leadership.directories_cordoned(broker, request.cordoned_dirs)
     _note(state, broker, progress, request, following, Offset(state.next_offset + len(records) - 1))
@@ -130,12 +131,14 @@ def _next(
             assert_never(current)
 
 
-def _transition(state: ControllerState, broker: BrokerImage, following: BrokerState) -> list[MetadataRecord]:
+def _transition(
+    state: ControllerState, broker: BrokerImage, following: BrokerState, offline: Sequence[UUID]
+) -> list[MetadataRecord]:
     match following:
         case BrokerState.FENCED | BrokerState.SHUTDOWN_NOW:
             return leadership.broker_fenced(state, broker)
         case BrokerState.UNFENCED:
-            return leadership.broker_unfenced(state, broker)
+            return leadership.broker_unfenced(state, broker, offline)
         case BrokerState.CONTROLLED_SHUTDOWN:
             return leadership.broker_stopping(state, broker)
         case _:

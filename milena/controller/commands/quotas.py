@@ -9,7 +9,7 @@ import ipaddress
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from milena.config.values import BOUNDS, Type
 from milena.controller.state.result import Result
@@ -62,7 +62,8 @@ def _records(state: ControllerState, entity: Entity, values: Mapping[str, float 
     parts = tuple(access.QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity)
     records: list[MetadataRecord] = []
     for key, value in values.items():
-        present: Any = state.image.opaque.get((OF_QUOTAS, entity, key))
+        present = state.image.opaque.get((OF_QUOTAS, entity, key))
+        assert present is None or isinstance(present, access.ClientQuotaRecord)
         if value is not None:
             _check(known, key, value)
             if present is None or present.value != value:

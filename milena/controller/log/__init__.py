@@ -1,1 +1,1 @@
-"""The metadata log: writing, formatting, fetching, and the quorum's state."""
+"""The metadata log: writing, formatting, serving fetches, and the quorum state."""

@@ -15,7 +15,7 @@ from milena.protocol.records.records import BatchBuilder
 def encode_batches(
     records: Sequence[MetadataRecord], *, metadata_version: int, timestamp_ms: int, atomic: bool
 ) -> bytearray:
-    """One batch, or, if ``atomic`` is False, as many as the limits of a batch ask for. Offsets are not yet set.
+    """One batch, or with ``atomic`` False as many as the size limit requires. Their offsets are not set yet.
 
     Raises KafkaError(RECORD_LIST_TOO_LARGE) if an atomic batch would be too large.
     """
@@ -36,7 +36,8 @@ def encode_batches(
 
 
 def _version(record: MetadataRecord, metadata_version: int) -> int:
-    """A registration change is written in the lowest version that can say it, as Kafka's controller does."""
+    """A BrokerRegistrationChange record is written in the lowest version that can express it, as Kafka's controller
+    does."""
     highest = record.version_at(metadata_version)
     if not isinstance(record, BrokerRegistrationChangeRecord):
         return highest

@@ -1,4 +1,4 @@
-"""Who fetches the metadata log, and how far each has come: what DescribeQuorum tells of brokers (KIP-595, KIP-836)."""
+"""The observers of the metadata log and their log end offsets, for DescribeQuorum (KIP-595, KIP-836)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from uuid import UUID
 from milena.protocol.types import NodeId, Offset
 
 FORGET_AFTER_MS: Final = 300_000
-"""An observer that has not fetched for so long is none any more."""
+"""A node that has not fetched for this long is no longer an observer."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """One observer. Times are ms since 1970; offset and times are -1 as long as nothing is known."""
+    """One observer. Times are ms since 1970; offset and times are -1 while unknown."""
 
     id: NodeId
     directory: UUID
@@ -25,7 +25,8 @@ class Follower:
     _leader_end_then: int = -1
 
     def fetched(self, offset: Offset, *, leader_end: Offset, now_ms: int) -> None:
-        """It has everything below ``offset``. Caught up is who has what the leader had when it last asked."""
+        """The observer has everything below ``offset``. It is caught up if it has what the leader had at its previous
+        fetch."""
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif 0 < self._leader_end_then <= offset:
@@ -36,13 +37,13 @@ class Follower:
 
 
 class Followers:
-    """All observers of one epoch of the leader."""
+    """All observers in one epoch of the leader."""
 
     def __init__(self) -> None:
         self._followers: dict[tuple[int, UUID], Follower] = {}
 
     def fetched(self, id: int, directory: UUID, offset: Offset, *, leader_end: Offset, now_ms: int) -> None:
-        """A fetch came from a node; consumers (below 0) do not count."""
+        """A node has fetched; consumers (ids below 0) do not count."""
         if id < 0:
             return
         key = (id, directory)
@@ -52,7 +53,7 @@ class Followers:
         follower.fetched(offset, leader_end=leader_end, now_ms=now_ms)
 
     def present(self, now_ms: int) -> Iterator[Follower]:
-        """Those that fetched lately, by id. The others are forgotten."""
+        """Those that fetched recently, by id. The others are dropped."""
         for key in sorted(self._followers):
             follower = self._followers[key]
             if now_ms - follower.fetched_ms >= FORGET_AFTER_MS:

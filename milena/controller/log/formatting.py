@@ -1,7 +1,8 @@
-"""The first content of a controller's metadata log: what ``kafka-storage format`` would have written.
+"""The first records of a controller's metadata log, as ``kafka-storage format`` writes them.
 
-A new cluster starts at metadata.version 4.3 with every other feature at level 0; options say otherwise. The choice
-lies in ``bootstrap.checkpoint`` beside the metadata log until the first controller has written it into the log.
+A new cluster starts at metadata.version 4.3 with every other feature at level 0, unless options say otherwise. The
+choice is kept in ``bootstrap.checkpoint`` beside the metadata log until the first controller has written it into the
+log.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Formatting:
-    """How a new cluster begins. Without effect on one that has begun."""
+    """How a new cluster begins. Has no effect on an existing one."""
 
     cluster_id: str | None = None
     features: Mapping[str, int] = field(default_factory=dict)
@@ -41,7 +42,7 @@ class Formatting:
     def parse(
         cls, *, cluster_id: str | None = None, features: Sequence[str] = (), release_version: str | None = None
     ) -> Formatting:
-        """From options: features as ``NAME=LEVEL``. Raises ConfigError naming the option."""
+        """From options; features are ``NAME=LEVEL``. Raises ConfigError naming the option."""
         levels = dict(map(_parse_feature, features))
         if release_version is not None:
             if METADATA_VERSION in levels:
@@ -58,7 +59,7 @@ class Formatting:
         return cls(cluster_id or None, levels)
 
     def records(self) -> list[FeatureLevelRecord]:
-        """The levels, metadata.version first, the others by name; a level of 0 is what is without a record."""
+        """The levels: metadata.version first, the others by name. A feature at level 0 has no record."""
         levels = {METADATA_VERSION: LATEST_METADATA_VERSION, **self.features}
         names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
         return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
@@ -81,7 +82,7 @@ def _parse_feature(text: str) -> tuple[str, int]:
 
 
 def write_bootstrap(disk: Disk, folder: str, formatting: Formatting, now_ms: int) -> None:
-    """Write ``bootstrap.checkpoint`` into a metadata log directory. Blocks. Raises OSError."""
+    """Write ``bootstrap.checkpoint`` into a metadata log directory. Blocking. Raises OSError."""
     batches = snapshot_batches(
         formatting.records(),
         LeaderEpoch(0),
@@ -93,7 +94,7 @@ def write_bootstrap(disk: Disk, folder: str, formatting: Formatting, now_ms: int
 
 
 def read_bootstrap(disk: Disk, folder: str) -> list[MetadataRecord] | None:
-    """The records of ``bootstrap.checkpoint``, None without that file. Raises OSError, CorruptMetadataSnapshot."""
+    """The records of ``bootstrap.checkpoint``; None if the file is missing. Raises OSError, CorruptMetadataSnapshot."""
     path = f"{folder}/{BOOTSTRAP_FILE}"
     try:
         data = disk.read(path)

@@ -1,12 +1,12 @@
-"""What a controller makes of damage in its metadata log, before the log is opened.
+"""How a controller treats damage in its metadata log, before it opens the log.
 
-Records that the latest snapshot stands for need not be sound: the log then begins behind the damage. Damage with
-nothing behind it, at the end of what is known to be committed, is the torn end of a process that was killed, and
-recovery cuts it. Any other damage takes committed records along. A single voter has nobody to fetch them from, so that
-it must not lead without them: topics and configurations would be forgotten in silence.
+Records that the latest snapshot covers may be damaged: the log then begins behind the damage. Damage with nothing
+behind it, beyond what is known to be committed, is the torn end that a killed process leaves, and recovery cuts it off.
+Any other damage means that committed records are lost. A single voter cannot fetch them from another one, so it must
+not lead: topics and configurations would silently disappear.
 
-Writes that a loss of power has kept from the disk, as pages of zeros show them, are a torn end wherever they lie: what
-follows them was not synced either.
+Writes that never reached the disk before a loss of power show as pages of zeros. They are a torn end wherever they are:
+what follows them was not synced either.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from milena.storage.log.survey import Run, Survey, survey
 
 
 class MetadataLost(ValueError):
-    """Committed records are damaged or missing; the text says which, where, and what can be done."""
+    """Committed records are damaged or missing. The message says which, where, and what can be done."""
 
 
 def prepare(disk: Disk, folder: str, snapshot_end: Offset, committed: Offset) -> None:
-    """Leave in ``folder`` what recovery may take for the log, with a snapshot that ends at ``snapshot_end`` (0: none).
+    """Leave in ``folder`` only what recovery may treat as the log, given a snapshot that ends at ``snapshot_end`` (0:
+    none).
 
-    ``committed``: what is before it must be there, as far as that is known. Blocks. Raises MetadataLost, OSError.
+    ``committed``: records before it must exist, as far as is known. Blocking. Raises MetadataLost, OSError.
     """
     finish_swap(disk, folder)
     found = survey(disk, folder, since=snapshot_end)
@@ -42,7 +43,7 @@ def prepare(disk: Disk, folder: str, snapshot_end: Offset, committed: Offset) ->
 
 
 def judge(found: Survey, folder: str, snapshot_end: Offset, committed: Offset) -> Run | None:
-    """The run that the log goes on from ``snapshot_end`` with, None if there is nothing. Raises MetadataLost."""
+    """The run of batches that continues the log from ``snapshot_end``; None if there is none. Raises MetadataLost."""
     run = found.run_with(snapshot_end)
     end = snapshot_end if run is None else run.end
     behind = [other for other in found.runs if other.start >= end and other is not run]

@@ -1,4 +1,4 @@
-"""Fetches of the metadata log that wait for something new: each until a commit concerns it, or its time is up."""
+"""Fetches of the metadata log that wait for new records: each until a commit concerns it, or its time is up."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from milena.runtime.containment import Containment
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """``try_answer`` answers if there is something to say, or at any rate when told so, and returns whether it did.
-    ``lost`` is called where it fails: its error is neither that of who commits nor of the others."""
+    """``try_answer`` answers if there is something to report, or in any case when it is passed True; it returns whether
+    it has answered. ``lost`` is called if it fails; neither the commit nor the other fetches fail with it."""
 
     try_answer: Callable[[bool], bool]
     lost: Callable[[], object]
@@ -20,7 +20,7 @@ class Waiter:
 
 
 class LongPolls:
-    """All that wait, in the order in which they came."""
+    """All waiting fetches, the oldest first."""
 
     def __init__(self, clock: Clock, contained: Containment) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class LongPolls:
         return len(self._waiting)
 
     def wait(self, seconds: float, try_answer: Callable[[bool], bool], lost: Callable[[], object]) -> None:
-        """Answer at once if possible, else when ``commit`` says so, and after ``seconds`` at the latest."""
+        """Answer at once if possible, else after a commit, and after ``seconds`` at the latest."""
         if try_answer(seconds <= 0):
             return
         waiter = Waiter(try_answer, lost)
@@ -39,7 +39,7 @@ class LongPolls:
         waiter.timer = self._clock.call_later(seconds, lambda: self._expire(waiter))
 
     def commit(self) -> None:
-        """Something was committed: all that wait look again."""
+        """Something was committed: check all waiting fetches."""
         for waiter in list(self._waiting):
             if self._look(waiter, final=False):
                 self._remove(waiter)
@@ -53,7 +53,7 @@ class LongPolls:
             return True
 
     def stop(self) -> None:
-        """Nobody is answered any more."""
+        """Drop all waiting fetches without an answer."""
         for waiter in list(self._waiting):
             self._remove(waiter)
 

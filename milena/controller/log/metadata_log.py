@@ -1,11 +1,13 @@
-"""The log ``__cluster_metadata-0`` of the controller: appended by its commands, synced in groups, then answered.
+"""The controller's log ``__cluster_metadata-0``: its commands append to it, it is synced in groups, then they are
+answered.
 
-A write is appended and replayed at once. One task syncs what has been appended since it last looked; then the high
-watermark moves and those who wait for it go on. What is not synced is neither answered nor given to observers. An
-append or a sync that fails ends the process: what the image holds could not be kept otherwise.
+A write is appended and replayed at once. One task syncs everything that was appended since its last sync; then the high
+watermark moves and the writes that wait for it are answered. Records that are not synced are neither answered nor
+served to observers. If an append or a sync fails, the process ends, since the image would contain records that the log
+has lost.
 
-Each start of the controller is an epoch of its own, which begins with a LeaderChange record. The controller is the
-only voter; with more, the high watermark would wait for their fetches too.
+Each start of the controller is a new epoch, which begins with a LeaderChange record. The controller is the only voter;
+with more voters, the high watermark would also wait for their fetches.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from milena.controller.log.quorum_state import (
     decode_quorum_state,
     encode_quorum_state,
 )
+from milena.controller.rules.record_checks import check_records
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.committed_offset import CommittedOffsetFile
 from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
 from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_latest
 from milena.protocol.errors import KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.metadata_records import LATEST_METADATA_VERSION, MetadataRecord
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.records.control_records import LeaderChange, Voter, control_batch
@@ -45,7 +49,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class MetadataLog:
-    """Owner of the log and its snapshots. ``open`` and ``lead`` come first, in that order."""
+    """Owns the log and its snapshots. ``open`` comes first, then ``lead``."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig, state: ControllerState, voters: Sequence[NodeId]) -> None:
         self.folder = metadata_folder(config)
@@ -53,7 +57,7 @@ class MetadataLog:
         self.snapshots = SnapshotStore(runtime.disk, self.folder)
         self.last_append = runtime.clock.monotonic()
         self.bytes_replayed = 0
-        """Of records since the last snapshot."""
+        """Bytes of records since the last snapshot."""
         self._runtime = runtime
         self._config = config
         self._state = state
@@ -71,7 +75,7 @@ class MetadataLog:
 
     @property
     def image(self) -> MetadataImage:
-        """At the end of the log; committed as a whole where the log is ``idle``."""
+        """The state at the log end; all of it is committed if the log is ``idle``."""
         return self._state.image
 
     @property
@@ -87,7 +91,7 @@ class MetadataLog:
         return self.log.high_watermark
 
     def open(self) -> None:
-        """Load snapshot and log into the state. Blocks.
+        """Load the snapshot and the log into the state. Blocking.
 
         Raises OSError, MetadataLost, CorruptMetadataSnapshot, CorruptBatch, ReplayError.
         """
@@ -103,8 +107,8 @@ class MetadataLog:
         self.epoch = max(self._epoch_on_disk(), self._state.image.epoch)
 
     def _prepare(self) -> MetadataImage | None:
-        """The image of the latest sound snapshot, with the log made ready to be opened. A later one that is damaged is
-        set aside where the log has what it stood for. Raises MetadataLost, OSError."""
+        """The image of the latest valid snapshot, after preparing the log to be opened. A later, damaged snapshot is
+        set aside if the log has the records that it covers. Raises MetadataLost, OSError."""
         image, damaged = load_latest(self.snapshots)
         start = Offset(0) if image is None else Offset(image.offset + 1)
         known = self._committed_offset.read() or Offset(0)
@@ -145,7 +149,7 @@ class MetadataLog:
             raise CorruptQuorumState(f"{path}: {error}") from None
 
     def lead(self, tasks: Tasks) -> None:
-        """Begin the next epoch. Blocks shortly. Raises OSError, KafkaError."""
+        """Begin the next epoch. Blocking, but short. Raises OSError, KafkaError."""
         self.epoch = LeaderEpoch(self.epoch + 1)
         node = self._state.config.node_id
         quorum = encode_quorum_state(QuorumState(self.epoch, NodeId(node), self._voters))
@@ -159,23 +163,26 @@ class MetadataLog:
         tasks.spawn(self._sync_forever(), name="metadata log sync")
 
     def write(self, records: Sequence[MetadataRecord], *, atomic: bool = True) -> asyncio.Future[None]:
-        """Append and replay ``records`` now. The future is done when they, and all before them, are committed.
+        """Append and replay ``records`` now. The future completes when they and all earlier records are committed.
 
-        Without records it says when the state of this moment is committed. Raises KafkaError(RECORD_LIST_TOO_LARGE)
-        before anything is changed.
+        Without records it completes when the current state is committed. Raises KafkaError(RECORD_LIST_TOO_LARGE)
+        before anything is changed, and BrokenInvariant for records that may not follow what is known.
         """
         if records:
             now = self._runtime.clock.time_ms()
             level = self._state.image.metadata_version or LATEST_METADATA_VERSION
             data = encode_batches(records, metadata_version=level, timestamp_ms=now, atomic=atomic)
             base = self._state.next_offset
+            check_records(self._state.image, records, base)
             try:
+                self._check_place(base)
                 last = self._append(data)
                 self._state.replay(records, base_offset=base, epoch=self.epoch, timestamp_ms=now)
-            except (KafkaError, ValueError) as error:
+                if last + 1 != self._state.next_offset:
+                    raise BrokenInvariant(f"{len(records)} records from {base} on end at {last}")
+            except (KafkaError, ValueError, BrokenInvariant) as error:
                 self._runtime.fatal("the metadata log cannot be written", error)
                 raise
-            assert last + 1 == self._state.next_offset
             self._dirty.set()
         return self._committed(self._state.next_offset)
 
@@ -185,16 +192,24 @@ class MetadataLog:
 
     @property
     def idle(self) -> bool:
-        """Everything that was written is committed."""
+        """Whether everything that was written is committed."""
         return self.high_watermark >= self._state.next_offset
 
     async def close(self) -> None:
-        """Sync and close. Whoever still waits gets no answer."""
+        """Sync and close. Writes that still wait are not answered."""
         if self._log is not None:
             await self._sync()
             self._log.close()
             self._log = None
         self._committed_offset.close()
+
+    def _check_place(self, base: Offset) -> None:
+        """The image is that of the log's end, and of no later epoch."""
+        end, epoch = self.log.log_end_offset, self._state.image.epoch
+        if base != end:
+            raise BrokenInvariant(f"the image is at offset {base}, the metadata log at {end}")
+        if epoch > self.epoch:
+            raise BrokenInvariant(f"the image is of epoch {epoch}, this controller leads in {self.epoch}")
 
     def _append(self, data: bytearray) -> Offset:
         info = self.log.append_as_leader(memoryview(data), leader_epoch=self.epoch, origin=Origin.RAFT)
@@ -207,6 +222,8 @@ class MetadataLog:
         if self.high_watermark >= offset:
             future.set_result(None)
         else:
+            if self._waiting and self._waiting[-1][0] > offset:
+                raise BrokenInvariant(f"an answer waits for offset {offset} behind one for {self._waiting[-1][0]}")
             self._waiting.append((offset, future))
         return future
 

@@ -1,4 +1,4 @@
-"""The file ``quorum-state``: who led which epoch of the metadata log, as Kafka writes it for kraft.version 0."""
+"""The file ``quorum-state``: the epoch of the metadata log and its leader, as Kafka writes it for kraft.version 0."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NOBODY: Final = NodeId(-1)
 
 
 class CorruptQuorumState(ValueError):
-    """A file that says nothing usable."""
+    """The file is not a usable quorum state."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """The last epoch that this node knew, and its leader. ``voters`` are node ids."""
+    """The latest epoch that this node knows, and its leader. ``voters`` are node ids."""
 
     epoch: LeaderEpoch
     leader: NodeId
@@ -41,7 +41,7 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def decode_quorum_state(data: bytes) -> QuorumState:
-    """Raises CorruptQuorumState. Version 1, of dynamic quorums, has no voters."""
+    """Raises CorruptQuorumState. Version 1, for dynamic quorums, has no voters."""
     try:
         fields = json.loads(data)
         voters = tuple(NodeId(int(voter["voterId"])) for voter in fields.get("currentVoters") or ())

@@ -1,8 +1,8 @@
-"""What the leader of the metadata log answers to a Fetch (docs/kafka-semantics.md: Fetches of observers): pure
-decisions on offsets and epochs.
+"""How the leader of the metadata log answers a Fetch (docs/kafka-semantics.md: Fetches of observers): decisions on
+offsets and epochs, without I/O.
 
-Given are only records that are committed. Kafka gives uncommitted ones too; with a single voter nothing is gained by
-that, and an observer never has what a crash of the controller can take back.
+Only committed records are served. Kafka also serves uncommitted ones; with a single voter nothing is gained by that,
+and so an observer never has records that a crash of the controller can take back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milena.storage.log.partition_log import PartitionLog
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """An error of the whole request, or of the partition."""
+    """An error for the whole request, or for the partition."""
 
     code: ErrorCode
     top_level: bool = False
@@ -27,14 +27,14 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class SendSnapshot:
-    """The observer starts over from a snapshot."""
+    """The observer must load a snapshot."""
 
     id: MetadataSnapshotId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diverging:
-    """The observer's last epoch ended elsewhere here: it truncates."""
+    """The observer's last epoch ends elsewhere in this log: it must truncate."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -42,7 +42,7 @@ class Diverging:
 
 @dataclass(frozen=True, slots=True)
 class SendRecords:
-    """Records from this offset on, none yet perhaps."""
+    """Records from this offset on; there may be none yet."""
 
     offset: Offset
 
@@ -51,7 +51,7 @@ Decision: TypeAlias = Refuse | SendSnapshot | Diverging | SendRecords
 
 
 def only_partition(request: FetchRequest) -> FetchPartition | None:
-    """What is asked of the metadata partition; None if a request is about anything else."""
+    """What the request asks of the metadata partition; None if the request is for anything else."""
     if len(request.topics) != 1 or len(request.topics[0][2]) != 1:
         return None
     name, topic_id, partitions = request.topics[0]
@@ -62,7 +62,7 @@ def only_partition(request: FetchRequest) -> FetchPartition | None:
 def decide(
     request: FetchRequest, *, cluster_id: str, epoch: LeaderEpoch, log: PartitionLog, snapshots: SnapshotStore
 ) -> Decision:
-    """The answer's kind, by all checks in Kafka's order. ``epoch`` is this leader's."""
+    """The kind of the answer, after all checks in Kafka's order. ``epoch`` is this leader's."""
     if request.cluster_id not in (None, cluster_id):
         return Refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
     wanted = only_partition(request)
@@ -82,7 +82,7 @@ def decide(
 
 
 def epoch_error(requested: int, epoch: LeaderEpoch) -> ErrorCode | None:
-    """What a request for leader epoch ``requested`` gets from the leader of ``epoch``."""
+    """The answer of the leader of ``epoch`` to a request for leader epoch ``requested``."""
     if requested < epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH if requested > epoch else None
@@ -106,7 +106,7 @@ def _locate(offset: Offset, last_epoch: LeaderEpoch, log: PartitionLog, snapshot
 
 
 def _end_of(epoch: LeaderEpoch, log: PartitionLog, earliest: MetadataSnapshotId | None) -> tuple[LeaderEpoch, Offset]:
-    """The largest epoch of the log that is not above ``epoch``, and where it ends."""
+    """The largest epoch of the log up to ``epoch``, and where it ends."""
     found, end = log.leader_epoch_end_offset(epoch)
     if found is None or end is None:
         last = log.epochs.latest_entry

@@ -1,1 +1,1 @@
-"""Rules without side effects: who leads, where replicas go, what a change of a partition becomes."""
+"""Rules without side effects: leader elections, replica placement, and changes of a partition's registration."""

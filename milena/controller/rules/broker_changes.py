@@ -1,13 +1,14 @@
-"""What happens to partitions when a broker comes, goes, stops, or loses a log directory.
+"""What happens to partitions when a broker joins, leaves, shuts down, or loses a log directory.
 
-Each function returns records; the broker's own change is among them where Kafka has it. Without ELR a partition
-whose last in-sync replica goes keeps its ISR and has no leader until that broker is back (docs/kafka-semantics.md:
-Broker lifecycle, Partition changes).
+Each function returns records, including the broker's own change in the place where Kafka has it. Without ELR, a
+partition that loses its last in-sync replica keeps its ISR and has no leader until that broker returns
+(docs/kafka-semantics.md: Broker lifecycle, Partition changes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from milena.controller.rules.leader_choice import Acceptable, Election, acceptance
@@ -21,7 +22,7 @@ from milena.protocol.metadata_records import (
     PartitionChangeRecord,
     UnregisterBrokerRecord,
 )
-from milena.protocol.types import RESERVED_DIRECTORIES, NodeId
+from milena.protocol.types import LOST_DIR, RESERVED_DIRECTORIES, NodeId
 
 FENCE = 1
 UNFENCE = -1
@@ -31,7 +32,7 @@ ENTER_SHUTDOWN = 1
 def partition_change(
     state: ControllerState, topic: TopicImage, partition: PartitionImage, acceptable: Acceptable, targets: Targets
 ) -> PartitionChange | None:
-    """What changes of one partition under the cluster's features and the topic's configuration; None: nothing."""
+    """The change of one partition under the cluster's features and the topic's configuration; None if there is none."""
     elr_enabled = state.elr_enabled
     rules = ChangeRules(
         elr_enabled=elr_enabled,
@@ -50,14 +51,16 @@ def partition_changes(
     leaving: NodeId = NO_LEADER,
     joining: NodeId = NO_LEADER,
     unclean_shutdown: NodeId = NO_LEADER,
+    brokers: Mapping[int, BrokerImage] | None = None,
 ) -> list[PartitionChangeRecord]:
-    """New ISRs and leaders of the partitions ``keys``, as one broker leaves, joins, or was shut down uncleanly."""
+    """New ISRs and leaders of the partitions ``keys``, after a broker has left, joined, or shut down uncleanly.
+    ``brokers``: as they will be, if not as in the image."""
     gone = tuple(broker for broker in (leaving, unclean_shutdown) if broker != NO_LEADER)
     changes = []
     for topic_id, number in keys:
         topic = state.image.topics_by_id[topic_id]
         partition = topic.partitions[number]
-        acceptable = acceptance(state.image.brokers, partition, joining=joining, leaving=gone)
+        acceptable = acceptance(brokers or state.image.brokers, partition, joining=joining, leaving=gone)
         targets = Targets(
             isr=tuple(member for member in partition.isr if member not in gone),
             election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
@@ -70,23 +73,27 @@ def partition_changes(
 
 
 def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
-    """Its partitions move first; the fencing comes last."""
+    """Its partitions move first; the fencing record comes last."""
     return [
         *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
     ]
 
 
-def broker_unfenced(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
-    """It may lead what has no leader."""
+def broker_unfenced(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID] = ()) -> list[MetadataRecord]:
+    """It may lead what has no leader, unless the replica is in a directory that goes ``offline`` in the same moment."""
+    brokers = state.image.brokers
+    if offline and broker.log_dirs:
+        remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
+        brokers = {**brokers, broker.id: replace(broker, log_dirs=remaining or (LOST_DIR,))}  # () would mean any
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
-        *partition_changes(state, state.index.leaderless(), joining=broker.id),
+        *partition_changes(state, state.index.leaderless(), joining=broker.id, brokers=brokers),
     ]
 
 
 def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
-    """It enters, or goes on with, a controlled shutdown: others take over what it leads."""
+    """It begins, or continues, a controlled shutdown: other brokers take over its leaderships."""
     records: list[MetadataRecord] = []
     if not broker.in_controlled_shutdown:
         records.append(
@@ -100,8 +107,9 @@ def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Metadat
 def broker_restarted(
     state: ControllerState, broker_id: NodeId, *, clean: bool, log_dirs: Collection[UUID]
 ) -> list[MetadataRecord]:
-    """A new incarnation registers: the former one is gone. Uncleanly, it may have lost what it had acknowledged; and
-    has, in directories that are not among its ``log_dirs`` any more (Kafka does not look at those)."""
+    """A new incarnation registers: the former one is gone. After an unclean shutdown it may have lost records that it
+    had acknowledged; it has lost them for certain in directories that are no longer among its ``log_dirs`` (Kafka does
+    not check those)."""
     in_isr = list(state.index.in_isr(broker_id))
     if not state.elr_enabled:
         return list(partition_changes(state, in_isr, leaving=broker_id))
@@ -129,7 +137,8 @@ def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[Met
 
 
 def directories_offline(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID]) -> list[MetadataRecord]:
-    """Partitions in directories that went offline lose this replica; directories known as offline change nothing."""
+    """Partitions in directories that went offline lose this replica; directories already known to be offline change
+    nothing."""
     newly = [directory for directory in broker.log_dirs if directory in offline]
     if not newly:
         return []
@@ -142,7 +151,7 @@ def directories_offline(state: ControllerState, broker: BrokerImage, offline: Se
 
 
 def directories_cordoned(broker: BrokerImage, cordoned: Sequence[UUID] | None) -> list[MetadataRecord]:
-    """Directories that take no new replicas (KIP-1066). None: the broker does not say."""
+    """Directories that accept no new replicas (KIP-1066). None: the broker does not say."""
     if cordoned is None or (broker.cordoned is not None and set(cordoned) == set(broker.cordoned)):
         return []
     return [

@@ -1,7 +1,7 @@
-"""Who leads a partition: the choice among its replicas, and the in-sync replicas of a new one.
+"""Leader election: the choice among a partition's replicas, and the ISR of a new partition.
 
-A replica may be elected cleanly when it is in the ISR, or in the ELR while the ISR is empty (KIP-966). Any other
-choice is unclean: it may lose what was acknowledged.
+An election is clean if the replica is in the ISR, or in the ELR while the ISR is empty (KIP-966). Any other election is
+unclean: acknowledged records may be lost.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Acceptable: TypeAlias = Callable[[NodeId], bool]
 
 
 class Election(Enum):
-    """What a leader is chosen for."""
+    """The reason for an election."""
 
     PREFERRED = "preferred"
     """The first replica if possible; otherwise as ONLINE."""
     ONLINE = "online"
     """The leader stays if it can; otherwise the first possible replica."""
     UNCLEAN = "unclean"
-    """As ONLINE, then any replica that is there."""
+    """As ONLINE, then any acceptable replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """The outcome: a replica or NO_LEADER, and whether data may be lost by it."""
+    """The outcome: a replica or NO_LEADER, and whether data may be lost."""
 
     leader: NodeId
     unclean: bool = False
@@ -41,7 +41,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What an election is about. ``last_known`` is the last leader of a partition whose ISR and ELR are empty."""
+    """The input of an election. ``last_known`` is the last leader of a partition whose ISR and ELR are empty."""
 
     replicas: Sequence[NodeId]
     leader: NodeId
@@ -50,7 +50,7 @@ class Candidates:
     last_known: NodeId | None = None
 
     def elect(self, election: Election, acceptable: Acceptable) -> Elected:
-        """Choose by Kafka's order of preference (docs/kafka-semantics.md: Partition changes)."""
+        """Elect in Kafka's order of preference (docs/kafka-semantics.md: Partition changes)."""
         clean = self.isr or self.elr
         if election is Election.PREFERRED:
             order = [self.replicas[0], self.leader, *self.replicas[1:]]
@@ -60,7 +60,7 @@ class Candidates:
             if replica in clean and acceptable(replica):
                 return Elected(replica)
         last = self.last_known
-        # A reassignment may have taken its replica away since.
+        # A reassignment may have removed its replica since.
         if last is not None and last in self.replicas and not clean and acceptable(last):
             return Elected(last, unclean=True)
         if election is Election.UNCLEAN:
@@ -78,11 +78,12 @@ def acceptance(
     leaving: Sequence[NodeId] = (),
     moved: Mapping[NodeId, UUID] = MappingProxyType({}),
 ) -> Acceptable:
-    """Who may lead ``partition``: registered, active, and with the replica's log directory online.
+    """Returns who may lead ``partition``: brokers that are registered and active, with the replica's log directory
+    online.
 
-    ``joining`` counts as active although the image still shows it fenced (its unfencing is being written), and
-    ``leaving`` brokers count as gone although the image still shows them active. ``moved`` replicas lie in these
-    directories although the image still shows others.
+    ``joining`` counts as active although the image still has it as fenced (its unfencing is being written), and
+    ``leaving`` brokers count as gone although the image still has them as active. ``moved`` replicas are in these
+    directories although the image still has others.
     """
 
     def acceptable(replica: NodeId) -> bool:
@@ -96,5 +97,5 @@ def acceptance(
 
 
 def initial_isr(active_replicas: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """The ISR of a new partition, leader first: all its replicas on active brokers. They are equally empty."""
+    """The ISR of a new partition, leader first: all replicas on active brokers, since all are equally empty."""
     return tuple(active_replicas)

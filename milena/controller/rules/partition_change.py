@@ -1,4 +1,4 @@
-"""How a partition's registration changes: target ISR, replicas and directories in, one PartitionChange record out.
+"""How a partition's registration changes: from a target ISR, replicas and directories to one PartitionChange record.
 
 The steps and their order are Kafka's (docs/kafka-semantics.md: Partition changes). A record bumps the partition epoch;
 one that names a leader, even the same, bumps the leader epoch too.
@@ -27,7 +27,8 @@ Brokers: TypeAlias = tuple[NodeId, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """What a command wants of a partition. None, and a replica without an entry in ``directories``: as it is."""
+    """The changes that a command wants for a partition. None, and a replica without an entry in ``directories``, mean
+    no change."""
 
     isr: Brokers | None = None
     replicas: Brokers | None = None
@@ -37,26 +38,27 @@ class Targets:
     directories: Mapping[NodeId, UUID] | None = None
     election: Election = Election.ONLINE
     unclean_shutdown: Collection[NodeId] = ()
-    """Brokers that may have lost data: they leave the ELR as well."""
+    """Brokers that may have lost data: they are removed from the ELR as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRules:
-    """What the cluster's features and the topic's configuration say about changes of a partition."""
+    """The cluster's features and the topic's configuration, as far as they affect changes of a partition."""
 
     elr_enabled: bool = False
     min_isr: int = 1
-    """Counts only if ``elr_enabled`` (KIP-966)."""
+    """Used only if ``elr_enabled`` (KIP-966)."""
     bump_on_isr_shrink: bool = False
     """Below metadata.version 3.6-IV0 a shrinking ISR bumps the leader epoch."""
     with_directories: bool = True
-    """Since metadata.version 3.7-IV2 records say in which log directory a replica lies."""
+    """Since metadata.version 3.7-IV2 records name the log directory of each replica."""
     default_directory: Callable[[NodeId], UUID] = lambda _: UNASSIGNED_DIR
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionChange:
-    """The fields of a partition that change; None: no change. A ``leader``, even the same, bumps the leader epoch."""
+    """The fields of a partition that change; None: no change. Naming a ``leader``, even the same, bumps the leader
+    epoch."""
 
     leader: NodeId | None = None
     isr: Brokers | None = None
@@ -85,7 +87,7 @@ class PartitionChange:
 
 
 class PartitionChangeBuilder:
-    """Decides what ``targets`` mean for one partition and its leader (Kafka's PartitionChangeBuilder)."""
+    """Turns ``targets`` into changes of one partition and its leader (Kafka's PartitionChangeBuilder)."""
 
     __slots__ = (
         "_acceptable",
@@ -115,7 +117,7 @@ class PartitionChangeBuilder:
         self._change = PartitionChange()
 
     def build(self) -> PartitionChange | None:
-        """What changes, or None if nothing does. To be called once."""
+        """The change, or None if there is none. Call once."""
         self._complete_reassignment()
         if self._rules.elr_enabled:
             self._populate_elr()
@@ -132,7 +134,8 @@ class PartitionChangeBuilder:
         return None if self._change == PartitionChange() else self._change
 
     def _complete_reassignment(self) -> None:
-        """A reassignment ends when all that is added is in sync and something of either kind is left."""
+        """A reassignment ends when all added replicas are in sync, and neither replicas nor ISR would be empty without
+        the removed ones."""
         if not self._removing and not self._adding:
             return
         replicas = tuple(r for r in self._replicas if r not in self._removing)
@@ -144,7 +147,8 @@ class PartitionChangeBuilder:
         self._isr, self._replicas, self._removing, self._adding = isr, replicas, (), ()
 
     def _populate_elr(self) -> None:
-        """Below min ISR, those that leave the ISR stay eligible, unless their shutdown was unclean."""
+        """If the ISR falls below the minimum, replicas that leave it stay eligible, unless their shutdown was
+        unclean."""
         if len(self._isr) >= self._rules.min_isr:
             self._elr = ()
             return
@@ -181,7 +185,7 @@ class PartitionChangeBuilder:
             self._change.elr = self._elr
 
     def _note_isr(self) -> None:
-        """Without ELR the last member stays in the ISR: who else could be elected cleanly?"""
+        """Without ELR the last member stays in the ISR: no other replica could be elected cleanly."""
         if self._change.isr is not None or self._isr == self._partition.isr:
             return
         if self._isr or self._rules.elr_enabled:

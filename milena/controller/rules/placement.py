@@ -1,8 +1,8 @@
-"""Where the replicas of new partitions go: striped over racks, then over the brokers of a rack (KIP-455, KIP-631).
+"""Placement of the replicas of new partitions: striped over racks, then over the brokers of a rack (KIP-455, KIP-631).
 
-The first replica, the preferred leader, always goes to an unfenced broker; the others prefer unfenced ones within
-their rack. Each partition starts one rack and one broker further than the one before. When as many partitions have
-been placed as there are unfenced brokers, all lists are shuffled, so that patterns do not repeat.
+The first replica, the preferred leader, always goes to an unfenced broker; the others prefer unfenced brokers within
+their rack. Each partition starts one rack and one broker after the previous one. After as many partitions as there are
+unfenced brokers, all lists are shuffled, so that patterns do not repeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from milena.runtime.randomness import Randomness
 
 @dataclass(frozen=True, slots=True)
 class UsableBroker:
-    """A broker that may get replicas. One that shuts down, or whose directories are all cordoned, is not usable."""
+    """A broker that may get replicas. A broker that shuts down, or whose directories are all cordoned, is not
+    usable."""
 
     id: int
     rack: str | None
@@ -36,7 +37,7 @@ class _Ring:
         self._taken = 0
 
     def next(self, round_: int) -> int | None:
-        """The next broker of this round; None when all were taken."""
+        """The next broker of this round; None if all were taken."""
         size = len(self._brokers)
         if not size:
             return None
@@ -96,7 +97,7 @@ class _Stripes:
         skip: int | None = first_rack
         while len(placed) < replicas:
             if index == skip:
-                skip = None  # the leader's rack sits out once: it has a replica already
+                skip = None  # the leader's rack is skipped once: it already has a replica
             else:
                 broker = self._racks[index].next(self._round)
                 if broker is not None:
@@ -118,7 +119,7 @@ class _Stripes:
 def place(brokers: Iterable[UsableBroker], *, partitions: int, replicas: int, random: Randomness) -> list[list[int]]:
     """The replicas of each of ``partitions`` new partitions, preferred leader first.
 
-    Raises KafkaError(INVALID_REPLICATION_FACTOR) if the brokers cannot carry that many replicas.
+    Raises KafkaError(INVALID_REPLICATION_FACTOR) if there are too few brokers for that many replicas.
     """
     usable = sorted(brokers, key=lambda broker: broker.id)
     if replicas <= 0:
@@ -136,7 +137,7 @@ def _impossible(replicas: int, why: str) -> KafkaError:
 
 
 def check_assignment(brokers: Container[int], replicas: Sequence[int], expected: int | None = None) -> None:
-    """Replicas that a user names: registered brokers, each once, as many as other partitions have.
+    """Check replicas named by a user: registered brokers, each once, as many as other partitions have.
 
     Raises KafkaError(INVALID_REPLICA_ASSIGNMENT).
     """

@@ -10,6 +10,7 @@ from milena.controller.state.state import ControllerState
 from milena.node.api import Fields
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Fields)
 
 
 class Committing(Protocol):
@@ -18,6 +19,6 @@ class Committing(Protocol):
     @property
     def state(self) -> ControllerState: ...
 
-    def commit(self, result: Result[T], answer: Callable[[T], Fields]) -> Fields | Awaitable[Fields]:
+    def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
         """Write a command's records now; its answer is given once they are committed. Raises KafkaError."""
         ...

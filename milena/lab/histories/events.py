@@ -117,7 +117,7 @@ class FinalTopic:
 
 
 Event: TypeAlias = Send | Poll | Void | AllowedDeletion | Hole | FinalLog | TopicChange | FinalTopic | GroupEvent
-KINDS: Final[Mapping[str, type[Any]]] = {
+KINDS: Final[Mapping[str, type[Event]]] = {
     "send": Send,
     "poll": Poll,
     "void": Void,
@@ -133,7 +133,7 @@ _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 def to_line(event: Event) -> str:
     """One line of JSON, without a line break."""
-    values: dict[str, Any] = {"event": _NAMES[type(event)]}
+    values: dict[str, object] = {"event": _NAMES[type(event)]}
     for one in fields(event):
         value = getattr(event, one.name)
         values[one.name] = value.value if isinstance(value, RequestOutcome) else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 TopicPartition: TypeAlias = tuple[str, int]
 Share: TypeAlias = tuple[TopicPartition, ...]
@@ -137,7 +137,7 @@ class Expiry:
 GroupEvent: TypeAlias = (
     Join | Sync | MemberHeartbeat | OffsetCommit | OffsetFetch | OffsetDelete | GroupDelete | Settled | Trouble | Expiry
 )
-GROUP_KINDS: Final[Mapping[str, type[Any]]] = {
+GROUP_KINDS: Final[Mapping[str, type[GroupEvent]]] = {
     "join": Join,
     "sync": Sync,
     "heartbeat": MemberHeartbeat,

@@ -144,7 +144,7 @@ class Observed:
             acknowledged = self._is_acknowledged(send)
             if not (acknowledged or value in self._read) or value in self._stored:
                 continue
-            offset = self._offset_of.get(value, -1)
+            offset = self._offset_of.get(value, -1) if acknowledged else self._read[value]
             if self._is_void(send, offset) or 0 <= offset < self._start or self._is_refused(offset):
                 continue
             if self._final is not None:

@@ -7,16 +7,18 @@ history of each entry determines what a broker's image must contain at its own o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from milena.lab.invariants.broken import InvariantBroken, demand
 from milena.lab.invariants.replicas import PartitionKey
 from milena.node.metadata.image import BrokerImage, MetadataImage, PartitionImage
 
 Key: TypeAlias = tuple[str, Any]
+"""The kind of an entry, and what names one of that kind."""
 PARTITION = "partition"
 BROKER = "broker"
+CONTROLLER: Final = "the controller"
 
 
 class Version(NamedTuple):
@@ -44,12 +46,29 @@ class ImageRules:
         self._versions: dict[Key, list[Version]] = {}
         self._seen: dict[str, dict[Key, object]] = {}
 
-    def controller_restarted(self, start: int) -> None:
-        """A new controller wrote from ``start`` on: its predecessor's records there were never committed."""
+    def controller_restarted(self, start: int, committed: int = 0, image: MetadataImage | None = None) -> None:
+        """A new controller writes from ``start`` on: its predecessor's records there were never committed. Those before
+        ``committed`` were. ``image`` is what it has read from its log. Raises InvariantBroken."""
+        demand(start >= committed, CONTROLLER, f"it begins at offset {start}, and {committed} was committed")
+        uncertain = {key for key, versions in self._versions.items() if versions and versions[-1].upto >= start}
         for versions in self._versions.values():
             while versions and versions[-1].after + 1 >= start:
                 versions.pop()
+        if image is not None and self.offset >= 0:
+            self._compare_loaded(image, uncertain)
         self.offset = min(self.offset, start - 1)
+
+    def _compare_loaded(self, image: MetadataImage, uncertain: Collection[Key]) -> None:
+        """What a controller has read is what its predecessor had, apart from entries that one changed at its end."""
+        loaded: dict[Key, object] = {key: entry for key, _, entry in _entries(image)}
+        for key in dict.fromkeys((*self._versions, *loaded)):
+            versions = self._versions.get(key)
+            before = versions[-1].entry if versions else None
+            demand(
+                loaded.get(key) == before or key in uncertain,
+                CONTROLLER,
+                f"it has read {loaded.get(key)} for {key}; its predecessor had {before}",
+            )
 
     def controller_moved(self, image: MetadataImage) -> list[RegistrationChange]:
         """The changes of partitions. Raises InvariantBroken."""

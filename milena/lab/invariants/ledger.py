@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ class Ledger:
         self.floor = -1
         self._batches: list[CommittedBatch] = []
         self._bases: list[int] = []
+        self._committed_in: list[int] = []
+        """For each batch, the leader epoch of the replica that first had it below its high watermark; never falling."""
 
     @property
     def end(self) -> int:
@@ -60,12 +62,14 @@ class Ledger:
         """All known committed batches, in order."""
         return iter(self._batches)
 
-    def take(self, where: object, batches: Iterable[CommittedBatch]) -> None:
-        """Add a replica's batches below its high watermark. Raises InvariantBroken if they contradict known ones."""
+    def take(self, where: object, batches: Iterable[CommittedBatch], leader_epoch: int) -> None:
+        """Add the batches below the high watermark of a replica in ``leader_epoch``. Raises InvariantBroken if they
+        contradict known ones."""
         for batch in batches:
             if batch.base >= self.end:
                 self._batches.append(batch)
                 self._bases.append(batch.base)
+                self._committed_in.append(max([leader_epoch, *self._committed_in[-1:]]))
                 continue
             known = self.at(batch.base)
             if known is None:
@@ -82,18 +86,26 @@ class Ledger:
         if before is not None:
             self._batches.insert(index, batch)
             self._bases.insert(index, batch.base)
+            self._committed_in.insert(index, self._committed_in[index - 1])
 
-    def elect(self, where: object, *, log_end: int, last_epoch: int) -> None:
-        """A replica becomes leader. ``last_epoch``: of its record before the end of this ledger. Raises
+    def last_known_in(self, leader_epoch: int) -> CommittedBatch | None:
+        """The last batch that was committed in that leader epoch or an earlier one."""
+        index = bisect_right(self._committed_in, leader_epoch)
+        return self._batches[index - 1] if index else None
+
+    def elect(self, where: object, *, last: CommittedBatch, log_end: int, last_epoch: int) -> None:
+        """A replica becomes leader. ``last`` is the last batch that it must have: a broker may hear late that it was
+        elected, when a later leader has committed more. ``last_epoch``: of its record at ``last.last``. Raises
         InvariantBroken."""
-        demand(log_end >= self.end, where, f"it leads with a log up to {log_end}; {self.end} was committed")
-        epoch = self.last_epoch
+        demand(log_end > last.last, where, f"it leads with a log up to {log_end}; {last.last + 1} was committed")
         demand(
-            epoch in (-1, last_epoch), where, f"it leads with leader epoch {last_epoch} at {self.end - 1}, not {epoch}"
+            last.epoch == last_epoch,
+            where,
+            f"it leads with leader epoch {last_epoch} at {last.last}, not {last.epoch}",
         )
 
     def void(self, floor: int, kept: int = 0) -> None:
         """Batches committed before leader epoch ``floor``, from the offset ``kept`` on, are not committed any more."""
         self.floor = max(self.floor, floor)
         index = bisect_left(self._bases, kept)
-        del self._batches[index:], self._bases[index:]
+        del self._batches[index:], self._bases[index:], self._committed_in[index:]

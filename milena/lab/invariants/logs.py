@@ -105,7 +105,7 @@ class LogWatch:
         self._elections.setdefault(key, []).append((floor, kept))
         if kept < end:
             self._voids.append(Void((topic, index), self._now(), reason, kept=kept))
-            self.note(f"promises for {topic}-{index} are void from {kept} on, of {end}: {reason}")
+            self.note(f"promises for {topic}-{index} are void from offset {kept} on, its log ended at {end}: {reason}")
 
     def _remains(self, broker: int, name: str, ledger: Ledger) -> int:
         hosted = self._hosts.get(broker)
@@ -139,13 +139,14 @@ class LogWatch:
             return
         if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
             return  # it has not yet fetched the new leader's records
-        if elected:
-            deleted = replica.log_start >= ledger.end > 0
-            last_epoch = ledger.last_epoch if deleted else _epoch_at(log, ledger.end - 1)
-            ledger.elect(replica, log_end=replica.log_end, last_epoch=last_epoch)
+        if elected and (last := ledger.last_known_in(replica.leader_epoch)) is not None:
+            released = self._tier.freed.before.get((log.topic, log.partition), 0)
+            deleted = max(replica.log_start, released) > last.last
+            last_epoch = last.epoch if deleted else _epoch_at(log, last.last)
+            ledger.elect(replica, last=last, log_end=replica.log_end, last_epoch=last_epoch)
         cursor = hosted.cursor(replica.key)
         before = cursor.next_offset
-        ledger.take(replica, cursor.read(hosted.storage, log, replica.high_watermark))
+        ledger.take(replica, cursor.read(hosted.storage, log, replica.high_watermark), replica.leader_epoch)
         if replica.leads and cursor.next_offset != before and replica.leader_epoch == registered.leader_epoch:
             self.check_isr(replica, registered)
         if replica.leads and log.remote_enabled and replica.leader_epoch == registered.leader_epoch:

@@ -136,6 +136,8 @@ class TierRules:
                 break  # else a former leader deletes expired segments: the log will start after them
             at = served_segment.last + 1
             self._check_objects(where, log, served_segment, ledger)
+        if at == first and self.freed.reaches(log, end):
+            return  # a follower whose leader has more of them locally: led by this one, the log will start there
         demand(
             at >= end,
             where,

@@ -30,6 +30,8 @@ class Watch:
         self._controller: Controller | None = None
         self._known_controller: Controller | None = None
         self._image = MetadataImage()
+        self._committed = 0
+        """The first offset of the metadata log that may be lost."""
         self._hosts: dict[int, Hosted] = {}
         self.deletions = TopicDeletionDuties(self._hosts)
         self._runs = 0
@@ -83,13 +85,19 @@ class Watch:
             self._known_controller = controller
             began = controller.metadata.log.epochs.latest_entry
             assert began is not None
-            self._images.controller_restarted(began.start)
+            self._images.controller_restarted(began.start, self._committed, controller.state.image)
+            self._note_committed(controller)
+            controller.metadata.on_commit(lambda: self._note_committed(controller))
         image = controller.state.image
         if image.offset != self._images.offset:
             self._image = image
             self.deletions.image_moved(image)
             for change in self._images.controller_moved(image):
                 self._logs.registration_changed(change)
+
+    def _note_committed(self, controller: Controller) -> None:
+        """What was committed may have been answered: the next controller has it."""
+        self._committed = max(self._committed, controller.metadata.high_watermark)
 
     def check_all(self) -> None:
         """Check everything from its start. Raises InvariantBroken."""

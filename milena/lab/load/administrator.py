@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
 
 from milena.lab.histories.events import Event, RequestOutcome, TopicChange
 from milena.lab.world.trace import Trace
@@ -14,6 +15,10 @@ from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.randomness import Randomness
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+    from milena.protocol.apis.elect_leaders import ElectLeadersResponse
 
 PREFERRED = 0
 
@@ -93,7 +98,7 @@ class Administrator:
                 self._trace.note(f"admin: {error}")
 
     async def _elect(self, topic: str, number: int) -> None:
-        response = await self._client.ask_any(
+        response: ElectLeadersResponse = await self._client.ask_any(
             ApiKey.ELECT_LEADERS,
             election_type=PREFERRED,
             topic_partitions=[{"topic": topic, "partitions": [number]}],
@@ -104,11 +109,12 @@ class Administrator:
                 self._trace.note(f"admin: election of {topic}-{number}: {ErrorCode(partition.error_code).name}")
 
     async def _reassign(self, topic: str, number: int, replicas: Sequence[int]) -> None:
-        response = await self._client.ask_any(
+        response: AlterPartitionReassignmentsResponse = await self._client.ask_any(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             timeout_ms=5000,
             topics=[{"name": topic, "partitions": [{"partition_index": number, "replicas": list(replicas)}]}],
         )
         for result in response.responses:
             for partition in result.partitions:
-                self._trace.note(f"admin: {topic}-{number} to {list(replicas)}: {ErrorCode(partition.error_code).name}")
+                code = ErrorCode(partition.error_code).name
+                self._trace.note(f"admin: reassignment of {topic}-{number} to {list(replicas)}: {code}")

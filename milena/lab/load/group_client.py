@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import (
@@ -34,6 +34,20 @@ from milena.protocol.records.consumer_protocol import (
 )
 from milena.protocol.requests import messages
 
+if TYPE_CHECKING:
+    from milena.protocol.apis.delete_groups import DeleteGroupsResponse
+    from milena.protocol.apis.heartbeat import HeartbeatResponse
+    from milena.protocol.apis.join_group import JoinGroupResponse
+    from milena.protocol.apis.offset_commit import (
+        OffsetCommitRequestFields,
+        OffsetCommitRequestTopicFields,
+        OffsetCommitResponse,
+        OffsetCommitResponseTopic,
+    )
+    from milena.protocol.apis.offset_delete import OffsetDeleteResponse, OffsetDeleteResponseTopic
+    from milena.protocol.apis.offset_fetch import OffsetFetchResponse
+    from milena.protocol.apis.sync_group import SyncGroupResponse
+
 UNSURE: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -49,6 +63,16 @@ WITH_RETENTION: Final = 4
 WITHOUT_TOPIC_IDS: Final = 9
 
 
+B = TypeVar("B")
+
+
+class Identity(TypedDict):
+    """A member's, in its requests."""
+
+    member_id: str
+    group_instance_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
     """The identity that a member's requests carry."""
@@ -58,18 +82,18 @@ class MemberIdentity:
     instance: str = ""
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Identity:
         return {"member_id": self.member, "group_instance_id": self.instance or None}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Generic[B]):
     """``body`` is None if no answer came; then ``code`` is NONE. ``silent``: the connection did not break."""
 
     node: str
     begun: float
     ended: float
-    body: Any = None
+    body: B | None = None
     silent: bool = False
 
     def head(self, group: str, code: int) -> tuple[str, str, float, float, RequestOutcome]:
@@ -97,7 +121,7 @@ class GroupClient:
 
     async def join(self, who: MemberIdentity, topics: Sequence[str]) -> tuple[ErrorCode, Join] | None:
         """``member`` of the result is the id to continue with."""
-        answer = await self._ask(
+        answer: Answer[JoinGroupResponse] | None = await self._ask(
             ApiKey.JOIN_GROUP,
             timeout=self._rebalance_ms / 1000 + PATIENCE,
             session_timeout_ms=self._session_ms,
@@ -126,7 +150,7 @@ class GroupClient:
 
     async def sync(self, who: MemberIdentity, sent: Mapping[str, Share] | None) -> Sync | None:
         shares = [{"member_id": one, "assignment": _encoded(share)} for one, share in (sent or {}).items()]
-        answer = await self._ask(
+        answer: Answer[SyncGroupResponse] | None = await self._ask(
             ApiKey.SYNC_GROUP,
             timeout=self._rebalance_ms / 1000 + PATIENCE,
             generation_id=who.generation,
@@ -148,7 +172,9 @@ class GroupClient:
         return sync
 
     async def heartbeat(self, who: MemberIdentity) -> ErrorCode | None:
-        answer = await self._ask(ApiKey.HEARTBEAT, generation_id=who.generation, **who.fields)
+        answer: Answer[HeartbeatResponse] | None = await self._ask(
+            ApiKey.HEARTBEAT, generation_id=who.generation, **who.fields
+        )
         if answer is None or answer.body is None:
             return None
         code = ErrorCode(answer.body.error_code)
@@ -171,7 +197,7 @@ class GroupClient:
     ) -> dict[TopicPartition, ErrorCode]:
         """``retention``: seconds, in a version that supports it."""
         who = MemberIdentity() if who is None else who
-        topics = [
+        topics: list[OffsetCommitRequestTopicFields] = [
             {
                 "name": name,
                 "partitions": [
@@ -185,11 +211,18 @@ class GroupClient:
             }
             for name, numbers in by_topic(list(offsets)).items()
         ]
-        fields: dict[str, Any] = {"generation_id_or_member_epoch": who.generation, "topics": topics, **who.fields}
+        fields: OffsetCommitRequestFields = {
+            "generation_id_or_member_epoch": who.generation,
+            "topics": topics,
+            "member_id": who.member,
+            "group_instance_id": who.instance or None,
+        }
         version = WITHOUT_TOPIC_IDS
         if retention is not None:
             version, fields["retention_time_ms"] = WITH_RETENTION, int(retention * 1000)
-        answer = await self._ask(ApiKey.OFFSET_COMMIT, version=version, **fields)
+        answer: Answer[OffsetCommitResponse] | None = await self._ask(
+            ApiKey.OFFSET_COMMIT, timeout=None, version=version, **fields
+        )
         if answer is None:
             return {}
         codes = dict.fromkeys(offsets, ErrorCode.NONE) if answer.body is None else _codes(answer.body.topics)
@@ -203,7 +236,7 @@ class GroupClient:
     async def fetch(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int] | None:
         """None if there was no answer."""
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
-        answer = await self._ask(
+        answer: Answer[OffsetFetchResponse] | None = await self._ask(
             ApiKey.OFFSET_FETCH,
             version=WITHOUT_TOPIC_IDS,
             groups=[{"group_id": self.group, "topics": topics}],
@@ -226,7 +259,7 @@ class GroupClient:
 
     async def delete_offset(self, partition: TopicPartition) -> None:
         topic = {"name": partition[0], "partitions": [{"partition_index": partition[1]}]}
-        answer = await self._ask(ApiKey.OFFSET_DELETE, topics=[topic])
+        answer: Answer[OffsetDeleteResponse] | None = await self._ask(ApiKey.OFFSET_DELETE, topics=[topic])
         if answer is None:
             return
         code = ErrorCode.NONE
@@ -237,7 +270,7 @@ class GroupClient:
 
     async def delete_group(self) -> RequestOutcome:
         """FAILED also if it could not be sent."""
-        answer = await self._ask(ApiKey.DELETE_GROUPS, groups_names=[self.group])
+        answer: Answer[DeleteGroupsResponse] | None = await self._ask(ApiKey.DELETE_GROUPS, groups_names=[self.group])
         if answer is None:
             return RequestOutcome.FAILED
         code = ErrorCode.NONE if answer.body is None else ErrorCode(answer.body.results[0].error_code)
@@ -251,15 +284,15 @@ class GroupClient:
             self._channel.close()
             self._channel = None
 
-    def _judge(self, answer: Answer, *codes: int) -> None:
+    def _judge(self, answer: Answer[B], *codes: int) -> None:
         """Forget a coordinator that is not one any more, or does not answer."""
         moved = UNSURE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         if answer.body is None or any(ErrorCode(code) in moved for code in codes):
             self.close()
 
     async def _ask(
-        self, key: ApiKey, *, timeout: float | None = None, version: int | None = None, **fields: Any
-    ) -> Answer | None:
+        self, key: ApiKey, *, timeout: float | None = None, version: int | None = None, **fields: object
+    ) -> Answer[Any] | None:
         try:
             channel = await self._coordinator()
             chosen = channel.choose(key, at_most=version)
@@ -291,7 +324,7 @@ class GroupClient:
         return self._channel
 
 
-def _codes(topics: Sequence[Any]) -> dict[TopicPartition, ErrorCode]:
+def _codes(topics: Iterable[OffsetCommitResponseTopic | OffsetDeleteResponseTopic]) -> dict[TopicPartition, ErrorCode]:
     pairs = ((topic.name, partition) for topic in topics for partition in topic.partitions)
     return {(name, int(partition.partition_index)): ErrorCode(partition.error_code) for name, partition in pairs}
 

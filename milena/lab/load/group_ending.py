@@ -32,7 +32,7 @@ async def end_groups(
     await healthy()
     await asyncio.sleep(LAST_ANSWERS)
     note(Settled(client.runtime.clock.monotonic()))
-    trace.note("groups work where nothing fails")
+    trace.note("group clients work without faults")
     work.stopping.clear()
     async with asyncio.TaskGroup() as working:
         for number, one in enumerate(work.all()):
@@ -43,7 +43,7 @@ async def end_groups(
     topic = (await client.metadata([OFFSETS_TOPIC])).topics.get(OFFSETS_TOPIC)
     leaders = {} if topic is None else {partition.leader: None for partition in topic.partitions.values()}
     for broker in leaders:
-        trace.note(f"{host_of(broker)}, which coordinates groups, is taken away")
+        trace.note(f"group coordinator {host_of(broker)} is terminated")
         await cluster.kill(host_of(broker))
         await work.look()
         await cluster.start_broker(broker)

@@ -11,6 +11,7 @@ from typing import Final
 
 from milena.lab.cluster import BROKER_PORT, CONTROLLER, NodeEnded, SimulatedCluster, host_of
 from milena.lab.histories.group_events import Trouble
+from milena.lab.load.flipped_bytes import FlippedBytes
 from milena.lab.load.tier_troubles import OF_TIER
 from milena.lab.world.trace import Trace
 from milena.runtime.randomness import Randomness
@@ -35,7 +36,11 @@ WEIGHTS: Final = {
     "controller": 4,
 }
 """The weights of node faults."""
-KINDS: Final = (*WEIGHTS, *OF_LINKS, *OF_TIER)
+METADATA: Final = "metadata"
+UNMOUNT: Final = "unmount"
+APART: Final = (METADATA, UNMOUNT)
+"""Faults with a source of random choices of their own: the other faults of a seed are the same without them."""
+KINDS: Final = (*WEIGHTS, *OF_LINKS, *OF_TIER, *APART)
 """The kinds that ``--faults`` accepts."""
 
 
@@ -61,13 +66,15 @@ class Nemesis:
         random: Randomness,
         disks: tuple[str, ...],
         kinds: Collection[str] = KINDS,
+        flips: FlippedBytes | None = None,
     ) -> None:
-        """``disks``: the brokers' log directories that may fail."""
+        """``disks``: the brokers' log directories that may fail. ``flips``: bits of metadata logs turn over, too."""
         self._cluster = cluster
         self._world = cluster.world
         self._trace = trace
         self._random = random
         self._disks = disks
+        self._flips = flips
         self._brokers = list(cluster.brokers)
         self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
             "kill": self._kill_broker,
@@ -89,9 +96,12 @@ class Nemesis:
         self._of_links = [kind for kind in kinds if kind in OF_LINKS]
 
     async def trouble_nodes(self, faults: int) -> None:
-        for _ in range(faults if self._of_nodes else 0):
-            await self._pause(2)
-            await self._actions[self._random.choice(self._of_nodes)]()
+        for _ in range(faults):
+            if self._of_nodes:
+                await self._pause(2)
+                await self._actions[self._random.choice(self._of_nodes)]()
+            if self._flips is not None:
+                await self._flip(self._flips)
 
     async def trouble_links(self, faults: int) -> None:
         for _ in range(faults if self._of_links else 0):
@@ -121,7 +131,7 @@ class Nemesis:
 
     async def _cut_one_way(self) -> None:
         one, other = self._choose_link()
-        self._trace.note(f"{other} hears nothing of {one}, but {one} of {other}")
+        self._trace.note(f"the link from {one} to {other} is cut, the other direction works")
         with self._trouble(one, other):
             self._world.fabric.cut(one, other, one_way=True)
             await self._heal(one, [other])
@@ -129,7 +139,7 @@ class Nemesis:
     async def _slow_down(self) -> None:
         one, other = self._choose_link()
         seconds = self._random.uniform(0, LONGEST_DELAY)
-        self._trace.note(f"the link of {one} and {other} is slow: {seconds:.3f} seconds")
+        self._trace.note(f"the link between {one} and {other} is slow: {seconds:.3f} s more latency")
         with self._trouble(one, other):
             self._world.fabric.slow(one, other, seconds)
             await self._heal(one, [other])
@@ -143,7 +153,7 @@ class Nemesis:
 
     async def _cut(self, host: str, others: list[str]) -> None:
         names = ", ".join(others)
-        self._trace.note(f"{host} is cut off from {names}")
+        self._trace.note(f"{host} is disconnected from {names}")
         with self._trouble(host, *others):
             for other in others:
                 self._world.fabric.cut(host, other)
@@ -151,7 +161,7 @@ class Nemesis:
 
     async def _heal(self, host: str, others: list[str]) -> None:
         await self._pause(LONGEST_CUT)
-        self._trace.note(f"{host} reaches {', '.join(others)} again")
+        self._trace.note(f"the links from {host} to {', '.join(others)} are restored")
         for other in others:
             self._world.fabric.heal(host, other)
 
@@ -181,7 +191,9 @@ class Nemesis:
     async def _wipe_broker(self) -> None:
         broker = self._random.choice(self._brokers)
         if self._alone_knows_the_tier(broker):
-            self._trace.note(f"{host_of(broker)} keeps its disks: only it knows what is in the tier")
+            self._trace.note(
+                f"{host_of(broker)} keeps its disks: it is the only in-sync replica of {REMOTE_LOG_METADATA_TOPIC}"
+            )
             return
         self._trace.note(f"{host_of(broker)} is killed, and its disks are replaced")
         with self._trouble(host_of(broker)):
@@ -190,7 +202,7 @@ class Nemesis:
             await self._bring_back(broker)
 
     def _alone_knows_the_tier(self, broker: int) -> bool:
-        """Whether it is the last of an ISR of the metadata topic: without it the tier could only be restored, not
+        """Whether it is the only member of an ISR of the metadata topic: without it the tier could be restored, but not
         read."""
         assert self._cluster.controller is not None
         topic = self._cluster.controller.state.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
@@ -203,12 +215,12 @@ class Nemesis:
         with self._trouble(host_of(broker)):
             self._world.machine(host_of(broker)).pause()
             await self._pause(LONGEST_CUT)
-            self._trace.note(f"{host_of(broker)} goes on")
+            self._trace.note(f"{host_of(broker)} is resumed")
             self._world.machine(host_of(broker)).resume()
 
     async def _stop_broker(self) -> None:
         broker = self._random.choice(self._brokers)
-        self._trace.note(f"{host_of(broker)} is stopped in order")
+        self._trace.note(f"{host_of(broker)} is shut down cleanly")
         with self._trouble(host_of(broker)):
             try:
                 await self._cluster.stop_broker(broker)
@@ -232,7 +244,7 @@ class Nemesis:
             self._trace.note(f"{disk} of {host_of(broker)} fails: {what}, {errno.errorcode[number]}")
             storage.fail(disk, number, operation=operation)
         await self._pause(LONGEST_CUT)
-        self._trace.note(f"the disks of {host_of(broker)} are mended")
+        self._trace.note(f"the disks of {host_of(broker)} work again")
         storage.heal()
         await self._cluster.kill(host_of(broker))
         await self._bring_back(broker)
@@ -245,6 +257,22 @@ class Nemesis:
             self._trace.note("the controller loses power")
             await self._cluster.lose_power(CONTROLLER)
         await self._bring_back(None)
+
+    async def _flip(self, flips: FlippedBytes) -> None:
+        """Only ``flips`` chooses."""
+        await asyncio.sleep(flips.pause())
+        broker = flips.choose_node(self._brokers)
+        if broker is None:
+            self._trace.note("the controller is killed")
+            await self._cluster.kill(CONTROLLER)
+            if not await flips.start_damaged_controller():
+                await self._bring_back(None)
+            return
+        self._trace.note(f"{host_of(broker)} is killed")
+        with self._trouble(host_of(broker)):
+            await self._cluster.kill(host_of(broker))
+            flips.flip_in_broker(broker)
+            await self._bring_back(broker)
 
     async def _bring_back(self, broker: int | None) -> None:
         await self._pause(LONGEST_DOWN)
@@ -259,7 +287,7 @@ class Nemesis:
             except NodeEnded as error:
                 self._trace.note(str(error))
             else:
-                self._trace.note(f"{machine} serves")
+                self._trace.note(f"{machine} is ready")
                 return
             await self._pause(LONGEST_DOWN)
         raise NodeEnded(f"{machine} did not come back in {START_ATTEMPTS} attempts")

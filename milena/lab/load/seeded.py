@@ -7,15 +7,17 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from milena.lab.cluster import SimulatedCluster, start_cluster
+from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import check
 from milena.lab.histories.events import AllowedDeletion, Event, FinalLog
 from milena.lab.histories.group_events import Expiry, Settled
 from milena.lab.load.administrator import Administrator
 from milena.lab.load.ending import copied, final_commits, final_logs, final_topics, healthy
+from milena.lab.load.flipped_bytes import FlippedBytes
 from milena.lab.load.group_ending import end_groups
 from milena.lab.load.group_workload import GroupWorkload
-from milena.lab.load.nemesis import KINDS, Nemesis
+from milena.lab.load.mounts import MountTroubles
+from milena.lab.load.nemesis import APART, KINDS, METADATA, UNMOUNT, Nemesis
 from milena.lab.load.tier_administrator import TierAdministrator
 from milena.lab.load.tier_losses import Losses
 from milena.lab.load.tier_troubles import TierTroubles
@@ -49,6 +51,7 @@ INTERNAL: Final = "__"
 """Prefixes of the topics that the cluster creates for itself."""
 DISKS: Final = ("/data-1", "/data-2")
 METADATA_DISK: Final = "/metadata"
+CONTROLLER_DISK: Final = "/data"
 """The brokers' log directories. A broker without the metadata one ends; it survives without one of the others."""
 SETTINGS: Final[dict[str, object]] = {
     "broker_session_timeout_ms": 3000,
@@ -86,6 +89,12 @@ def has_groups(seed: int) -> bool:
     return seed // 2 % 2 == 0
 
 
+def has_faults_apart(seed: int) -> bool:
+    """Whether the run also unmounts the tier and turns bits of metadata logs over, unless its kinds of faults are
+    given."""
+    return seed // 4 % 2 == 1
+
+
 def run_seed(
     seed: int,
     *,
@@ -106,7 +115,10 @@ def run_seed(
         async with asyncio.timeout(LONGEST_RUN + LONGEST_STEP * steps):
             has_tier = seed % 2 == 1 if tier is None else tier
             more_groups = has_groups(seed) if groups is None else groups
-            return await _Run(world, seed, listener, has_tier, more_groups).run(steps, faults)
+            kinds = faults
+            if set(faults) == set(KINDS) and not has_faults_apart(seed):
+                kinds = [kind for kind in faults if kind not in APART]
+            return await _Run(world, seed, listener, has_tier, more_groups).run(steps, kinds)
 
     return simulate(run, seed=seed)
 
@@ -117,6 +129,8 @@ class _Run:
     ) -> None:
         self._world = world
         self._random = Randomness(seed)
+        self._apart = Randomness(seed)
+        """Of ``APART``: whether they occur changes none of the other choices."""
         self._trace = Trace(listener)
         self._history: list[Event] = []
         self._topics = with_tier(TOPICS, self._random) if tier else TOPICS
@@ -131,7 +145,7 @@ class _Run:
         cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
         assert cluster.watch is not None
         cluster.watch.tell(self._trace.note)
-        self._trace.note(f"{count} brokers serve")
+        self._trace.note(f"{count} brokers are ready")
         async with cluster.client() as client:
             new = [
                 admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs)
@@ -139,7 +153,7 @@ class _Run:
             ]
             if self._tiered:
                 new.append(metadata_topic(REPLICAS))
-                self._trace.note(f"in the tier: {', '.join(self._tiered)}")
+                self._trace.note(f"tiered topics: {', '.join(self._tiered)}")
             assert set((await admin.create_topics(client, new)).values()) == {None}
             await self._work(cluster, client, steps, faults)
         self._check_failures(cluster)
@@ -148,11 +162,11 @@ class _Run:
         self._history += cluster.watch.voids
         found = [str(violation) for violation in check(self._history)]
         for text in found:
-            self._trace.note(f"WRONG: {text}")
+            self._trace.note(f"violation: {text}")
         for broker in cluster.brokers:
             await cluster.stop_broker(broker)
         await cluster.stop_controller()
-        self._trace.note(f"{len(self._history)} events of clients; all stopped")
+        self._trace.note(f"{len(self._history)} client events; all nodes are shut down")
         digest = f"{self._world.digest()}-{self._trace.digest()}"
         return Report(digest, found, self._trace.lines, self._history, self._world.loop.time())
 
@@ -161,7 +175,9 @@ class _Run:
         losses = Losses(cluster)
         workload = Workload(client, self._history, self._trace, self._random, losses.hole_at)
         administrator = Administrator(client, self._history, self._trace, self._random, workload.stopping)
-        nemesis = Nemesis(cluster, self._trace, self._random, (*DISKS, METADATA_DISK), faults)
+        flips = FlippedBytes(cluster, self._trace, self._apart, of_brokers=METADATA_DISK, of_controller=CONTROLLER_DISK)
+        disks = (*DISKS, METADATA_DISK)
+        nemesis = Nemesis(cluster, self._trace, self._random, disks, faults, flips if METADATA in faults else None)
         assert cluster.watch is not None
         rules = cluster.watch.tier
         tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults)
@@ -199,7 +215,11 @@ class _Run:
                     troubles.create_task(nemesis.trouble_links(steps // 2))
                     if self._tiered:
                         troubles.create_task(tier.trouble(steps // 2))
-                self._trace.note("everything is mended")
+                    if self._tiered and UNMOUNT in faults:
+                        machines = [self._world.machine(host_of(number)) for number in brokers]
+                        mounts = MountTroubles(self._world, machines, self._trace, self._apart)
+                        troubles.create_task(mounts.trouble(steps // 2))
+                self._trace.note("all faults are over")
                 await asyncio.sleep(3)
                 workload.stopping.set()
                 group_work.stopping.set()

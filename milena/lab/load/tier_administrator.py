@@ -73,10 +73,10 @@ class TierAdministrator:
                 before = self._freed.before
                 before[topic, number] = max(upto, before.get((topic, number), 0))
                 self._history.append(AllowedDeletion((topic, number), upto, "DeleteRecords"))
-                self._trace.note(f"admin: delete the records of {topic}-{number} before {upto}")
+                self._trace.note(f"admin: DeleteRecords of {topic}-{number} before {upto}")
                 await admin.delete_records(self._client, {(topic, number): upto})
             except (KafkaError, ChannelError) as error:
-                self._trace.note(f"admin: records of {topic}-{number}: {error}")
+                self._trace.note(f"admin: DeleteRecords of {topic}-{number}: {error}")
 
     async def switch(self) -> None:
         """Disable copying, or the tier with deletion of its segments, and enable it again."""
@@ -102,7 +102,7 @@ class TierAdministrator:
                 await self._insist(topic, {TIERED: "true", DELETE_ON_DISABLE: "false"})
 
     async def settle(self) -> None:
-        """Enable everything, and check that it stays so: requests that were given up may still be in flight."""
+        """Enable everything, and check that it stays so: requests that timed out may still be in flight."""
         for topic in dict.fromkeys(self._switched):
             on = {TIERED: "true", DELETE_ON_DISABLE: "false", COPY_DISABLE: "false"}
             on[LOCAL_BYTES] = self._topics[topic][LOCAL_BYTES]
@@ -159,7 +159,7 @@ class TierAdministrator:
             return RequestOutcome.UNKNOWN
         except KafkaError as failure:
             error = failure
-        what = "deleted" if creates is None else "made"
+        what = "deleted" if creates is None else "created"
         self._trace.note(f"admin: {name} is {what}" if error is None else f"admin: {name}: {error.code.name}")
         return RequestOutcome.OK if error is None else RequestOutcome.UNKNOWN
 

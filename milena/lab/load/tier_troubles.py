@@ -71,7 +71,7 @@ class TierTroubles:
         self._trace.note(f"the tier fails: {operation or 'everything'}, {errno.errorcode[number]}")
         self._storage.fail(FOLDER, number, operation=operation)
         await self._last()
-        self._trace.note("the tier is mended")
+        self._trace.note("the tier works again")
         self._storage.heal()
 
     async def _refuse_writes(self) -> None:
@@ -82,19 +82,19 @@ class TierTroubles:
                 self._storage.fail(FOLDER, errno.EROFS, operation=operation)
         else:
             free = self._random.below(10_000)
-            self._trace.note(f"the tier has room for {free} bytes")
+            self._trace.note(f"the tier has {free} free bytes")
             self._storage.capacity = self._storage.used() + free
         await self._last()
-        self._trace.note("the tier takes everything again")
+        self._trace.note("the tier is writable again")
         self._storage.capacity = None
         self._storage.heal()
 
     async def _slow_down(self) -> None:
         slowest = self._random.uniform(0, SLOWEST)
-        self._trace.note(f"the tier is slow: up to {slowest:.3f} seconds")
+        self._trace.note(f"the tier is slow: up to {slowest:.3f} s for each operation")
         usual, self._storage.offload_seconds = self._storage.offload_seconds, (0.0, slowest)
         await self._last()
-        self._trace.note("the tier is as fast as before")
+        self._trace.note("the tier is fast again")
         self._storage.offload_seconds = usual
 
     async def _lose_objects(self) -> None:
@@ -109,7 +109,7 @@ class TierTroubles:
         for path, mend in zip(chosen, mending, strict=True):
             mend()
             del self._away[path]
-        self._trace.note(f"{len(chosen)} objects in the tier are whole again")
+        self._trace.note(f"{len(chosen)} objects in the tier are restored")
 
     async def _lose_for_good(self) -> None:
         """Lose one object of a segment in the tier, an old one or the newest, on which followers depend."""
@@ -120,7 +120,7 @@ class TierTroubles:
             if self._random.below(2):
                 path = max(other for other in every if posixpath.dirname(other) == posixpath.dirname(path))
             self._lost[path] = None
-            self._trace.note("for good:")
+            self._trace.note("the next loss is permanent")
             if self._random.below(2) and self._storage.files[path].data:
                 self._cut(path)
             else:
@@ -133,7 +133,7 @@ class TierTroubles:
     def _cut(self, path: str) -> Callable[[], None]:
         inode = self._storage.files[path]
         size = self._random.below(len(inode.data)) if inode.data else 0
-        self._trace.note(f"{path} is cut to {size} bytes")
+        self._trace.note(f"{path} is truncated to {size} bytes")
         lost = inode.data[size:]
         del inode.data[size:]
 
@@ -143,7 +143,7 @@ class TierTroubles:
         return mend
 
     def _take(self, path: str) -> Callable[[], None]:
-        self._trace.note(f"{path} is gone")
+        self._trace.note(f"{path} is removed")
         inode = self._storage.files.pop(path)
         segment = _segment(path)
 

@@ -118,7 +118,7 @@ class Workload:
         """Once for several consecutive records."""
         if self._refused.get(lane) is not error.code:
             self._refused[lane] = error.code
-            self._trace.note(f"client: from {value} on: {error.code.name}")
+            self._trace.note(f"producer: refused from {value} on: {error.code.name}")
 
     async def read(self, partitions: list[TopicPartition]) -> None:
         """A reader of everything from the start until it has reached the ends."""
@@ -150,7 +150,7 @@ class Workload:
         hole = None if at is None else self._hole_at((topic, number), at)
         if hole is None:
             return None
-        self._trace.note(f"reader: {topic}-{number}: {hole[0]} to {hole[1]} are lost")
+        self._trace.note(f"reader: {topic}-{number}: offsets {hole[0]} to {hole[1]} are lost")
         self._history.append(Hole((topic, number), *hole))
         consumer.seek(topic, number, hole[1] + 1)
         return hole[1] + 1

@@ -26,14 +26,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Final, NotRequired, TypeAlias, TypedDict
 
 from milena.command_line.options import nearest
 from milena.lab.scenarios.conditions import missing
 from milena.lab.scenarios.reading import list_offsets, read
 from milena.lab.scenarios.requests import ask, fetch, propose
-from milena.lab.scenarios.script import BROKERS, ScriptError, node_id, partition_of
-from milena.lab.scenarios.stage import ScenarioFailed, Stage
+from milena.lab.scenarios.script import BROKERS, Fields, ScriptError, node_id, partition_of
+from milena.lab.scenarios.stage import Action, ScenarioFailed, Stage
 from milena.lab.scenarios.topics import TIMEOUT_MS, TOPIC_ACTIONS
 from milena.lab.scenarios.upkeep import UPKEEP_ACTIONS
 from milena.protocol.api_keys import ApiKey
@@ -45,7 +45,24 @@ ACKS: Final = {"all": -1, "1": 1, "0": 0}
 PRODUCE_VERSION: Final = 12
 
 
-async def carry_out(stage: Stage, name: str, arguments: Any) -> None:
+Nodes: TypeAlias = str | list[str]
+Numbered = TypedDict("Numbered", {"from": int, "to": int, "text": NotRequired[str]})
+"""Values that are counted: ``{from: 11, to: 20, text: "B:%d"}``."""
+
+
+class Produce(TypedDict):
+    """The arguments of ``produce``."""
+
+    to: str
+    values: Sequence[str | int] | Numbered
+    of: NotRequired[str]
+    acks: NotRequired[str | int]
+    error: NotRequired[str]
+    times: NotRequired[Sequence[str | int]]
+    meanwhile: NotRequired[Sequence[Fields]]
+
+
+async def carry_out(stage: Stage, name: str, arguments: object) -> None:
     """Raises ScriptError for an action that there is not, ScenarioFailed for one that does not go well."""
     action = ACTIONS.get(name)
     if action is None:
@@ -59,7 +76,7 @@ async def carry_out(stage: Stage, name: str, arguments: Any) -> None:
         raise
 
 
-async def _each(stage: Stage, nodes: str | list[str], do: Callable[[str], Awaitable[None]], *, up: bool) -> None:
+async def _each(stage: Stage, nodes: Nodes, do: Callable[[str], Awaitable[None]], *, up: bool) -> None:
     for node in [nodes] if isinstance(nodes, str) else nodes:
         if not up:
             await stage.observe()
@@ -70,7 +87,7 @@ async def _each(stage: Stage, nodes: str | list[str], do: Callable[[str], Awaita
             stage.up.add(node)
 
 
-async def _start(stage: Stage, nodes: Any) -> None:
+async def _start(stage: Stage, nodes: Nodes) -> None:
     await _each(stage, nodes, stage.start, up=True)
 
 
@@ -78,36 +95,36 @@ async def _begin(stage: Stage, node: str) -> None:
     stage.begin(node)
 
 
-async def _stop(stage: Stage, nodes: Any) -> None:
+async def _stop(stage: Stage, nodes: Nodes) -> None:
     await _each(stage, nodes, stage.driver.stop, up=False)
 
 
-async def _kill(stage: Stage, nodes: Any) -> None:
+async def _kill(stage: Stage, nodes: Nodes) -> None:
     await _each(stage, nodes, stage.driver.kill, up=False)
 
 
-async def _power_off(stage: Stage, nodes: Any) -> None:
+async def _power_off(stage: Stage, nodes: Nodes) -> None:
     await _each(stage, nodes, stage.driver.power_off, up=False)
 
 
-async def _wipe(stage: Stage, nodes: Any) -> None:
+async def _wipe(stage: Stage, nodes: Nodes) -> None:
     await _each(stage, nodes, stage.driver.wipe, up=False)
 
 
-async def _produce(stage: Stage, arguments: Mapping[str, Any]) -> None:
+async def _produce(stage: Stage, arguments: Produce) -> None:
     broker, partition = arguments["to"], arguments.get("of", "t-0")
     await stage.until(f"{broker} to lead", lambda: missing(stage, {"leaders": {partition: broker}}))
     await asyncio.gather(_write(stage, broker, arguments), _each_of(stage, arguments.get("meanwhile", ())))
     await stage.observe()
 
 
-async def _each_of(stage: Stage, actions: Sequence[Mapping[str, Any]]) -> None:
+async def _each_of(stage: Stage, actions: Sequence[Fields]) -> None:
     for action in actions:
         for name, arguments in action.items():
             await carry_out(stage, name, arguments)
 
 
-async def _write(stage: Stage, broker: str, arguments: Mapping[str, Any]) -> None:
+async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
     acks = ACKS[str(arguments.get("acks", "all"))]
     expected = ErrorCode[arguments.get("error", "NONE")]
     topic, number = partition_of(arguments.get("of", "t-0"))
@@ -133,19 +150,19 @@ def _time(text: str | int, now: int) -> int:
     return now + int(text[1:]) if isinstance(text, str) else text
 
 
-def _values(values: Any) -> list[str]:
+def _values(values: Sequence[str | int] | Numbered) -> list[str]:
     if isinstance(values, Mapping):
         text = values.get("text", "msg %d")
         return [text % number for number in range(values["from"], values["to"] + 1)]
     return [f"msg {value}" if isinstance(value, int) else str(value) for value in values]
 
 
-async def _wait(stage: Stage, conditions: Mapping[str, Any]) -> None:
+async def _wait(stage: Stage, conditions: Fields) -> None:
     await stage.until(f"waiting for {conditions}", lambda: missing(stage, conditions))
 
 
-def _rule(verb: str) -> Callable[[Stage, Any], Awaitable[None]]:
-    async def add(stage: Stage, arguments: Mapping[str, Any]) -> None:
+def _rule(verb: str) -> Callable[[Stage, Fields], Awaitable[None]]:
+    async def add(stage: Stage, arguments: Fields) -> None:
         more = {key: value for key, value in arguments.items() if key not in ("at", "from", "as")}
         if (peer := arguments.get("from")) is not None:
             more["peer"] = str(node_id(peer)) if peer in BROKERS else peer
@@ -170,7 +187,7 @@ async def _heal(stage: Stage, nodes: list[str]) -> None:
     await stage.driver.heal(*nodes)
 
 
-async def _remember(stage: Stage, values: Mapping[str, Any]) -> None:
+async def _remember(stage: Stage, values: Fields) -> None:
     stage.memory |= values
 
 
@@ -184,7 +201,7 @@ async def _replace(stage: Stage, peers: Mapping[str, str | None]) -> None:
         stage.driver.replace(node, peer)
 
 
-ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+ACTIONS: Final[Mapping[str, Action]] = {
     "start": _start,
     "begin": _begin,
     "stop": _stop,

@@ -18,14 +18,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from milena.command_line.options import nearest
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.reading import counted_states
-from milena.lab.scenarios.script import THE_PARTITION, Partition, node_id, partition_of
-from milena.lab.scenarios.stage import Stage
+from milena.lab.scenarios.script import THE_PARTITION, Fields, Partition, node_id, partition_of
+from milena.lab.scenarios.stage import Condition, Stage
 from milena.lab.scenarios.tables import TableError
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 
@@ -33,7 +33,7 @@ NONE: Final = "none"
 READABLE: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 
 
-async def missing(stage: Stage, conditions: Mapping[str, Any]) -> str | None:
+async def missing(stage: Stage, conditions: Fields) -> str | None:
     """The first of the conditions that does not hold. Raises TableError for one that there is not."""
     for name, wanted in conditions.items():
         check = CONDITIONS.get(name)
@@ -130,7 +130,7 @@ async def _in_step(stage: Stage, wanted: list[str]) -> str | None:
 
 
 async def _moved(stage: Stage, broker: str) -> str | None:
-    target = stage.memory[f"{broker}.directory"]
+    target = str(stage.memory[f"{broker}.directory"])
     return None if (await stage.directories(broker))[target] else f"{broker}'s log is not in {target} yet"
 
 
@@ -157,7 +157,7 @@ async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     return None
 
 
-CONDITIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[str | None]]]] = {
+CONDITIONS: Final[Mapping[str, Condition]] = {
     "leader": _leader,
     "leaders": _leaders,
     "isr": _isr,

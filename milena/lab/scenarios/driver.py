@@ -18,7 +18,7 @@ INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
 
 
 def tier_settings(script: Script, folder: str) -> dict[str, str]:
-    """Configuration of all nodes for a tier in a local folder, by Kafka's names; nothing where there is none.
+    """Configuration of all nodes for a tier in a local folder, by Kafka's names; nothing if there is none.
 
     A round that a new leader did of its own accord would be late on a slow machine: it would copy what the scenario
     closes afterwards, and a leader that is killed meanwhile leaves a copy that is not finished.
@@ -98,6 +98,6 @@ class Driver(Protocol):
 
     async def heal(self, one: str, other: str) -> None: ...
 
-    async def verb(self, node: str, verb: str, /, **arguments: Any) -> Any:
+    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:
         """Ask a running node. Raises VerbError, or what else its answer is."""
         ...

@@ -7,12 +7,12 @@ by item. Leader epochs are compared in the document's numbers; one in which no r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 EPOCH_FIELDS: Final = frozenset({"leader_epoch", "current_leader_epoch", "last_fetched_epoch", "epoch"})
 
 
-def renumbered(found: Any, numbers: Mapping[int, int] | None) -> Any:
+def renumbered(found: object, numbers: Mapping[int, int] | None) -> object:
     """With the document's leader epochs (None: as they are)."""
     if isinstance(found, Mapping):
         return {
@@ -26,7 +26,7 @@ def renumbered(found: Any, numbers: Mapping[int, int] | None) -> Any:
     return found
 
 
-def mismatch(expected: Any, found: Any, at: str = "") -> str | None:
+def mismatch(expected: object, found: object, at: str = "") -> str | None:
     """The first thing that is not as expected, in words; None where all is."""
     if isinstance(expected, Mapping):
         for key, value in expected.items():
@@ -45,7 +45,7 @@ def mismatch(expected: Any, found: Any, at: str = "") -> str | None:
     return None if expected == found else f"{at}: expected {expected!r}, found {found!r}"
 
 
-def differences(expected: Sequence[Any], found: Sequence[Any]) -> list[str]:
+def differences(expected: Sequence[object], found: Sequence[object]) -> list[str]:
     """Of a whole trace: as many exchanges, each as expected."""
     wrong = []
     if len(expected) != len(found):
@@ -56,7 +56,7 @@ def differences(expected: Sequence[Any], found: Sequence[Any]) -> list[str]:
     return wrong
 
 
-def _deep(found: Any, key: str) -> Iterator[Any]:
+def _deep(found: object, key: str) -> Iterator[object]:
     if isinstance(found, Mapping):
         if key in found:
             yield found[key]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from milena.lab.scenarios.actions import carry_out
 from milena.lab.scenarios.driver import CONTROLLER, Driver
@@ -126,12 +125,12 @@ async def _lost(stage: Stage) -> list[str]:
     return [value for value, offset in stage.acknowledged.items() if (offset, value) not in held]
 
 
-async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[Any]) -> None:
+async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[object]) -> None:
     node, number = stage.rule(name)
     numbers = None if stage.numbering is None else stage.numbering.numbers
 
     async def missing() -> str | None:
-        found = renumbered(await stage.verb(node, "traced", rule=number), numbers)
+        found = [renumbered(one, numbers) for one in await stage.verb(node, "traced", rule=number)]
         return "\n".join(differences(expected, found)) or None
 
     await stage.until(f"exchanges {name}", missing)

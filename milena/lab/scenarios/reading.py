@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
 
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.remote import (
@@ -32,7 +32,7 @@ from milena.lab.scenarios.remote import (
     remote_differences,
     segments_in,
 )
-from milena.lab.scenarios.script import BROKERS, Partition, partition_of
+from milena.lab.scenarios.script import BROKERS, Fields, Partition, partition_of
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
 from milena.lab.scenarios.tables import Log, epochs_drawn, log_of
 from milena.node.links.outgoing import ChannelError
@@ -44,6 +44,9 @@ from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import FetchedPartition, decode_fetch_response
 from milena.protocol.types import REMOTE_METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.list_offsets import ListOffsetsResponse
 
 BY_NAME: Final = 12
 """The last version of Fetch in which topics have names."""
@@ -64,7 +67,21 @@ class Reader(NamedTuple):
 ANYONE: Final = Reader()
 
 
-async def read(stage: Stage, arguments: Mapping[str, Any]) -> None:
+Read = TypedDict(
+    "Read",
+    {
+        "at": str,
+        "from": int,
+        "records": Mapping[int, object],
+        "of": NotRequired[str],
+        "leader_epoch": NotRequired[int],
+        "committed": NotRequired[bool],
+    },
+)
+"""The arguments of ``read``."""
+
+
+async def read(stage: Stage, arguments: Read) -> None:
     """Raises ScenarioFailed for a record that is not as expected, and where one does not come."""
     partition = partition_of(arguments.get("of", "t-0"))
     expected = log_of(arguments["records"])
@@ -100,14 +117,16 @@ async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int,
     await stage.until(f"reading offset {offset} of {partition} at {broker}", missing)
 
 
-async def list_offsets(stage: Stage, arguments: Mapping[Any, Any]) -> None:
+async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
     """Raises ScenarioFailed for an offset that is not, and does not become, as expected."""
     partition = partition_of(arguments.get("of", "t-0"))
     asked = {name: value for name, value in arguments.items() if name not in ("at", "of")}
     for name, expected in asked.items():
 
-        async def missing(timestamp: int = SPECIAL.get(name, name), expected: list[int] = expected) -> str | None:
-            response = await stage.ask(
+        async def missing(
+            timestamp: int = SPECIAL.get(name) or int(name), expected: list[int] = expected
+        ) -> str | None:
+            response: ListOffsetsResponse = await stage.ask(
                 arguments["at"],
                 ApiKey.LIST_OFFSETS,
                 replica_id=-1,
@@ -138,7 +157,7 @@ async def list_offsets(stage: Stage, arguments: Mapping[Any, Any]) -> None:
 async def _fetch(
     stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANYONE
 ) -> tuple[FetchedPartition, bytes]:
-    """One consumer's fetch. Raises VerbError where the broker cannot be asked."""
+    """One consumer's fetch. Raises VerbError if the broker cannot be asked."""
     wanted = FetchPartition(partition.number, offset, MAX_BYTES, reader.leader_epoch)
     request = FetchRequest(
         MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])], isolation_level=int(reader.committed)
@@ -191,7 +210,7 @@ class Compared(NamedTuple):
     found: list[str]
 
 
-async def _remote(stage: Stage, place: Place, expected: Mapping[str, Any]) -> Compared:
+async def _remote(stage: Stage, place: Place, expected: Fields) -> Compared:
     found = segments_in(await stage.driver.tier(), place)
     if (numbering := stage.numbering) is not None:
         found = [replace(one, log=numbering.log(one.log), epochs=numbering.epochs(one.epochs)) for one in found]
@@ -199,7 +218,7 @@ async def _remote(stage: Stage, place: Place, expected: Mapping[str, Any]) -> Co
     return Compared(wrong, [line for segment in found for line in segment.lines(stage.segments)])
 
 
-async def _metadata(stage: Stage, place: Place, expected: Mapping[str, Any]) -> Compared:
+async def _metadata(stage: Stage, place: Place, expected: Fields) -> Compared:
     found = finished(published(await _metadata_records(stage), place))
     if (numbering := stage.numbering) is not None:
         found = {segment: one._replace(epochs=numbering.epochs(one.epochs)) for segment, one in found.items()}
@@ -218,7 +237,7 @@ async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> Co
     return Compared(wrong, [f"{state}: {count}" for state, count in counted.items()])
 
 
-IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Mapping[str, Any]], Awaitable[Compared]]]] = {
+IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Fields], Awaitable[Compared]]]] = {
     "remote": _remote,
     "metadata": _metadata,
     "states": _states,

@@ -173,7 +173,7 @@ def tier_lines(kind: str, expected: Fields) -> list[str]:
 
 
 def remote_differences(expected: Fields, found: list[RemoteSegment], ids: Ids) -> list[str]:
-    """In words; empty where the tier holds these segments and no others. Names that fit are remembered then."""
+    """In words; empty if the tier holds these segments and no others. Names that fit are remembered then."""
     left, taken, wrong = list(found), {}, []
     for name, fields in expected.items():
         fields = fields or {}

@@ -15,15 +15,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, NotRequired, TypedDict
 
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.exchanges import mismatch, renumbered
-from milena.lab.scenarios.script import node_id
+from milena.lab.scenarios.script import Fields, node_id
 from milena.lab.scenarios.stage import PARTITION, ScenarioFailed, Stage
 from milena.node.rules.tracing import plain
 from milena.node.serving.verbs import api_of
 from milena.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition import AlterPartitionRequestFields, RequestPartitionDataFields
+    from milena.protocol.apis.fetch import FetchPartitionFields, FetchRequestFields
 
 NONE: Final = "NONE"
 WITH_EPOCHS: Final = 3
@@ -34,26 +38,67 @@ CONSUMER: Final = -1
 MAX_BYTES: Final = 1 << 20
 
 
-async def ask(stage: Stage, arguments: Mapping[str, Any]) -> None:
+class Asked(TypedDict):
+    """What each of them has: who is asked, and what must come of it."""
+
+    to: str
+    version: NotRequired[int]
+    error: NotRequired[str]
+    answer: NotRequired[Fields]
+
+
+class Ask(Asked):
+    """The arguments of ``ask``."""
+
+    api: str
+    fields: Fields
+
+
+class Propose(TypedDict):
+    """The arguments of ``propose``. ``isr``: members with their broker epochs."""
+
+    by: str
+    isr: Mapping[str, int]
+    version: NotRequired[int]
+    leader_epoch: NotRequired[int]
+    partition_epoch: NotRequired[int]
+    error: NotRequired[str]
+
+
+class FetchOnce(Asked):
+    """The arguments of ``fetch``."""
+
+    offset: int
+    by: NotRequired[str]
+    broker_epoch: NotRequired[int]
+    leader_epoch: NotRequired[int]
+    last_epoch: NotRequired[int]
+
+
+async def ask(stage: Stage, arguments: Ask) -> None:
     api, version = api_of(arguments["api"]), arguments.get("version")
     await _asked(stage, arguments["to"], api, version, arguments["fields"], arguments.get("answer", {}))
 
 
-async def propose(stage: Stage, arguments: Mapping[str, Any]) -> None:
+async def propose(stage: Stage, arguments: Propose) -> None:
     isr = {node_id(member): epoch for member, epoch in arguments["isr"].items()}
     version, sender = arguments.get("version", WITH_EPOCHS), arguments["by"]
     now, registered = await stage.partition(), await stage.registration(sender)
     if registered is None:
         raise ScenarioFailed(f"{sender} is not registered, and proposes nothing")
-    partition: dict[str, Any] = {"partition_index": PARTITION, "leader_recovery_state": 0}
-    for epoch in ("leader_epoch", "partition_epoch"):
-        partition[epoch] = arguments.get(epoch, now[epoch])
+    partition: RequestPartitionDataFields = {
+        "partition_index": PARTITION,
+        "leader_recovery_state": 0,
+        "leader_epoch": arguments.get("leader_epoch", now["leader_epoch"]),
+        "partition_epoch": arguments.get("partition_epoch", now["partition_epoch"]),
+    }
     if version >= WITH_EPOCHS:
-        members = [{"broker_id": member, "broker_epoch": epoch} for member, epoch in isr.items()]
-        partition["new_isr_with_epochs"] = members
+        partition["new_isr_with_epochs"] = [
+            {"broker_id": member, "broker_epoch": epoch} for member, epoch in isr.items()
+        ]
     else:
         partition["new_isr"] = list(isr)
-    fields = {
+    fields: AlterPartitionRequestFields = {
         "broker_id": node_id(sender),
         "broker_epoch": registered["epoch"],
         "topics": [{"topic_id": stage.topic_id, "partitions": [partition]}],
@@ -63,10 +108,10 @@ async def propose(stage: Stage, arguments: Mapping[str, Any]) -> None:
     await _asked(stage, CONTROLLER, ApiKey.ALTER_PARTITION, version, fields, {"partitions": expected})
 
 
-async def fetch(stage: Stage, arguments: Mapping[str, Any]) -> None:
+async def fetch(stage: Stage, arguments: FetchOnce) -> None:
     version = arguments.get("version", WITH_REPLICA_STATE)
     replica = node_id(arguments["by"]) if "by" in arguments else CONSUMER
-    partition = {
+    partition: FetchPartitionFields = {
         "partition": PARTITION,
         "current_leader_epoch": arguments.get("leader_epoch", -1),
         "fetch_offset": arguments["offset"],
@@ -74,7 +119,7 @@ async def fetch(stage: Stage, arguments: Mapping[str, Any]) -> None:
         "log_start_offset": -1 if replica == CONSUMER else 0,
         "partition_max_bytes": MAX_BYTES,
     }
-    fields: dict[str, Any] = {
+    fields: FetchRequestFields = {
         "max_wait_ms": 0,
         "min_bytes": 0,
         "max_bytes": MAX_BYTES,
@@ -94,7 +139,7 @@ async def fetch(stage: Stage, arguments: Mapping[str, Any]) -> None:
 
 
 async def _asked(
-    stage: Stage, node: str, api: ApiKey, version: int | None, fields: Mapping[str, Any], expected: Mapping[str, Any]
+    stage: Stage, node: str, api: ApiKey, version: int | None, fields: Mapping[str, object], expected: Fields
 ) -> None:
     response = await stage.ask(node, api, version, **fields)
     numbers = None if stage.numbering is None else stage.numbering.numbers

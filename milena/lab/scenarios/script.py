@@ -11,7 +11,7 @@
     log_dirs: 2                of each broker
     tier: true                 the cluster has a remote tier; what it does by itself is done once an hour, unless
                                ``nodes`` say otherwise
-    worlds: [simulation]       where only there
+    only: {simulation: why}    if it can be played in one world only
     variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names), and of the above
                                ``config``, ``nodes``, ``release_version``
     steps:
@@ -24,6 +24,8 @@
 
 ``$name`` stands for a value of the variant, or one that the run remembers, ``$name + 1`` for the one after it. Where
 a scenario has a plain variant, that is the first.
+
+A file with ``cases`` in place of ``steps`` compares algorithms (``lab.scenarios.comparing.cases``).
 
 Most scenarios have one partition, 0 of topic ``t``. Others are named where they are meant: ``of: u-1``, and ``A/u-1``
 is the replica there.
@@ -54,13 +56,15 @@ KEYS: Final = frozenset(
         "log_dirs",
         "brokers",
         "tier",
-        "worlds",
+        "only",
         "variants",
         "steps",
         "note",
     }
 )
+CASES: Final = "cases"
 REQUIRED: Final = ("id", "title", "replicas", "steps")
+REQUIRED_TO_COMPARE: Final = ("id", "title", CASES)
 VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version"})
 STEP_KEYS: Final = frozenset({"title", "in", "before", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
@@ -72,7 +76,7 @@ TOPIC: Final = "t"
 
 
 Fields: TypeAlias = Mapping[str, Any]
-"""A part of a scenario's file."""
+"""A part of a scenario's file. What it holds is checked by those who read it (``lab.scenarios.vocabulary``)."""
 
 
 class ScriptError(ValueError):
@@ -85,9 +89,9 @@ class Step:
 
     title: str
     before: Fields
-    actions: Sequence[tuple[str, Any]]
+    actions: Sequence[tuple[str, object]]
     expect: Fields
-    exchanges: Mapping[str, Sequence[Any]]
+    exchanges: Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +160,27 @@ def all_scenarios() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
+def is_comparison(data: Fields) -> bool:
+    """Whether the file runs algorithms beside each other (``lab.scenarios.comparing``), and has no steps."""
+    return CASES in data
+
+
 def worlds_of(data: Fields) -> list[str]:
     """Where a scenario can be played. Raises ScriptError."""
-    found = data.get("worlds", WORLDS)
-    check_names(f"{data['id']}: no world", found, WORLDS)
-    return list(found)
+    return list(_only(data)) or list(WORLDS)
+
+
+def reason_for(data: Fields) -> str:
+    """Why a scenario cannot be played in all worlds, one sentence; empty if it can. Raises ScriptError."""
+    return next(iter(_only(data).values()), "")
+
+
+def _only(data: Fields) -> Mapping[str, str]:
+    only = data.get("only") or {}
+    if not isinstance(only, Mapping) or len(only) > 1 or not all(only.values()):
+        raise ScriptError(f"{data['id']}: only is one world with the reason, as in {{{SIMULATION}: why}}, not {only!r}")
+    check_names(f"{data['id']}: no world", only, WORLDS)
+    return only
 
 
 def variants_of(data: Fields) -> list[str]:
@@ -194,14 +214,17 @@ def parse(text: str, name: str) -> Fields:
         raise ScriptError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise ScriptError(f"{name}: not a scenario, which has {', '.join(REQUIRED)}")
-    if lacking := [key for key in REQUIRED if key not in data]:
+    required = REQUIRED_TO_COMPARE if is_comparison(data) else REQUIRED
+    if lacking := [key for key in required if key not in data]:
         raise ScriptError(f"{name}: a scenario needs {', '.join(lacking)}")
     return data
 
 
 def script_of(data: Fields, variant: str | None = None) -> Script:
-    """One variant of a scenario that is given as data. Raises ScriptError."""
+    """One variant of a scenario that is given as data. Raises ScriptError, also for a comparison."""
     scenario, known = data["id"], _variants(data)
+    if is_comparison(data):
+        raise ScriptError(f"{scenario} compares algorithms and has no steps")
     _check(data, known)
     variant = variant or next(iter(known))
     if variant not in known:

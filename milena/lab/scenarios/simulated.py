@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from milena.broker.server import Broker
@@ -14,6 +14,7 @@ from milena.lab.cluster import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster, h
 from milena.lab.cluster import CONTROLLER as CONTROLLER_MACHINE
 from milena.lab.scenarios.driver import CONTROLLER, tier_settings
 from milena.lab.scenarios.interpreter import play, silent
+from milena.lab.scenarios.peers import PEERS, Peer
 from milena.lab.scenarios.played import Watch
 from milena.lab.scenarios.script import Script, node_id
 from milena.lab.world.world import World, simulate
@@ -29,20 +30,15 @@ QUICK: Final[Mapping[str, object]] = {
 }
 TIER: Final = "/tier"
 
-Node = Broker | Controller
-Peer = Callable[[Runtime, NodeConfig], Node]
-"""Makes a test peer: a node that is in some way not ours."""
-
 
 class SimulatedDriver:
-    """Implements ``lab.scenarios.driver.Driver``. ``peers``: the test peers by the names that scripts call them by."""
+    """Implements ``lab.scenarios.driver.Driver``."""
 
-    def __init__(self, world: World, script: Script, peers: Mapping[str, Peer]) -> None:
+    def __init__(self, world: World, script: Script) -> None:
         settings = tier_settings(script, TIER) | dict(script.nodes)
         overrides = dict(QUICK) | {name.replace(".", "_"): value for name, value in settings.items()}
         directories = ",".join(f"/data-{number}" for number in range(1, script.log_dirs + 1))
         self._formatting = Formatting.parse(release_version=script.release_version)
-        self._peers = peers
         self._makers: dict[str, Peer] = {CONTROLLER_MACHINE: self._controller}
         self._cluster = SimulatedCluster(
             world, overrides=overrides, broker_overrides={"log_dirs": directories}, makers=self._makers
@@ -96,7 +92,7 @@ class SimulatedDriver:
 
     def replace(self, node: str, peer: str | None) -> None:
         ours = self._controller if node == CONTROLLER else Broker
-        self._makers[_machine(node)] = ours if peer is None else self._peers[peer]
+        self._makers[_machine(node)] = ours if peer is None else PEERS[peer]
 
     def _controller(self, runtime: Runtime, config: NodeConfig) -> Controller:
         return Controller(runtime, config, formatting=self._formatting)
@@ -124,7 +120,7 @@ class SimulatedDriver:
     async def heal(self, one: str, other: str) -> None:
         self._world.fabric.heal(_machine(one), _machine(other))
 
-    async def verb(self, node: str, verb: str, /, **arguments: Any) -> Any:
+    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:
         found = self._cluster.controller if node == CONTROLLER else self._cluster.brokers[node_id(node)]
         assert found is not None
         return await found.verbs.call(verb, **arguments)
@@ -134,11 +130,11 @@ class SimulatedDriver:
         self._cluster.check_alive()
 
 
-def play_simulated(script: Script, peers: Mapping[str, Peer], *, seed: int = 0, watch: Watch = silent) -> list[str]:
-    """The replicas after each step. ``peers`` as in ``SimulatedDriver``, ``watch`` as in ``play``."""
+def play_simulated(script: Script, *, seed: int = 0, watch: Watch = silent) -> list[str]:
+    """The replicas after each step. ``watch`` as in ``play``. Raises ScriptError, ScenarioFailed."""
 
     async def run(world: World) -> list[str]:
-        driver = SimulatedDriver(world, script, peers)
+        driver = SimulatedDriver(world, script)
         shown = await play(script, driver, watch)
         driver.check_alive()
         return shown

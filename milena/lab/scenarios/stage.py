@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from milena.command_line.options import nearest
@@ -18,6 +18,9 @@ from milena.node.links.outgoing import Channel
 from milena.node.serving.verbs import VerbError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.describe_log_dirs import DescribeLogDirsResponse
 
 TOPIC: Final = THE_PARTITION.topic
 PARTITION: Final = THE_PARTITION.number
@@ -35,6 +38,11 @@ REFERENCE: Final = re.compile(r"(.*?)(?: ([+-] \d+))?")
 """A name, and how far from what it stands for."""
 
 
+Action: TypeAlias = Callable[["Stage", Any], Awaitable[None]]
+Condition: TypeAlias = Callable[["Stage", Any], Awaitable[str | None]]
+"""Each takes what it needs as it stands in the file, and fails where that has another form."""
+
+
 class ScenarioFailed(AssertionError):
     """A run is not as the scenario says. The message tells where, and what was found."""
 
@@ -50,7 +58,7 @@ class Stage:
         """The brokers that have a replica, of all partitions."""
         self.segments = Ids()
         self.up: set[str] = set()
-        self.memory: dict[str, Any] = dict(script.values)
+        self.memory: dict[str, object] = dict(script.values)
         self.rules: dict[str, tuple[str, int]] = {}
         """Names of rules to their nodes and numbers."""
         self.tables: dict[str, Table] = {}
@@ -98,11 +106,11 @@ class Stage:
         if (channel := self._channels.pop(node, None)) is not None:
             channel.close()
 
-    async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: Any) -> Any:
+    async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: object) -> Any:
         """Raises ChannelError, KafkaError."""
         return await self.channel(node).request(api, version, timeout=LIMIT, **fields)
 
-    async def verb(self, node: str, verb: str, **arguments: Any) -> Any:
+    async def verb(self, node: str, verb: str, **arguments: object) -> Any:
         return await self.driver.verb(node, verb, **arguments)
 
     def rule(self, name: str) -> tuple[str, int]:
@@ -111,7 +119,7 @@ class Stage:
             raise ScenarioFailed(f"no rule is called {name!r}{nearest(name, list(self.rules))}")
         return self.rules[name]
 
-    async def of_replica(self, name: str, verb: str, **arguments: Any) -> Any:
+    async def of_replica(self, name: str, verb: str, **arguments: object) -> Any:
         """Carry out a verb of a replica, ``A`` or ``A/u-1``."""
         broker, partition = replica_of(name)
         return await self.verb(broker, verb, topic=partition.topic, partition=partition.number, **arguments)
@@ -144,7 +152,7 @@ class Stage:
 
     async def directories(self, broker: str) -> dict[str, bool]:
         """A broker's log directories, and whether the replica's log (not one that shall take its place) lies there."""
-        described = await self.ask(broker, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+        described: DescribeLogDirsResponse = await self.ask(broker, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
         return {
             one.log_dir: any(
                 partition.partition_index == PARTITION and not partition.is_future_key
@@ -157,7 +165,7 @@ class Stage:
 
     # -- values
 
-    async def resolve(self, value: Any) -> Any:
+    async def resolve(self, value: object) -> Any:
         """With every ``$name`` replaced: remembered values, ``$topic_id``, ``$leader_epoch``, ``$partition_epoch``,
         and ``$A.epoch``, a broker's epoch at the controller. ``$name + 1`` and ``$name - 1`` are its neighbours."""
         if isinstance(value, str) and value.startswith("$"):
@@ -165,14 +173,17 @@ class Stage:
             assert reference is not None, "any text matches"
             name, by = reference.groups()
             found = await self._value_of(name)
-            return found if by is None else found + int(by.replace(" ", ""))
+            if by is None:
+                return found
+            assert isinstance(found, int), f"${name} is no number"
+            return found + int(by.replace(" ", ""))
         if isinstance(value, dict):
             return {key: await self.resolve(one) for key, one in value.items()}
         if isinstance(value, list):
             return [await self.resolve(one) for one in value]
         return value
 
-    async def _value_of(self, name: str) -> Any:
+    async def _value_of(self, name: str) -> object:
         if name in self.memory:
             return self.memory[name]
         if name == "topic_id":

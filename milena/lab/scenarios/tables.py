@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from milena.command_line.options import nearest
+from milena.lab.scenarios.script import Fields
 
 KEYS: Final = frozenset({"log", "epochs", "committed", "log_end_offset", "in_isr", "stopped", "state"})
 Log: TypeAlias = Mapping[int, tuple[str, int]]
@@ -42,7 +43,7 @@ class Table:
     """A follower's, as the documents call it."""
 
     @classmethod
-    def parse(cls, fields: Mapping[str, Any]) -> Table:
+    def parse(cls, fields: Fields) -> Table:
         """From scenario data. A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``."""
         for unknown in set(fields) - KEYS:
             raise TableError(
@@ -60,7 +61,7 @@ class Table:
         )
 
     def differences(self, found: Table) -> list[str]:
-        """Where a run's table is not as this one expects, in words; empty where it is."""
+        """Where a run's table is not as this one expects, in words; empty if it is."""
         wrong = []
         for name in ("log", "epochs", "committed", "log_end_offset", "in_isr", "state"):
             expected, actual = getattr(self, name), getattr(found, name)
@@ -109,7 +110,7 @@ class Renumbering:
 
     @property
     def numbers(self) -> dict[int, int]:
-        """Raises TableError where a run has records in more epochs than the document."""
+        """Raises TableError if a run has records in more epochs than the document."""
         written = sorted(self._written)
         if len(written) > len(self.documents):
             raise TableError(f"records in the epochs {written}, where the document has {list(self.documents)}")
@@ -153,17 +154,17 @@ def epochs_drawn(epochs: Mapping[int, int]) -> str:
     return "; ".join(f"LE-{epoch}, {start}" for epoch, start in sorted(epochs.items()))
 
 
-def log_of(fields: Mapping[Any, Any]) -> dict[int, tuple[str, int]]:
+def log_of(fields: Mapping[int, object]) -> dict[int, tuple[str, int]]:
     """A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``. Raises TableError."""
     return {int(offset): _record(entry) for offset, entry in fields.items()}
 
 
-def epochs_of(fields: Mapping[Any, Any]) -> dict[int, int]:
+def epochs_of(fields: Mapping[int, int]) -> dict[int, int]:
     """Epochs with their start offsets."""
     return {int(epoch): int(start) for epoch, start in fields.items()}
 
 
-def _record(entry: Any) -> tuple[str, int]:
+def _record(entry: object) -> tuple[str, int]:
     match entry:
         case [int(number), int(epoch)]:
             return f"msg {number}", epoch

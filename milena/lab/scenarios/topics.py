@@ -17,20 +17,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NotRequired, TypedDict
 
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.script import BROKERS, THE_PARTITION, Partition, node_id, partition_of
-from milena.lab.scenarios.stage import PARTITION, TOPIC, ScenarioFailed, Stage
+from milena.lab.scenarios.stage import PARTITION, TOPIC, Action, ScenarioFailed, Stage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
-from milena.protocol.types import REMOTE_METADATA_TOPIC
+from milena.protocol.types import REMOTE_METADATA_TOPIC, ZERO_UUID
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+    from milena.protocol.apis.alter_replica_log_dirs import AlterReplicaLogDirsResponse
+    from milena.protocol.apis.create_partitions import CreatePartitionsResponse
+    from milena.protocol.apis.create_topics import CreateTopicsResponse
+    from milena.protocol.apis.delete_records import DeleteRecordsResponse
+    from milena.protocol.apis.delete_topics import DeleteTopicsResponse
+    from milena.protocol.apis.elect_leaders import ElectLeadersResponse
+    from milena.protocol.apis.incremental_alter_configs import IncrementalAlterConfigsResponse
 
 TIMEOUT_MS: Final = 30_000
 
 
-async def _topic(stage: Stage, arguments: Mapping[str, Any]) -> None:
+class Topic(TypedDict, total=False):
+    """The arguments of ``topic``."""
+
+    name: str
+    replicas: Sequence[str]
+    partitions: Mapping[int, Sequence[str]]
+    count: int
+    factor: int
+    config: Mapping[str, object]
+
+
+class DeleteRecords(TypedDict):
+    """The arguments of ``delete_records``."""
+
+    before: int
+    of: NotRequired[str]
+
+
+async def _topic(stage: Stage, arguments: Topic) -> None:
     name, count = arguments.get("name", TOPIC), arguments.get("count", -1)
     partitions = {} if count > 0 else arguments.get("partitions") or {PARTITION: arguments["replicas"]}
     configs = {**stage.script.config, **{key: str(value) for key, value in arguments.get("config", {}).items()}}
@@ -44,12 +72,12 @@ async def _topic(stage: Stage, arguments: Mapping[str, Any]) -> None:
         ],
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }
-    response = await stage.ask(
+    response: CreateTopicsResponse = await stage.ask(
         CONTROLLER, ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False
     )
     result = response.topics[0]
     expect_none("the topic", result.error_code)
-    stage.topic_ids[name] = result.topic_id
+    stage.topic_ids[name] = result.topic_id or ZERO_UUID
     for number, brokers in partitions.items():
         stage.replicas[Partition(name, number)] = tuple(brokers)
 
@@ -62,7 +90,7 @@ async def _partitions(stage: Stage, added: Mapping[str, list[str]]) -> None:
             "count": partition.number + 1,
             "assignments": [{"broker_ids": [node_id(broker) for broker in brokers]}],
         }
-        response = await stage.ask(
+        response: CreatePartitionsResponse = await stage.ask(
             CONTROLLER, ApiKey.CREATE_PARTITIONS, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False
         )
         expect_none(name, response.results[0].error_code)
@@ -70,7 +98,7 @@ async def _partitions(stage: Stage, added: Mapping[str, list[str]]) -> None:
 
 
 async def _delete_topic(stage: Stage, name: str) -> None:
-    response = await stage.ask(
+    response: DeleteTopicsResponse = await stage.ask(
         CONTROLLER,
         ApiKey.DELETE_TOPICS,
         topics=[{"name": name, "topic_id": None}],
@@ -83,13 +111,15 @@ async def _delete_topic(stage: Stage, name: str) -> None:
         del stage.replicas[partition]
 
 
-async def _configure(stage: Stage, values: Mapping[str, Any]) -> None:
+async def _configure(stage: Stage, values: Mapping[str, object]) -> None:
     changes = [
         {"name": name, "config_operation": 0, "value": str(value).lower() if isinstance(value, bool) else str(value)}
         for name, value in values.items()
     ]
     resource = {"resource_type": 2, "resource_name": TOPIC, "configs": changes}
-    response = await stage.ask(CONTROLLER, ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+    response: IncrementalAlterConfigsResponse = await stage.ask(
+        CONTROLLER, ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False
+    )
     expect_none("the configuration", response.responses[0].error_code)
 
 
@@ -100,7 +130,7 @@ async def _elect(stage: Stage, arguments: str | Mapping[str, str]) -> None:
         broker, partition = arguments["broker"], partition_of(arguments["of"])
     replicas = sorted(stage.replicas[partition], key=lambda one: one != broker)
     await _reassign(stage, {str(partition): replicas})
-    elected = await stage.ask(
+    elected: ElectLeadersResponse = await stage.ask(
         CONTROLLER,
         ApiKey.ELECT_LEADERS,
         election_type=0,
@@ -119,7 +149,7 @@ async def _reassign(stage: Stage, wanted: Mapping[str, list[str]]) -> None:
 
 async def _place(stage: Stage, partition: Partition, brokers: Sequence[str]) -> None:
     replicas = [{"partition_index": partition.number, "replicas": [node_id(broker) for broker in brokers]}]
-    response = await stage.ask(
+    response: AlterPartitionReassignmentsResponse = await stage.ask(
         CONTROLLER,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         timeout_ms=TIMEOUT_MS,
@@ -147,7 +177,7 @@ async def _metadata_at(stage: Stage, broker: str) -> None:
 async def _move(stage: Stage, broker: str) -> None:
     found = await stage.directories(broker)
     target = next(path for path, holds in found.items() if not holds)
-    moved = await stage.ask(
+    moved: AlterReplicaLogDirsResponse = await stage.ask(
         broker,
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         dirs=[{"path": target, "topics": [{"name": TOPIC, "partitions": [PARTITION]}]}],
@@ -156,11 +186,11 @@ async def _move(stage: Stage, broker: str) -> None:
     stage.memory[f"{broker}.directory"] = target
 
 
-async def _delete_records(stage: Stage, arguments: Mapping[str, Any]) -> None:
+async def _delete_records(stage: Stage, arguments: DeleteRecords) -> None:
     partition = partition_of(arguments.get("of", str(THE_PARTITION)))
     leader = BROKERS[(await stage.partition(partition))["leader"] - 1]
     offsets = [{"partition_index": partition.number, "offset": arguments["before"]}]
-    response = await stage.ask(
+    response: DeleteRecordsResponse = await stage.ask(
         leader,
         ApiKey.DELETE_RECORDS,
         topics=[{"name": partition.topic, "partitions": offsets}],
@@ -175,7 +205,7 @@ def expect_none(what: str, error: int) -> None:
         raise ScenarioFailed(f"{what}: {ErrorCode(error).name}")
 
 
-TOPIC_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+TOPIC_ACTIONS: Final[Mapping[str, Action]] = {
     "topic": _topic,
     "partitions": _partitions,
     "delete_topic": _delete_topic,

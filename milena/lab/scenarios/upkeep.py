@@ -15,12 +15,12 @@ Each takes a list too, and does one after the other.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from milena.lab.scenarios.stage import Stage
+from milena.lab.scenarios.stage import Action, Stage
 
 
-def _of_replicas(verb: str) -> Callable[[Stage, Any], Awaitable[None]]:
+def _of_replicas(verb: str) -> Callable[[Stage, str | list[str]], Awaitable[None]]:
     async def act(stage: Stage, names: str | list[str]) -> None:
         for name in _all(names):
             await stage.of_replica(name, verb)
@@ -49,7 +49,7 @@ def _all(names: str | list[str]) -> list[str]:
     return [names] if isinstance(names, str) else names
 
 
-UPKEEP_ACTIONS: Final[Mapping[str, Callable[[Stage, Any], Awaitable[None]]]] = {
+UPKEEP_ACTIONS: Final[Mapping[str, Action]] = {
     "roll": _of_replicas("roll"),
     "flush": _of_replicas("flush"),
     "tier": _of_replicas("tiering"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from milena.lab.scenarios.actions import ACTIONS
 from milena.lab.scenarios.conditions import CONDITIONS
+from milena.lab.scenarios.peers import PEERS
 from milena.lab.scenarios.reading import IN_TIER
 from milena.lab.scenarios.script import Fields, Script, ScriptError, check_names
 from milena.lab.scenarios.tables import KEYS
@@ -17,22 +19,18 @@ its broker describes it."""
 
 
 def check(script: Script) -> None:
-    """Raises ScriptError for an action, condition, expectation or field of a table that there is not."""
+    """Raises ScriptError for a test peer, action, condition, expectation or field of a table that does not exist."""
+    check_names(f"{script.id}: no test peer", script.peers.values(), PEERS)
     for number, step in enumerate(script.steps, 1):
         place = f"{script.id}, step {number}"
         check_names(f"{place}: no action", (name for name, _ in step.actions), ACTIONS)
         for name, arguments in step.actions:
-            if name == "wait":
+            if name == "replace" and isinstance(arguments, Mapping):
+                check_names(f"{place}: no test peer", (peer for peer in arguments.values() if peer is not None), PEERS)
+            if name == "wait" and isinstance(arguments, Mapping):
                 check_names(f"{place}: no condition", arguments, CONDITIONS)
         _check_expected(f"{place}, before", script, step.before)
         _check_expected(f"{place}, expect", script, step.expect)
-
-
-def needs_peers(script: Script) -> list[str]:
-    """The test peers that a run needs. They come with Milena's sources, not with its package."""
-    replaced = [arguments for step in script.steps for name, arguments in step.actions if name == "replace"]
-    named = [*script.peers.values(), *(peer for one in replaced for peer in one.values())]
-    return sorted({peer for peer in named if peer is not None})
 
 
 def _check_expected(place: str, script: Script, expected: Fields) -> None:

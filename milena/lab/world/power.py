@@ -13,9 +13,11 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from milena.runtime.randomness import Randomness
+
+T = TypeVar("T")
 
 PAGE: Final = 4096
 
@@ -131,8 +133,8 @@ class DirectoryJournal:
                 """The folder and everything in it is gone."""
 
     def _rename_back(self, change: DirectoryChange) -> None:
-        for names in (self._files, self._folders):
-            move(names, change.new, change.path)
+        move(self._files, change.new, change.path)
+        move(self._folders, change.new, change.path)
         for earlier in self._changes:
             earlier.rebase(change.new, change.path)
         if change.inode is not None:
@@ -149,13 +151,13 @@ def below(names: Mapping[str, object], folder: str) -> list[str]:
     return [name for name in names if name == folder or name.startswith(folder + "/")]
 
 
-def move(names: dict[str, Any], old: str, new: str) -> None:
+def move(names: dict[str, T], old: str, new: str) -> None:
     """Rename an entry, with everything below it."""
     for name in below(names, old):
         names[new + name[len(old) :]] = names.pop(name)
 
 
-def drop(names: dict[str, Any], path: str) -> None:
+def drop(names: dict[str, T], path: str) -> None:
     """Remove an entry, with everything below it."""
     for name in below(names, path):
         del names[name]

@@ -31,6 +31,9 @@ class Machine:
         self.failures: list[tuple[str, BaseException | None]] = []
         """The errors that ended its processes: broken invariants."""
         self._world = world
+        self._tier: Storage | None = None
+        """Mounted in the place of the world's tier."""
+        self._tier_disk: SimulatedDisk | None = None
         self._life: Life | None = None
         self._scopes: list[TaskScope] = []
 
@@ -59,12 +62,13 @@ class Machine:
 
         contained = Containment(clock, fatal)
         random, disk_random = (Randomness(world.random.below(1 << 62)) for _ in range(2))
+        self._tier_disk = SimulatedDisk(self._tier or world.tier, clock, disk_random, life)
         return Runtime(
             clock=clock,
             random=random,
             network=SimulatedNetwork(world.fabric, life),
             disk=SimulatedDisk(self.storage, clock, disk_random, life),
-            tier_disk=SimulatedDisk(world.tier, clock, disk_random, life),
+            tier_disk=self._tier_disk,
             new_tasks=new_tasks,
             contained=contained,
             fatal=fatal,
@@ -83,6 +87,13 @@ class Machine:
         """As by SIGCONT."""
         assert self._life is not None
         self._life.resume()
+
+    def mount_tier(self, storage: Storage | None) -> None:
+        """Where this machine finds the tier from now on; None: where the others do. Open files stay with what they
+        belong to."""
+        self._tier = storage
+        if self._tier_disk is not None:
+            self._tier_disk.storage = storage or self._world.tier
 
     def power_off(self) -> None:
         """Cut the power: unsynced bytes are lost, peers receive nothing."""

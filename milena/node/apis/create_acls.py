@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from milena.node.api import RequestContext
-from milena.node.apis.describe_acls import REFUSAL
+from milena.node.apis.describe_acls import CODE, MESSAGE
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.create_acls import CreateAclsRequest, CreateAclsResponseFields
 
 
-def handle(node: object, ctx: RequestContext, request: Any) -> dict[str, object]:
-    return {"results": [REFUSAL] * len(request.creations)}
+def handle(node: object, ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponseFields:
+    return {"results": [{"error_code": CODE, "error_message": MESSAGE} for _ in request.creations]}

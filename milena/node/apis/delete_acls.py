@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from milena.node.api import RequestContext
-from milena.node.apis.describe_acls import REFUSAL
+from milena.node.apis.describe_acls import CODE, MESSAGE
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.delete_acls import DeleteAclsRequest, DeleteAclsResponseFields
 
 
-def handle(node: object, ctx: RequestContext, request: Any) -> dict[str, object]:
-    return {"filter_results": [{**REFUSAL, "matching_acls": []}] * len(request.filters)}
+def handle(node: object, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponseFields:
+    return {
+        "filter_results": [{"error_code": CODE, "error_message": MESSAGE, "matching_acls": []} for _ in request.filters]
+    }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 
-REFUSAL: Final = {
-    "error_code": int(ErrorCode.SECURITY_DISABLED),
-    "error_message": "This cluster has no authorizer: everything is allowed to everybody.",
-}
+if TYPE_CHECKING:
+    from milena.protocol.apis.describe_acls import DescribeAclsResponseFields
+
+CODE: Final = int(ErrorCode.SECURITY_DISABLED)
+MESSAGE: Final = "This cluster has no authorizer: everything is allowed to everybody."
 
 
-def handle(node: object, ctx: RequestContext, request: object) -> dict[str, object]:
-    return {**REFUSAL, "resources": []}
+def handle(node: object, ctx: RequestContext, request: object) -> DescribeAclsResponseFields:
+    return {"error_code": CODE, "error_message": MESSAGE, "resources": []}

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import TopicPartition
 from milena.node.client.membership import by_topic, find_coordinator
-from milena.node.links.outgoing import Channel, only
+from milena.node.links.outgoing import Channel, Failing, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.create_partitions import CreatePartitionsResponse
+    from milena.protocol.apis.create_topics import CreateTopicsResponse
+    from milena.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+    from milena.protocol.apis.delete_records import DeleteRecordsResponse
+    from milena.protocol.apis.delete_topics import DeleteTopicsResponse
+    from milena.protocol.apis.describe_configs import DescribeConfigsResponse
+    from milena.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsResponse
+    from milena.protocol.apis.incremental_alter_configs import IncrementalAlterConfigsResponse
+    from milena.protocol.apis.list_groups import ListGroupsResponse
+    from milena.protocol.apis.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 
 TIMEOUT_MS: Final = 30_000
 COORDINATOR_WAIT: Final = 10.0
@@ -44,6 +56,7 @@ SOURCES: Final[Mapping[int, str]] = {
 }
 """DescribeConfigsResponse.ConfigSource."""
 
+T = TypeVar("T")
 Results = dict[str, KafkaError | None]
 
 
@@ -90,7 +103,7 @@ class GroupView:
 
 
 async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Results:
-    response = await cluster.ask_any(
+    response: CreateTopicsResponse = await cluster.ask_any(
         ApiKey.CREATE_TOPICS,
         topics=[
             {
@@ -114,7 +127,7 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validat
 async def delete_topics(cluster: Cluster, names: Sequence[str]) -> Results:
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.DELETE_TOPICS)
-    response = await channel.request(
+    response: DeleteTopicsResponse = await channel.request(
         ApiKey.DELETE_TOPICS,
         version,
         **({"topics": [{"name": name} for name in names]} if version >= 6 else {"topic_names": list(names)}),
@@ -122,12 +135,12 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> Results:
     )
     for name in names:
         cluster.forget_topic(name)
-    return {topic.name: _error(topic) for topic in response.responses}
+    return {topic.name: _error(topic) for topic in response.responses if topic.name is not None}
 
 
 async def create_partitions(cluster: Cluster, totals: Mapping[str, int]) -> Results:
     """Increase the number of partitions of topics to these totals."""
-    response = await cluster.ask_any(
+    response: CreatePartitionsResponse = await cluster.ask_any(
         ApiKey.CREATE_PARTITIONS,
         topics=[{"name": name, "count": total, "assignments": None} for name, total in totals.items()],
         timeout_ms=TIMEOUT_MS,
@@ -142,7 +155,7 @@ async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> l
     """Every key of a topic, of a broker, or of what holds for all brokers (""). Raises KafkaError."""
     channel = await _channel_for(cluster, resource_type, name)
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
-    response = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
+    response: DescribeConfigsResponse = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
     result = only(response.results)
     if (error := _error(result)) is not None:
         raise error
@@ -166,13 +179,15 @@ async def alter_configs(
     changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
     channel = await _channel_for(cluster, resource_type, name)
-    response = await channel.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+    response: IncrementalAlterConfigsResponse = await channel.request(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False
+    )
     if (error := _error(only(response.responses))) is not None:
         raise error
 
 
 async def _channel_for(cluster: Cluster, resource_type: int, name: str) -> Channel:
-    """A broker answers for its own configuration alone, and any of them for all else."""
+    """A broker answers for its own configuration only, and any broker for everything else."""
     if resource_type == BROKER_RESOURCE and name:
         await cluster.metadata([])
         return cluster.to_broker(int(name))
@@ -186,7 +201,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
     for (topic, number), offset in before.items():
         channel, _, _ = await cluster.leader(topic, number)
         partition = {"partition_index": number, "offset": offset}
-        response = await channel.request(
+        response: DeleteRecordsResponse = await channel.request(
             ApiKey.DELETE_RECORDS, topics=[{"name": topic, "partitions": [partition]}], timeout_ms=TIMEOUT_MS
         )
         result = only(only(response.topics).partitions)
@@ -201,7 +216,7 @@ async def list_groups(cluster: Cluster) -> dict[str, str]:
     view = await cluster.metadata([])
     groups: dict[str, str] = {}
     for broker in view.brokers.values():
-        response = await cluster.to(broker.host, broker.port).request(ApiKey.LIST_GROUPS)
+        response: ListGroupsResponse = await cluster.to(broker.host, broker.port).request(ApiKey.LIST_GROUPS)
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"broker {broker.id}")
         for group in response.groups:
@@ -212,12 +227,12 @@ async def list_groups(cluster: Cluster) -> dict[str, str]:
 async def describe_group(cluster: Cluster, group: str) -> GroupView:
     """Raises KafkaError, for example GROUP_ID_NOT_FOUND."""
 
-    async def ask() -> Any:
+    async def ask() -> DescribedGroup:
         channel = cluster.to(*await find_coordinator(cluster, group))
-        answer = only((await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])).groups)
-        return answer, _error(answer)
+        response: DescribeGroupsResponse = await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])
+        return only(response.groups)
 
-    found = await _when_coordinated(cluster, ask)
+    found = await _when_coordinated(cluster, ask, _error)
     members = tuple(
         GroupMember(member.member_id, member.client_id, member.client_host, bytes(member.member_assignment))
         for member in found.members
@@ -233,18 +248,21 @@ async def group_offsets(
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
 
-    async def ask() -> Any:
+    async def ask() -> OffsetFetchResponseGroup | OffsetFetchResponse:
         channel = cluster.to(*await find_coordinator(cluster, group))
         await channel.connect()
         version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
         if version >= 8:
             wanted = [{"group_id": group, "topics": topics}]
-            found = only((await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)).groups)
-        else:
-            found = await channel.request(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
-        return found, KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
+            several: OffsetFetchResponse = await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)
+            return only(several.groups)
+        alone: OffsetFetchResponse = await channel.request(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
+        return alone
 
-    answer = await _when_coordinated(cluster, ask)
+    def refusal(found: OffsetFetchResponseGroup | OffsetFetchResponse) -> KafkaError | None:
+        return KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
+
+    answer = await _when_coordinated(cluster, ask, refusal)
     return {
         (topic.name, int(partition.partition_index)): int(partition.committed_offset)
         for topic in answer.topics
@@ -257,37 +275,41 @@ async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
     results: Results = {}
     for group in groups:
 
-        async def ask(group: str = group) -> tuple[None, KafkaError | None]:
+        async def ask(group: str = group) -> DeletableGroupResult:
             channel = cluster.to(*await find_coordinator(cluster, group))
-            response = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
-            return None, _error(only(response.results))
+            response: DeleteGroupsResponse = await channel.request(ApiKey.DELETE_GROUPS, groups_names=[group])
+            return only(response.results)
 
+        results[group] = None
         try:
-            results[group] = await _when_coordinated(cluster, ask)
+            await _when_coordinated(cluster, ask, _error)
         except KafkaError as error:
             results[group] = error
     return results
 
 
-async def _when_coordinated(cluster: Cluster, ask: Callable[[], Awaitable[tuple[Any, KafkaError | None]]]) -> Any:
+async def _when_coordinated(
+    cluster: Cluster, ask: Callable[[], Awaitable[T]], refusal: Callable[[T], KafkaError | None]
+) -> T:
     """The answer of a group's coordinator, which may first have to be found or to load its state. Raises KafkaError."""
     clock = cluster.runtime.clock
     deadline = clock.monotonic() + COORDINATOR_WAIT
     attempt = 0
     while True:
         try:
-            answer, error = await ask()
+            answer = await ask()
+            error = refusal(answer)
+            if error is None:
+                return answer
         except KafkaError as failure:
-            answer, error = None, failure
-        if error is None:
-            return answer
+            error = failure
         if error.code not in NOT_YET or clock.monotonic() > deadline:
             raise error
         await cluster.pause(attempt)
         attempt += 1
 
 
-def _error(result: Any) -> KafkaError | None:
+def _error(result: Failing) -> KafkaError | None:
     if not result.error_code:
         return None
     return KafkaError(ErrorCode(result.error_code), messages.get(result, "error_message", None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from milena.node.links.outgoing import Channel, ChannelError
@@ -12,6 +12,9 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.runtime.context import Runtime
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.metadata import MetadataResponse
 
 FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 1.0
@@ -92,7 +95,7 @@ class Cluster:
         """
         wanted = None if topics is None else [{"name": name} for name in topics]
         channel = await self.any_channel()
-        response = await channel.request(
+        response: MetadataResponse = await channel.request(
             ApiKey.METADATA,
             topics=wanted,
             allow_auto_topic_creation=allow_auto_create,
@@ -189,10 +192,10 @@ class Cluster:
             raise ChannelError(str(last))
         raise ChannelError(f"no node answers at {', '.join(f'{h}:{p}' for h, p in addresses)}; last error: {last}")
 
-    async def ask_any(self, key: ApiKey, /, **fields: Any) -> Any:
+    async def ask_any(self, key: ApiKey, /, *, timeout: float | None = None, **fields: object) -> Any:
         """Send a request to any node, in its highest common version."""
         channel = await self.any_channel()
-        return await channel.request(key, **fields)
+        return await channel.request(key, timeout=timeout, **fields)
 
     async def pause(self, attempt: int) -> None:
         """Wait before the next attempt: longer each time, with jitter."""
@@ -216,7 +219,7 @@ def newest_of(known: TopicView | None, told: TopicView) -> TopicView:
     return replace(told, partitions=partitions)
 
 
-def _view(response: Any) -> ClusterView:
+def _view(response: MetadataResponse) -> ClusterView:
     brokers = {
         int(broker.node_id): BrokerView(
             int(broker.node_id), broker.host, int(broker.port), messages.get(broker, "rack", None)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import TopicPartition
@@ -24,6 +24,14 @@ from milena.protocol.records.consumer_protocol import (
     decode_subscription,
     encode_consumer_message,
 )
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.find_coordinator import FindCoordinatorRequestFields, FindCoordinatorResponse
+    from milena.protocol.apis.heartbeat import HeartbeatResponse
+    from milena.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
+    from milena.protocol.apis.offset_commit import OffsetCommitResponse
+    from milena.protocol.apis.offset_fetch import OffsetFetchResponse
+    from milena.protocol.apis.sync_group import SyncGroupRequestAssignmentFields, SyncGroupResponse
 
 T = TypeVar("T")
 
@@ -77,7 +85,7 @@ class Membership:
     async def heartbeat(self) -> bool:
         """Send a heartbeat. Returns False if the member must rejoin. Raises KafkaError."""
         try:
-            response = await self._ask(
+            response: HeartbeatResponse = await self._ask(
                 ApiKey.HEARTBEAT,
                 group_id=self.group,
                 generation_id=self.generation,
@@ -133,7 +141,7 @@ class Membership:
 
     async def _join_once(self) -> list[TopicPartition]:
         subscription = encode_consumer_message(Subscription(topics=tuple(self._topics)))
-        response = await self._ask(
+        response: JoinGroupResponse = await self._ask(
             ApiKey.JOIN_GROUP,
             timeout=self._rebalance_timeout_ms / 1000 + 5,
             group_id=self.group,
@@ -151,10 +159,10 @@ class Membership:
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"group {self.group!r}")
         self.member_id, generation = response.member_id, int(response.generation_id)
-        shares: list[dict[str, object]] = []
+        shares: list[SyncGroupRequestAssignmentFields] = []
         if response.leader == response.member_id:
             shares = await self._assign(response.members)
-        answer = await self._ask(
+        answer: SyncGroupResponse = await self._ask(
             ApiKey.SYNC_GROUP,
             timeout=self._rebalance_timeout_ms / 1000 + 5,
             group_id=self.group,
@@ -174,7 +182,7 @@ class Membership:
             for number in part.partitions
         ]
 
-    async def _assign(self, members: Sequence[Any]) -> list[dict[str, object]]:
+    async def _assign(self, members: Sequence[JoinGroupResponseMember]) -> list[SyncGroupRequestAssignmentFields]:
         """As the group's leader: assign the partitions of all subscribed topics."""
         wanted = {member.member_id: decode_subscription(member.metadata).topics for member in members}
         names = sorted({topic for topics in wanted.values() for topic in topics})
@@ -201,7 +209,7 @@ class Membership:
         # From version 10 on topics are identified by id, which this client does not have here.
         version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
         if version >= 8:
-            response = await channel.request(
+            response: OffsetFetchResponse = await channel.request(
                 ApiKey.OFFSET_FETCH, version, groups=[{"group_id": self.group, "topics": topics}], require_stable=True
             )
             answer = only(response.groups)
@@ -222,7 +230,7 @@ class Membership:
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, int]) -> None:
         channel = await self._channel()
-        response = await channel.request(
+        response: OffsetCommitResponse = await channel.request(
             ApiKey.OFFSET_COMMIT,
             channel.choose(ApiKey.OFFSET_COMMIT, at_most=9),
             group_id=self.group,
@@ -260,7 +268,7 @@ class Membership:
             await self._cluster.pause(attempt)
             attempt += 1
 
-    async def _ask(self, key: ApiKey, *, timeout: float | None = None, **fields: Any) -> Any:
+    async def _ask(self, key: ApiKey, *, timeout: float | None = None, **fields: object) -> Any:
         channel = await self._channel()
         return await channel.request(key, timeout=timeout, **fields)
 
@@ -284,11 +292,12 @@ async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
     """The address of the coordinator of ``group``. Raises KafkaError, ChannelError."""
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.FIND_COORDINATOR)
-    if version >= 4:
-        response = await channel.request(ApiKey.FIND_COORDINATOR, version, key_type=GROUP_KEY, coordinator_keys=[group])
-        answer = only(response.coordinators)
-    else:
-        answer = await channel.request(ApiKey.FIND_COORDINATOR, version, key=group, key_type=GROUP_KEY)
+    several = version >= 4
+    wanted: FindCoordinatorRequestFields = {"coordinator_keys": [group]} if several else {"key": group}
+    response: FindCoordinatorResponse = await channel.request(
+        ApiKey.FIND_COORDINATOR, version, key_type=GROUP_KEY, **wanted
+    )
+    answer = only(response.coordinators) if several else response
     if answer.error_code:
         raise KafkaError(ErrorCode(answer.error_code), f"group {group!r}")
     return str(answer.host), int(answer.port)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.list_offsets import ListOffsetsResponse
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -27,7 +30,7 @@ async def find_offset(
     """The offset for a time in ms, or for EARLIEST, LATEST, MAX_TIMESTAMP. Raises KafkaError, ChannelError."""
     channel, view, _ = await cluster.leader(topic, partition)
     try:
-        response = await channel.request(
+        response: ListOffsetsResponse = await channel.request(
             ApiKey.LIST_OFFSETS,
             replica_id=-1,
             isolation_level=isolation,

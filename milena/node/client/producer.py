@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from milena.node.client.batches import Lane, PendingBatch, Produced, ProducerIdAndEpoch
 from milena.node.client.cluster import Cluster
@@ -26,6 +26,9 @@ from milena.protocol.requests.produce import (
     encode_produce_request,
 )
 from milena.protocol.types import ProducerEpoch, ProducerId
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.init_producer_id import InitProducerIdResponse
 
 BATCH_BYTES: Final = 256 << 10
 BUFFER_BYTES: Final = 32 << 20
@@ -256,7 +259,7 @@ class Producer:
     async def _identify(self) -> ProducerIdAndEpoch:
         async with self._identifying:
             if self._identity is None:
-                response = await self._cluster.ask_any(
+                response: InitProducerIdResponse = await self._cluster.ask_any(
                     ApiKey.INIT_PRODUCER_ID,
                     transactional_id=None,
                     transaction_timeout_ms=0,

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import TopicPartition
 from milena.node.client.membership import by_topic
-from milena.node.links.outgoing import only
+from milena.node.links.outgoing import Failing, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.types import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition_reassignments import (
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartitionFields,
+    )
+    from milena.protocol.apis.alter_replica_log_dirs import AlterReplicaLogDirsResponse
+    from milena.protocol.apis.describe_cluster import DescribeClusterResponse
+    from milena.protocol.apis.describe_quorum import DescribeQuorumResponse
+    from milena.protocol.apis.describe_topic_partitions import DescribeTopicPartitionsResponse, RequestCursorFields
+    from milena.protocol.apis.elect_leaders import ElectLeadersResponse
+    from milena.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsResponse
+    from milena.protocol.apis.unregister_broker import UnregisterBrokerResponse
 
 TIMEOUT_MS: Final = 30_000
 PREFERRED: Final = 0
@@ -81,7 +94,7 @@ async def elect_leaders(
     if partitions is not None:
         wanted = [{"topic": topic, "partitions": numbers} for topic, numbers in by_topic(partitions).items()]
     kind = UNCLEAN if unclean else PREFERRED
-    response = await cluster.ask_any(
+    response: ElectLeadersResponse = await cluster.ask_any(
         ApiKey.ELECT_LEADERS, election_type=kind, topic_partitions=wanted, timeout_ms=TIMEOUT_MS
     )
     _raise(response)
@@ -97,12 +110,15 @@ async def alter_reassignments(
 ) -> Outcomes:
     """Assign these replicas to partitions; None cancels an ongoing reassignment. Raises KafkaError as ``elect_leaders``
     does."""
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[ReassignablePartitionFields]] = {}
     for (topic, number), replicas in targets.items():
-        partition = {"partition_index": number, "replicas": None if replicas is None else list(replicas)}
+        partition: ReassignablePartitionFields = {
+            "partition_index": number,
+            "replicas": None if replicas is None else list(replicas),
+        }
         topics.setdefault(topic, []).append(partition)
     strict = {} if allow_factor_change else {"allow_replication_factor_change": False}
-    response = await cluster.ask_any(
+    response: AlterPartitionReassignmentsResponse = await cluster.ask_any(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         topics=[{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
         timeout_ms=TIMEOUT_MS,
@@ -123,7 +139,9 @@ async def list_reassignments(
     wanted = None
     if partitions is not None:
         wanted = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
-    response = await cluster.ask_any(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=wanted, timeout_ms=TIMEOUT_MS)
+    response: ListPartitionReassignmentsResponse = await cluster.ask_any(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=wanted, timeout_ms=TIMEOUT_MS
+    )
     _raise(response)
     return {
         (topic.name, int(partition.partition_index)): Reassignment(
@@ -139,7 +157,7 @@ async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.DESCRIBE_CLUSTER)
     fenced_too = {"include_fenced_brokers": True} if version >= 2 else {}
-    response = await channel.request(ApiKey.DESCRIBE_CLUSTER, version, **fenced_too)
+    response: DescribeClusterResponse = await channel.request(ApiKey.DESCRIBE_CLUSTER, version, **fenced_too)
     _raise(response)
     return [
         RegisteredBroker(
@@ -155,7 +173,8 @@ async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
 
 async def unregister_broker(cluster: Cluster, broker: int) -> None:
     """Unregister a broker that will not come back. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
-    _raise(await cluster.ask_any(ApiKey.UNREGISTER_BROKER, broker_id=broker))
+    response: UnregisterBrokerResponse = await cluster.ask_any(ApiKey.UNREGISTER_BROKER, broker_id=broker)
+    _raise(response)
 
 
 async def alter_replica_log_dirs(cluster: Cluster, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
@@ -164,7 +183,7 @@ async def alter_replica_log_dirs(cluster: Cluster, broker: int, moves: Mapping[T
     for partition, path in moves.items():
         directories.setdefault(path, []).append(partition)
     await cluster.metadata([])
-    response = await cluster.to_broker(broker).request(
+    response: AlterReplicaLogDirsResponse = await cluster.to_broker(broker).request(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         dirs=[
             {
@@ -184,9 +203,9 @@ async def alter_replica_log_dirs(cluster: Cluster, broker: int, moves: Mapping[T
 async def describe_partitions(cluster: Cluster, topic: str) -> dict[int, PartitionDescription]:
     """All partitions of a topic, with their eligible leader replicas. Raises KafkaError."""
     found: dict[int, PartitionDescription] = {}
-    cursor: dict[str, Any] | None = None
+    cursor: RequestCursorFields | None = None
     while True:
-        response = await cluster.ask_any(
+        response: DescribeTopicPartitionsResponse = await cluster.ask_any(
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
             topics=[{"name": topic}],
             response_partition_limit=2000,
@@ -213,7 +232,7 @@ async def describe_partitions(cluster: Cluster, topic: str) -> dict[int, Partiti
 async def describe_quorum(cluster: Cluster) -> QuorumView:
     """Raises KafkaError."""
     wanted = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
-    response = await cluster.ask_any(ApiKey.DESCRIBE_QUORUM, topics=wanted)
+    response: DescribeQuorumResponse = await cluster.ask_any(ApiKey.DESCRIBE_QUORUM, topics=wanted)
     _raise(response)
     partition = only(only(response.topics).partitions)
     _raise(partition)
@@ -230,13 +249,13 @@ def _ids(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers)
 
 
-def _error(result: Any) -> KafkaError | None:
+def _error(result: Failing) -> KafkaError | None:
     if not result.error_code:
         return None
     return KafkaError(ErrorCode(result.error_code), messages.get(result, "error_message", None))
 
 
-def _raise(result: Any) -> None:
+def _raise(result: Failing) -> None:
     error = _error(result)
     if error is not None:
         raise error

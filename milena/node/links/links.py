@@ -14,7 +14,6 @@ import asyncio
 import errno
 from collections.abc import Callable, Sequence
 from enum import Flag
-from typing import Any
 
 from milena.node.rules.rules import is_peer
 from milena.protocol.requests.headers import parse_request_header
@@ -311,6 +310,6 @@ def _client_of(request: memoryview) -> str | None:
         return None
 
 
-def link_verbs(network: Network) -> dict[str, Callable[..., Any]]:
+def link_verbs(network: Network) -> dict[str, Callable[..., object]]:
     """The verbs of a node whose network has links."""
     return {"cut": network.cut, "heal": network.heal, "links": network.links} if isinstance(network, Links) else {}

@@ -12,7 +12,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from milena.node.framing import KafkaFramer
 from milena.protocol.api_keys import ApiKey
@@ -22,7 +22,6 @@ from milena.protocol.requests.frames import ReceiveBuffers
 from milena.protocol.requests.headers import parse_response_header, request_header
 from milena.protocol.requests.memory_budget import MemoryBudget
 from milena.protocol.schemas.api_versions import (
-    ApiVersionsResponse,
     ClientSoftware,
     decode_api_versions_response,
     encode_api_versions_request,
@@ -49,6 +48,13 @@ class ChannelError(ConnectionError):
 
 class Unreachable(ChannelError):
     """There was no connection: nothing was sent."""
+
+
+class Failing(Protocol):
+    """A part of a response that has an error of its own."""
+
+    @property
+    def error_code(self) -> int: ...
 
 
 def only(items: Sequence[T]) -> T:
@@ -104,9 +110,10 @@ class Channel:
         return self._link is not None and self._link.alive
 
     async def request(
-        self, key: ApiKey, version: int | None = None, /, *, timeout: float | None = None, **fields: Any
+        self, key: ApiKey, version: int | None = None, /, *, timeout: float | None = None, **fields: object
     ) -> Any:
-        """Send a request built from plain field values and return the decoded response.
+        """Send a request built from plain field values and return the decoded response, of the type that
+        ``milena.protocol.apis`` declares for ``key``.
 
         ``version`` None takes the highest common one. Raises ChannelError, KafkaError UNSUPPORTED_VERSION if there is
         no common version, REQUEST_TIMED_OUT after ``timeout`` seconds. An answer that cannot be decoded closes the
@@ -130,8 +137,7 @@ class Channel:
     ) -> T:
         """Send an encoded body. ``decode`` gets the response's body in place: its memory is reused afterwards."""
         link = await self._connected()
-        result: T = await self._exchange(link, key, version, body, decode, timeout)
-        return result
+        return await self._exchange(link, key, version, body, decode, timeout)
 
     async def repeat(
         self,
@@ -203,9 +209,9 @@ class Channel:
         key: int,
         version: int,
         body: Sequence[Part],
-        decode: Callable[[memoryview], Any],
+        decode: Callable[[memoryview], T],
         timeout: float | None,
-    ) -> Any:
+    ) -> T:
         seconds = self._request_timeout if timeout is None else timeout
         future = link.send(key, version, body, decode)
         assert future is not None
@@ -278,7 +284,7 @@ class Channel:
                 functools.partial(decode_api_versions_response, version),
             )
             assert future is not None
-            response: ApiVersionsResponse = await future
+            response = await future
             if response.error_code == ErrorCode.NONE:
                 return dict(response.keys)
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
@@ -305,18 +311,18 @@ class _Link:
         key: int,
         version: int,
         body: Sequence[Part],
-        decode: Callable[[memoryview], Any] | None,
+        decode: Callable[[memoryview], T] | None,
         *,
         again: bool = False,
-    ) -> asyncio.Future[Any] | None:
+    ) -> asyncio.Future[T] | None:
         """Queue a request. The future fails with ChannelError when the connection is closed; None without
         ``decode``."""
         if decode is None:
             self._send(key, version, body, None)
             return None
-        pending = _Pending(key, version, decode, asyncio.get_running_loop().create_future(), again)
-        self._send(key, version, body, pending)
-        return pending.future
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._send(key, version, body, _Pending(key, version, decode, future, again))
+        return future
 
     def _send(self, key: int, version: int, body: Sequence[Part], pending: _Pending | None) -> None:
         if not self.alive or self._connection is None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milena.node.metadata.image import MetadataImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import access
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponseFields
+    from milena.protocol.apis.describe_client_quotas import ComponentData, EntryDataFields
+    from milena.protocol.apis.describe_user_scram_credentials import (
+        CredentialInfoFields,
+        DescribeUserScramCredentialsResultFields,
+    )
 
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
 """The entity of a quota: (type, name) by type; the name None is the default of that type."""
@@ -32,19 +41,20 @@ def entity_of(parts: Mapping[str, str | None]) -> Entity:
 def quotas(image: MetadataImage) -> dict[Entity, dict[str, float]]:
     """All quotas by entity."""
     found: dict[Entity, dict[str, float]] = {}
-    for what, record in _kept(image, OF_QUOTAS):
-        found.setdefault(what[0], {})[what[1]] = record.value
+    for record in image.opaque.values():
+        if isinstance(record, access.ClientQuotaRecord):
+            found.setdefault(entity_of_quota(record), {})[record.key] = record.value
     return found
 
 
-def _kept(image: MetadataImage, kind: str) -> Iterator[tuple[list[Any], Any]]:
-    """The records of one kind, with the rest of their keys."""
-    for (of, *what), record in image.opaque.items():
-        if of == kind:
-            yield what, record
+def entity_of_quota(record: access.ClientQuotaRecord) -> Entity:
+    """The entity that a quota is for."""
+    return entity_of({part.entity_type: part.entity_name for part in record.entity})
 
 
-def describe_quotas(image: MetadataImage, components: Sequence[Any], *, strict: bool) -> list[dict[str, Any]]:
+def describe_quotas(
+    image: MetadataImage, components: Sequence[ComponentData], *, strict: bool
+) -> list[EntryDataFields]:
     """The entries of DescribeClientQuotas. Raises KafkaError if the filter is invalid."""
     exact: dict[str, str | None] = {}
     present: set[str] = set()
@@ -85,26 +95,29 @@ def _check_type(kind: str, *, repeated: bool) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The type of entity {kind} is unknown.")
 
 
-def _check_match(component: Any) -> None:
+def _check_match(component: ComponentData) -> None:
     if component.match_type not in (EXACT, DEFAULT, ANY):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The kind of match {component.match_type} is unknown.")
     if (component.match_type == EXACT) is (component.match is None):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A name goes with an exact match, and an exact match needs it.")
 
 
-def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[dict[str, object]]:
+def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[DescribeUserScramCredentialsResultFields]:
     """The results of DescribeUserScramCredentials: of ``users``, or of all users if none is named."""
-    known: dict[str, list[dict[str, int]]] = {}
-    for what, record in _kept(image, OF_SCRAM):
-        info = {"mechanism": record.mechanism, "iterations": record.iterations}
-        known.setdefault(what[0], []).append(info)
+    known: dict[str, list[CredentialInfoFields]] = {}
+    for record in image.opaque.values():
+        if isinstance(record, access.UserScramCredentialRecord):
+            info: CredentialInfoFields = {"mechanism": record.mechanism, "iterations": record.iterations}
+            known.setdefault(record.name, []).append(info)
     times: dict[str, int] = {}
     for user in users:
         times[user] = times.get(user, 0) + 1
     return [_credentials(user, known, times.get(user, 1)) for user in times or known]
 
 
-def _credentials(user: str, known: Mapping[str, list[dict[str, int]]], times: int) -> dict[str, object]:
+def _credentials(
+    user: str, known: Mapping[str, list[CredentialInfoFields]], times: int
+) -> DescribeUserScramCredentialsResultFields:
     error, message = ErrorCode.NONE, None
     if times > 1:
         error, message = ErrorCode.DUPLICATE_RESOURCE, f"The user {user} is given twice."
@@ -118,7 +131,7 @@ def _credentials(user: str, known: Mapping[str, list[dict[str, int]]], times: in
     }
 
 
-def failed_entries(request: Any, error: KafkaError) -> dict[str, object]:
+def failed_entries(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponseFields:
     """The response to an AlterClientQuotas that failed as a whole."""
     return {
         "entries": [

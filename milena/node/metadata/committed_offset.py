@@ -1,4 +1,5 @@
-"""The file ``committed-offset`` beside the metadata log (Milena's own): up to where the log is known to be committed.
+"""The file ``committed-offset`` beside the metadata log (Milena's own): an offset up to which the log is known to be
+committed.
 
 Neither the log nor Kafka's files contain this. At start-up it distinguishes a torn end that was never acknowledged from
 the loss of committed records. The offset is written in place and never synced, after the log was synced: a power loss

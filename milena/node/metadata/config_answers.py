@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from milena.config.node_config import NodeConfig
-from milena.node.metadata.config_views import ConfigResult, ConfigView, DescribedConfig, all_results
+from milena.node.metadata.config_views import ConfigView, all_results
 from milena.node.metadata.image import MetadataImage
 from milena.node.serving.repeats import Repeats
 from milena.node.serving.slices import in_slices
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResourceResultFields,
+        DescribeConfigsResponseFields,
+        DescribeConfigsResultFields,
+    )
 
 SLICE: Final = 20
 """The number of resources described per slice of the loop: each takes up to a millisecond."""
@@ -21,15 +30,15 @@ LEAST: Final = 30
 
 
 async def describe_configs(
-    clock: Clock, config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: Any
-) -> dict[str, object]:
+    clock: Clock, config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: DescribeConfigsRequest
+) -> DescribeConfigsResponseFields:
     """The response's fields. Each resource is described as it is when its slice runs.
 
     Raises KafkaError INVALID_REQUEST if the same resources are named too often.
     """
     repeats = Repeats()
 
-    def describe(resource: Any) -> ConfigResult:
+    def describe(resource: DescribeConfigsResource) -> DescribeConfigsResultFields:
         told = _describe(config(), image(), request, resource)
         repeats.note((resource.resource_type, resource.resource_name), max(LEAST, len(told["configs"])))
         return told
@@ -37,7 +46,9 @@ async def describe_configs(
     return {"results": all_results(await in_slices(clock, request.resources, describe, SLICE))}
 
 
-def _describe(config: NodeConfig, image: MetadataImage, request: Any, resource: Any) -> ConfigResult:
+def _describe(
+    config: NodeConfig, image: MetadataImage, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResultFields:
     view = ConfigView(
         config,
         image,
@@ -45,7 +56,8 @@ def _describe(config: NodeConfig, image: MetadataImage, request: Any, resource: 
         synonyms=bool(messages.get(request, "include_synonyms", False)),
         documentation=bool(messages.get(request, "include_documentation", False)),
     )
-    error, message, configs = ErrorCode.NONE, "", list[DescribedConfig]()
+    error, message = ErrorCode.NONE, ""
+    configs: list[DescribeConfigsResourceResultFields] = []
     try:
         configs = view.describe(resource.resource_type, resource.resource_name)
     except KafkaError as failure:

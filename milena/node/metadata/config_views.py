@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from milena.config.broker_config import DYNAMIC_KEYS, INTERNAL, KEYS, SYNONYMS, defaults
 from milena.config.definitions import Key, Mode, Required
@@ -30,6 +30,13 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.topic_names import topic_name_problem
 from milena.runtime.log_levels import current_levels
 from milena.runtime.numbers import whole
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.describe_configs import (
+        DescribeConfigsResourceResultFields,
+        DescribeConfigsResultFields,
+        DescribeConfigsSynonymFields,
+    )
 
 T = TypeVar("T")
 CONFIGURED = frozenset(
@@ -52,37 +59,6 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-class ConfigSynonym(TypedDict):
-    """DescribeConfigsSynonym. ``source`` is a ConfigSource."""
-
-    name: str
-    value: str | None
-    source: int
-
-
-class DescribedConfig(TypedDict):
-    """DescribeConfigsResourceResult: one entry. ``config_type`` is Kafka's ConfigType."""
-
-    name: str
-    value: str | None
-    read_only: bool
-    config_source: int
-    is_sensitive: bool
-    synonyms: list[ConfigSynonym]
-    config_type: int
-    documentation: str | None
-
-
-class ConfigResult(TypedDict):
-    """DescribeConfigsResult: one resource."""
-
-    error_code: int
-    error_message: str
-    resource_type: int
-    resource_name: str
-    configs: list[DescribedConfig]
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigView:
     """The options of one request. ``keys`` None selects all."""
@@ -93,7 +69,7 @@ class ConfigView:
     synonyms: bool
     documentation: bool
 
-    def describe(self, resource_type: int, name: str) -> list[DescribedConfig]:
+    def describe(self, resource_type: int, name: str) -> list[DescribeConfigsResourceResultFields]:
         """The entries of one resource. Raises KafkaError if it does not exist or another node must describe it."""
         if resource_type == TOPIC_RESOURCE:
             return self._topic(name)
@@ -110,7 +86,7 @@ class ConfigView:
         own = self.image.config(resource_type, name)
         return self._group(own) if resource_type == GROUP_RESOURCE else self._metrics(own)
 
-    def _group(self, own: Mapping[str, str]) -> list[DescribedConfig]:
+    def _group(self, own: Mapping[str, str]) -> list[DescribeConfigsResourceResultFields]:
         entries = []
         for name, group_key in self._wanted(GROUP_KEYS.items()):
             default, value = _kept(group_key.key, own)
@@ -120,7 +96,7 @@ class ConfigView:
             entries.append(self._entry(name, group_key.key, value, synonyms, read_only=False))
         return entries
 
-    def _metrics(self, own: Mapping[str, str]) -> list[DescribedConfig]:
+    def _metrics(self, own: Mapping[str, str]) -> list[DescribeConfigsResourceResultFields]:
         entries = []
         for name, key in self._wanted(METRICS_KEYS.items()):
             _, value = _kept(key, own)
@@ -128,7 +104,7 @@ class ConfigView:
             entries.append(self._entry(name, key, value, synonyms, read_only=False))
         return entries
 
-    def _topic(self, name: str) -> list[DescribedConfig]:
+    def _topic(self, name: str) -> list[DescribeConfigsResourceResultFields]:
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -136,7 +112,7 @@ class ConfigView:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
 
-    def topic_entries(self, own: Mapping[str, str]) -> list[DescribedConfig]:
+    def topic_entries(self, own: Mapping[str, str]) -> list[DescribeConfigsResourceResultFields]:
         """The entries of a topic with the configuration ``own``; the topic need not exist."""
         entries = []
         for key_name, key in self._wanted(TOPIC_KEYS.items()):
@@ -150,7 +126,7 @@ class ConfigView:
             entries.append(self._entry(key_name, key, value, synonyms, read_only=False))
         return entries
 
-    def _broker(self, name: str) -> list[DescribedConfig]:
+    def _broker(self, name: str) -> list[DescribeConfigsResourceResultFields]:
         if not name:
             return [
                 self._entry(
@@ -197,7 +173,7 @@ class ConfigView:
         wanted = (item for item in items if self.keys is None or item[0] in self.keys)
         return sorted(wanted, key=lambda item: item[0])
 
-    def _synonyms(self, name: str) -> list[ConfigSynonym]:
+    def _synonyms(self, name: str) -> list[DescribeConfigsSynonymFields]:
         """A broker key's values in order of precedence, starting with its own name."""
         names = _family(name)
         config = self.config
@@ -217,8 +193,14 @@ class ConfigView:
         return found[first:]
 
     def _entry(
-        self, name: str, key: Key | None, value: str | None, synonyms: list[ConfigSynonym], *, read_only: bool
-    ) -> DescribedConfig:
+        self,
+        name: str,
+        key: Key | None,
+        value: str | None,
+        synonyms: list[DescribeConfigsSynonymFields],
+        *,
+        read_only: bool,
+    ) -> DescribeConfigsResourceResultFields:
         sensitive = key is None or key.sensitive
         return {
             "name": name,
@@ -243,11 +225,11 @@ def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
         return default, own[key.name]
 
 
-def _synonym(name: str, value: str | None, source: ConfigSource) -> ConfigSynonym:
+def _synonym(name: str, value: str | None, source: ConfigSource) -> DescribeConfigsSynonymFields:
     return {"name": name, "value": value, "source": int(source)}
 
 
-def _plain(name: str, value: str, source: ConfigSource) -> DescribedConfig:
+def _plain(name: str, value: str, source: ConfigSource) -> DescribeConfigsResourceResultFields:
     """An entry without a default."""
     return {
         "name": name,
@@ -280,19 +262,19 @@ def _is_sensitive(name: str) -> bool:
     return key is None or key.sensitive
 
 
-def all_results(results: list[ConfigResult]) -> list[ConfigResult]:
+def all_results(results: list[DescribeConfigsResultFields]) -> list[DescribeConfigsResultFields]:
     """The results of one request. As in Kafka's ConfigHelper, a type without configuration fails all of them."""
     strange = next((result["resource_type"] for result in results if result["resource_type"] not in CONFIGURED), None)
     if strange is None:
         return results
     code, message = int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {strange}"
     return [
-        ConfigResult(
-            error_code=code,
-            error_message=message,
-            resource_type=result["resource_type"],
-            resource_name=result["resource_name"],
-            configs=[],
-        )
+        {
+            "error_code": code,
+            "error_message": message,
+            "resource_type": result["resource_type"],
+            "resource_name": result["resource_name"],
+            "configs": [],
+        }
         for result in results
     ]

@@ -20,7 +20,7 @@ def metadata_folder(config: NodeConfig) -> str:
 
 
 def metadata_log_config(config: NodeConfig) -> TopicConfig:
-    """Nothing is deleted by time or size: snapshots determine what may be deleted."""
+    """Nothing is deleted by time or size: snapshots decide what may be deleted."""
     internal = config.get_int_or_none("internal.metadata.log.segment.bytes")
     return TopicConfig.effective(
         config,

@@ -5,7 +5,7 @@ Nothing here interprets them. This module is imported when the first one is repl
 
 from __future__ import annotations
 
-from milena.node.metadata.access_views import OF_QUOTAS, OF_SCRAM, entity_of
+from milena.node.metadata.access_views import OF_QUOTAS, OF_SCRAM, entity_of_quota
 from milena.node.metadata.image import Delta, MetadataImage
 from milena.protocol.metadata_records import MetadataRecord, access
 
@@ -27,7 +27,7 @@ def keep(image: MetadataImage, delta: Delta, record: MetadataRecord) -> None:
         case access.RemoveDelegationTokenRecord():
             kept.pop(("token", record.token_id), None)
         case access.ClientQuotaRecord():
-            entity = entity_of({part.entity_type: part.entity_name for part in record.entity})
+            entity = entity_of_quota(record)
             key = (OF_QUOTAS, entity, record.key)
             if record.remove:
                 kept.pop(key, None)

@@ -6,7 +6,7 @@ transactions, whose records take effect together at EndTransaction and never aft
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,7 +28,7 @@ class ReplayError(ValueError):
     """A record that contradicts the image: the log or this code is wrong."""
 
 
-def apply(image: MetadataImage, delta: Delta, record: Any) -> None:
+def apply(image: MetadataImage, delta: Delta, record: records.MetadataRecord) -> None:
     """Apply one record to ``image`` and note its changes in ``delta``. Raises ReplayError, and TypeError for a record
     that only has a meaning in the log (transaction markers)."""
     effect = _EFFECTS.get(type(record))
@@ -46,13 +46,13 @@ class Replayer:
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self._delta = Delta()
-        self._transaction: list[object] | None = None
+        self._transaction: list[records.MetadataRecord] | None = None
 
     @property
     def in_transaction(self) -> bool:
         return self._transaction is not None
 
-    def replay(self, record: object, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
+    def replay(self, record: records.MetadataRecord, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
         """Replay the record at ``offset``. Raises ReplayError."""
         match record:
             case records.BeginTransactionRecord():
@@ -83,7 +83,7 @@ class Replayer:
         delta, self._delta = self._delta, Delta()
         return delta
 
-    def _end(self, offset: Offset) -> list[object]:
+    def _end(self, offset: Offset) -> list[records.MetadataRecord]:
         held, self._transaction = self._transaction, None
         if held is None:
             raise ReplayError(f"a transaction ends at offset {offset} that never began")
@@ -263,7 +263,8 @@ def _nothing(image: MetadataImage, delta: Delta, record: object) -> None:
     """NoOp, and records that only ZooKeeper's migration used."""
 
 
-_EFFECTS: Final[dict[type[Any], Callable[[MetadataImage, Delta, Any], None]]] = {
+# Each takes the records of its key.
+_EFFECTS: Final[dict[type[records.MetadataRecord], Callable[[MetadataImage, Delta, Any], None]]] = {
     records.RegisterBrokerRecord: _register_broker,
     records.UnregisterBrokerRecord: _unregister_broker,
     records.BrokerRegistrationChangeRecord: _change_broker,
@@ -297,13 +298,13 @@ def _topic(image: MetadataImage, topic_id: UUID) -> TopicImage:
     return found
 
 
-def _endpoints(endpoints: Any) -> tuple[ListenerImage, ...]:
+def _endpoints(endpoints: Iterable[records.Endpoint]) -> tuple[ListenerImage, ...]:
     return tuple(ListenerImage(e.name, e.host, e.port, e.security_protocol) for e in endpoints)
 
 
-def _nodes(image: MetadataImage, nodes: Any) -> tuple[NodeId, ...]:
-    return image.share(tuple(nodes))
+def _nodes(image: MetadataImage, nodes: Iterable[int]) -> tuple[NodeId, ...]:
+    return image.share(tuple(map(NodeId, nodes)))
 
 
-def _changed(image: MetadataImage, new: Any, old: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
-    return old if new is None else image.share(tuple(new))
+def _changed(image: MetadataImage, new: Iterable[int] | None, old: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+    return old if new is None else image.share(tuple(map(NodeId, new)))

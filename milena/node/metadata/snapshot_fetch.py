@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from milena.node.links.outgoing import Channel
 from milena.node.metadata.raft_fetch import FetchRefused, NewLeader, Quorum, Stale, leader_change
@@ -13,6 +13,13 @@ from milena.protocol.requests import messages
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
 from milena.protocol.types import METADATA_TOPIC, NodeId
 from milena.runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.fetch_snapshot import (
+        FetchSnapshotRequestFields,
+        FetchSnapshotResponse,
+        RequestPartitionSnapshotFields,
+    )
 
 PIECE_BYTES: Final = 1 << 20
 
@@ -34,7 +41,7 @@ async def fetch_snapshot(
     finished = False
     try:
         while True:
-            response = await channel.request(
+            response: FetchSnapshotResponse = await channel.request(
                 ApiKey.FETCH_SNAPSHOT,
                 **_request(snapshot, partial.size, quorum, node_id=node_id, cluster_id=cluster_id),
             )
@@ -59,8 +66,8 @@ async def fetch_snapshot(
 
 def _request(
     snapshot: MetadataSnapshotId, position: int, quorum: Quorum, *, node_id: NodeId, cluster_id: str | None
-) -> dict[str, Any]:
-    partition = {
+) -> FetchSnapshotRequestFields:
+    partition: RequestPartitionSnapshotFields = {
         "partition": 0,
         "current_leader_epoch": quorum.epoch,
         "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
@@ -75,7 +82,7 @@ def _request(
 
 
 def _problem(
-    response: Any, partial: PartialSnapshot, snapshot: MetadataSnapshotId, quorum: Quorum
+    response: FetchSnapshotResponse, partial: PartialSnapshot, snapshot: MetadataSnapshotId, quorum: Quorum
 ) -> NewLeader | Stale | FetchRefused | None:
     """The reason why this chunk cannot be used; None if it can."""
     if response.error_code:

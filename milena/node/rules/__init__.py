@@ -1,1 +1,1 @@
-"""Rules that catch requests, and the trace of requests."""
+"""Rules that intercept requests, and the trace of requests."""

@@ -1,6 +1,6 @@
-"""Refusing some partitions of a request, or all: what is left of the request, and what becomes of the answer.
+"""Refuses some or all partitions of a request: what remains of the request, and how its answer changes.
 
-Imported only if a rule refuses a request.
+Imported only if a rule refuses requests.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
+from milena.node.rules.on_the_way import OnTheWay
 from milena.node.rules.rule_topics import INDEXES, NAMES, Entity, topic_of
 from milena.node.rules.tracing import body_of
 from milena.protocol.api_keys import ApiKey
@@ -39,7 +40,7 @@ ERRORS_OF_PARTITIONS: Final = {
 
 
 def refusal(key: int, request: Entity, error: ErrorCode) -> dict[str, object] | None:
-    """The response's fields with ``error`` for each partition, None for an API that says errors elsewhere."""
+    """The response's fields with ``error`` for each partition; None if the API reports errors elsewhere."""
     if key not in ERRORS_OF_PARTITIONS:
         return None
     places = ERRORS_OF_PARTITIONS[ApiKey(key)]
@@ -54,8 +55,8 @@ def refusal(key: int, request: Entity, error: ErrorCode) -> dict[str, object] | 
 def split(
     key: int, request: Entity, topic: str, partition: int | None, name_of: Callable[[UUID], str | None]
 ) -> tuple[Entity, Entity] | None:
-    """The request without the partition (None: all of the topic), and with it alone. None if nothing would be left,
-    and for an API that has no error for each partition."""
+    """The request without the partition (None: the whole topic), and the request with only it. None if nothing would be
+    left, or if the API has no error for each partition."""
     if key not in ERRORS_OF_PARTITIONS:
         return None
     places = ERRORS_OF_PARTITIONS[ApiKey(key)]
@@ -75,29 +76,16 @@ def split(
     return (left, only(meant=True)) if getattr(left, places.topics) else None
 
 
-class PartlyRefused:
-    """Stands where an answer goes, and puts the refused partitions into it as it passes."""
+class PartlyRefused(OnTheWay):
+    """Wraps the answers of a request, and adds the refused partitions to the answer."""
 
-    __slots__ = ("_answers", "_error", "_refused")
+    __slots__ = ("_error", "_refused")
 
     def __init__(self, answers: Answers, refused: Entity, error: ErrorCode) -> None:
-        """``refused``: the request with the refused partitions alone."""
-        self._answers = answers
+        """``refused``: the request with only the refused partitions."""
+        super().__init__(answers)
         self._refused = refused
         self._error = error
-
-    @property
-    def closed(self) -> bool:
-        return self._answers.closed
-
-    def hold(self, ctx: RequestContext) -> None:
-        self._answers.hold(ctx)
-
-    def release(self, ctx: RequestContext) -> None:
-        self._answers.release(ctx)
-
-    def close(self, reason: str) -> None:
-        self._answers.close(reason)
 
     def answered(self, ctx: RequestContext) -> None:
         parts, ctx.parts = ctx.parts, None
@@ -113,7 +101,7 @@ class PartlyRefused:
 
 
 def merged(key: int, answer: Entity, errors: Entity) -> Entity:
-    """``answer`` with the partitions of ``errors`` in the place of its own."""
+    """``answer`` with the partitions of ``errors`` in place of its own."""
     places = ERRORS_OF_PARTITIONS[ApiKey(key)]
     refused = {(_identity(topic), _index(partition)) for topic, partition in _pairs(errors, places)}
     topics: dict[tuple[object, ...], Entity] = {}
@@ -121,7 +109,7 @@ def merged(key: int, answer: Entity, errors: Entity) -> Entity:
         kept = [
             one for one in getattr(topic, places.answered_partitions) if (_identity(topic), _index(one)) not in refused
         ]
-        before = topics.get(_identity(topic))  # a topic may stand in several entries
+        before = topics.get(_identity(topic))  # a topic may have several entries
         earlier = () if before is None else getattr(before, places.answered_partitions)
         topics[_identity(topic)] = replace(topic, **{places.answered_partitions: (*earlier, *kept)})
     for topic in getattr(errors, places.answered_topics):

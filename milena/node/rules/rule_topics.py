@@ -1,12 +1,13 @@
-"""What a request names, for any API, by the names of its fields: topics and partitions, groups, transactional ids.
+"""What a request of any API names, by its field names: topics and partitions, groups, transactional ids.
 
-Imported only if a rule asks for one of them.
+Imported only if a rule matches by one of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -17,16 +18,21 @@ from milena.protocol.schemas.primitives import Data, DecodeError
 NAMES: Final = ("topic", "topic_name", "name")
 INDEXES: Final = ("partition_index", "partition", "index", "partition_id")
 FORGOTTEN: Final = "forgotten_topics_data"
-"""What a fetch session is to drop is not asked for."""
+"""Partitions that a fetch session is to forget are not requested."""
 ALL: Final = -1
-"""Stands for all partitions of a topic that is named as a whole."""
+"""All partitions of a topic that is named as a whole."""
 
 GROUPS: Final = ("group_id", "groups", "groups_names")
 TRANSACTIONS: Final = ("transactional_id", "transactional_ids")
 COORDINATORS: Final = {"group": 0, "transactional_id": 1}
 """Types of FindCoordinator's keys."""
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+"""A Fetch with one of these session epochs names all the partitions that it requests."""
+SessionPartitions: TypeAlias = Callable[[int], Iterable[tuple[str | None, int]]]
+"""The topic names and partitions in a fetch session, by its id."""
 Entity: TypeAlias = Any
-"""A message, or a part of one."""
+"""A message, or part of one."""
 
 
 def fits(
@@ -39,8 +45,10 @@ def fits(
     partition: int | None = None,
     group: str | None = None,
     transactional_id: str | None = None,
+    session: SessionPartitions | None = None,
 ) -> bool:
-    """Whether the request in ``body`` names all of these. A topic that is named as a whole is all its partitions."""
+    """Whether the request in ``body`` names all of these. A topic named as a whole stands for all its partitions. If
+    ``session`` is given, an incremental Fetch also names the partitions in its session."""
     try:
         request = messages.decode_request(key, version, body)
     except DecodeError:
@@ -50,12 +58,18 @@ def fits(
             topic is None
             or any(
                 found == topic and (partition is None or number in (partition, ALL))
-                for found, number in named(request, name_of)
+                for found, number in chain(named(request, name_of), _in_session(key, request, session))
             )
         )
         and (group is None or group in _texts(key, request, "group", GROUPS))
         and (transactional_id is None or transactional_id in _texts(key, request, "transactional_id", TRANSACTIONS))
     )
+
+
+def _in_session(key: int, request: Entity, session: SessionPartitions | None) -> Iterable[tuple[str | None, int]]:
+    if session is None or key != ApiKey.FETCH or messages.get(request, "session_epoch", FINAL_EPOCH) <= INITIAL_EPOCH:
+        return ()
+    return session(messages.get(request, "session_id", 0))
 
 
 def _texts(key: int, request: Entity, kind: str, fields: Sequence[str]) -> Iterator[str]:
@@ -75,7 +89,7 @@ def _texts(key: int, request: Entity, kind: str, fields: Sequence[str]) -> Itera
 
 
 def named(entity: Entity, name_of: Callable[[UUID], str | None]) -> Iterator[tuple[str, int]]:
-    """(topic, partition) pairs below an entity of a message. Each comes once for each place it is named at."""
+    """(topic, partition) pairs in an entity of a message, once for each place that names them."""
     for field in _fields(entity):
         value = getattr(entity, field)
         for item in value if isinstance(value, tuple) else (value,):
@@ -102,7 +116,7 @@ def topic_of(entity: Entity, name_of: Callable[[UUID], str | None]) -> str | Non
 
 
 def _partitions(entity: Entity) -> Iterator[int]:
-    """The partitions of a topic's part of a request; ALL where it has no list of them."""
+    """The partitions in a topic's part of a request; ALL if it has no list of them."""
     lists = [
         getattr(entity, field)
         for field in _fields(entity)

@@ -1,24 +1,26 @@
-"""Where a request can be caught: rules that hold, delay, drop, refuse it or cut its connection.
+"""Rules that intercept requests: they hold, delay, drop or refuse a request, or close its connection.
 
-A rule is tried when a request has come whole, before its handler sees it (side ``request``), or when it has been
-handled, before its answer leaves (side ``response``). While there are no rules a server looks at one flag only.
+A rule is applied when a whole request has arrived and its handler has not seen it (side ``request``), or when it was
+handled and its answer has not been sent (side ``response``). Without rules a server checks only one flag.
 
-A held or delayed request keeps what follows on its connection waiting, like bytes that are still on the way, and is
-handled on release even where its connection has ended meanwhile. A dropped one takes no effect and its place in the
-order of answers stays empty: what follows takes effect, unanswered, until the peer gives up. A held answer belongs to
-a request that took effect.
+While a request is held or delayed, later ones on its connection wait, like bytes that have not arrived; it is handled
+on release even if its connection has ended meanwhile. A dropped request takes no effect, and its slot in the queue of
+answers stays empty: later requests take effect, unanswered, until the peer gives up. The request of a held answer has
+taken effect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
+from milena.node.rules.fetch_refusals import is_left_to_handler, refused
+from milena.node.rules.on_the_way import OnTheWay
 from milena.node.rules.tracing import Exchanges, Traced, new_trace
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -27,12 +29,13 @@ from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
-    from milena.node.serving.dispatch import Dispatcher
+    from milena.node.rules.dispatching import Dispatching
+    from milena.node.rules.rule_topics import SessionPartitions
     from milena.runtime.network import Part
 
 
 class Effect(enum.Enum):
-    """What happens to what a rule matches. The values are the names of the verbs."""
+    """What a rule does with matching requests. The values are the names of the verbs."""
 
     HOLD = "hold"
     DELAY = "delay"
@@ -40,11 +43,11 @@ class Effect(enum.Enum):
     DISCONNECT = "disconnect"
     FAIL = "fail"
     TRACE = "trace"
-    """Nothing but that it is noted, with its answer; later rules are tried too."""
+    """The request and its answer are recorded; later rules still apply."""
 
 
 class Side(enum.Enum):
-    """Where a rule stands: before the handler, or behind it."""
+    """Whether a rule applies before the handler or after it."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -54,10 +57,10 @@ class Side(enum.Enum):
 class Rule:
     """Matches requests; a field that is None matches all.
 
-    ``peer`` is a node's id or the beginning of a client id, ``node`` a node's id alone. ``topic`` and ``partition``,
-    ``group`` and ``transactional_id`` match what the request names: a Fetch in a session names only what has changed in
-    it. Of those that match so far ``every`` n-th is caught, and of these each with a ``probability``. ``count``: as
-    many are caught, later ones pass.
+    ``peer`` is a node's id or a prefix of a client id, ``node`` only a node's id. ``topic`` and ``partition``,
+    ``group`` and ``transactional_id`` match what the request names: a Fetch in a session names only what has changed,
+    but FAIL also knows the rest of the session. Of the matching requests every n-th (``every``) is caught, and of these
+    each with a ``probability``. After ``count`` caught requests, later ones pass.
     """
 
     effect: Effect
@@ -73,25 +76,30 @@ class Rule:
     count: int | None = None
     side: Side = Side.REQUEST
     seconds: float = 0.0
-    """Of DELAY."""
+    """The delay of DELAY."""
     error: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-    """Of FAIL."""
+    """The error of FAIL."""
     number: int = 0
     taken: int = 0
-    """Matches so far; answers among them may still be under way."""
+    """Matches so far; some of them may not be answered yet."""
     hits: int = 0
     fitting: int = 0
     """Requests that ``every`` has counted."""
     held: dict[RequestContext, Callable[[], None]] = field(default_factory=dict)
-    """What waits, in order, and what lets it go on."""
+    """Held requests, in order, each with the call that continues it."""
     exchanges: Exchanges = field(default_factory=new_trace)
-    """Of TRACE."""
+    """The exchanges recorded by TRACE."""
 
     def matches(
-        self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None], random: Randomness | None
+        self,
+        ctx: RequestContext,
+        body: memoryview,
+        name_of: Callable[[UUID], str | None],
+        random: Randomness | None,
+        session: SessionPartitions | None,
     ) -> bool:
-        """Once for each request, since ``every`` counts them."""
-        if not self._fits(ctx, body, name_of):
+        """Call once per request, since ``every`` counts the calls."""
+        if not self._fits(ctx, body, name_of, session):
             return False
         if self.every is not None:
             self.fitting += 1
@@ -102,7 +110,13 @@ class Rule:
         assert random is not None, "a probability needs randomness"
         return random.uniform(0.0, 1.0) < self.probability
 
-    def _fits(self, ctx: RequestContext, body: memoryview, name_of: Callable[[UUID], str | None]) -> bool:
+    def _fits(
+        self,
+        ctx: RequestContext,
+        body: memoryview,
+        name_of: Callable[[UUID], str | None],
+        session: SessionPartitions | None,
+    ) -> bool:
         header = ctx.header
         if (
             (self.count is not None and self.taken >= self.count)
@@ -124,10 +138,11 @@ class Rule:
             partition=self.partition,
             group=self.group,
             transactional_id=self.transactional_id,
+            session=session if self.effect is Effect.FAIL else None,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """As the verb ``rules`` shows it."""
+    def describe(self) -> dict[str, object]:
+        """The rule as the verb ``rules`` shows it."""
         said = {
             "rule": self.number,
             "verb": self.effect.value,
@@ -150,10 +165,10 @@ class Rule:
 
 
 def is_peer(peer: str, client_id: str | None) -> bool:
-    """Whether a client id is that of a node (``peer`` is a number), or begins with ``peer``.
+    """Whether a client id is that of a node (if ``peer`` is a number), or begins with ``peer``.
 
-    A node's connections are called ``broker-<id>-to-controller...``, ``broker-<id>-fetcher-...``, ``raft-client-<id>``
-    and, where Apache Kafka speaks to its controller, ``<id>``.
+    The client ids of a node's connections are ``broker-<id>-to-controller...``, ``broker-<id>-fetcher-...``,
+    ``raft-client-<id>`` and, from Apache Kafka to its controller, ``<id>``.
     """
     if client_id is None:
         return False
@@ -162,30 +177,17 @@ def is_peer(peer: str, client_id: str | None) -> bool:
     return client_id in (peer, f"raft-client-{peer}") or client_id.startswith(f"broker-{peer}-")
 
 
-class Withheld:
-    """Stands where an answer goes, and lets a rule of side RESPONSE have it first."""
+class Withheld(OnTheWay):
+    """Wraps the answers of a request, and lets a rule of side RESPONSE take them first."""
 
-    __slots__ = ("_answers", "_body", "_dispatcher", "_rule", "_rules")
+    __slots__ = ("_body", "_dispatcher", "_rule", "_rules")
 
-    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatcher, body: memoryview) -> None:
+    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatching, body: memoryview) -> None:
         self._rules = rules
         self._rule = rule
-        self._answers = answers
+        super().__init__(answers)
         self._dispatcher = dispatcher
         self._body = bytes(body) if rule.effect is Effect.FAIL else b""
-
-    @property
-    def closed(self) -> bool:
-        return self._answers.closed
-
-    def hold(self, ctx: RequestContext) -> None:
-        self._answers.hold(ctx)
-
-    def release(self, ctx: RequestContext) -> None:
-        self._answers.release(ctx)
-
-    def close(self, reason: str) -> None:
-        self._answers.close(reason)
 
     def answered(self, ctx: RequestContext) -> None:
         parts, ctx.parts = ctx.parts, None
@@ -195,9 +197,10 @@ class Withheld:
 
 
 class Rules:
-    """The rules of one node, first match first.
+    """The rules of one node; the first match applies.
 
-    Called on the loop. ``name_of`` finds the name of a topic id, ``random`` is for rules with a probability.
+    To be used on the loop. ``name_of`` returns the name of a topic id, ``random`` is for rules with a probability,
+    ``session`` returns the partitions of fetch sessions.
     """
 
     def __init__(
@@ -205,8 +208,10 @@ class Rules:
         clock: Clock | None = None,
         name_of: Callable[[UUID], str | None] = lambda _: None,
         random: Randomness | None = None,
+        session: SessionPartitions | None = None,
     ) -> None:
         self.active = False
+        self._session = session
         self._random = random
         self._name_of = name_of
         self._clock = clock
@@ -224,7 +229,7 @@ class Rules:
         return rule.number
 
     def get(self, number: int) -> Rule:
-        """Raises LookupError for a rule that has ended or never was."""
+        """Raises LookupError if the rule has ended or never existed."""
         rule = self._rules.get(number)
         if rule is None:
             raise LookupError(f"there is no rule {number}")
@@ -234,7 +239,7 @@ class Rules:
         return list(self._rules.values())
 
     def release(self, number: int) -> Rule:
-        """End a rule and let what it holds go on, in its order. Raises LookupError."""
+        """End a rule and release what it holds, in order. Raises LookupError."""
         rule = self.get(number)
         del self._rules[number]
         self.active = bool(self._rules)
@@ -243,26 +248,27 @@ class Rules:
         return rule
 
     def stop(self) -> None:
-        """The node stops: what is held is lost."""
+        """The node stops: what is held is dropped."""
         for rule in self._rules.values():
             rule.held.clear()
         self._rules.clear()
         self.active = False
 
     async def wait(self, number: int, hits: int, seconds: float) -> Rule:
-        """Wait until a rule has caught so many. Raises LookupError, also where it ends meanwhile; TimeoutError."""
+        """Wait until a rule has caught this many requests. Raises LookupError, also if the rule ends meanwhile;
+        TimeoutError."""
         async with asyncio.timeout(seconds):
             while (rule := self.get(number)).hits < hits:
                 self._hit.clear()
                 await self._hit.wait()
         return rule
 
-    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatcher) -> bool:
-        """Apply the first rule that matches; False where the request is to be handled now.
+    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatching) -> bool:
+        """Apply the first rule that matches; False if the request is to be handled now.
 
-        ``body`` is copied where it is needed later."""
+        ``body`` is copied if it is needed later."""
         for rule in self._rules.values():
-            if not rule.matches(ctx, body, self._name_of, self._random):
+            if not rule.matches(ctx, body, self._name_of, self._random, self._session):
                 continue
             rule.taken += 1
             if rule.effect is Effect.TRACE:
@@ -272,33 +278,35 @@ class Rules:
                 continue
             if rule.side is Side.RESPONSE:
                 ctx.answers = Withheld(self, rule, ctx.answers, dispatcher, body)
+                if rule.effect is Effect.FAIL:
+                    self._left_to_handler(rule, ctx, dispatcher, handled=True)
                 return False
             self._carry_out(rule, ctx, dispatcher, body, lambda data: dispatcher.run(ctx, data))
             return True
         return False
 
     def answered(
-        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatcher, body: bytes, answer: list[Part]
+        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatching, body: bytes, answer: list[Part]
     ) -> None:
-        """The answer to a request that a rule of side RESPONSE had matched is there."""
+        """A request that a rule of side RESPONSE has matched was answered."""
         if rule.number in self._rules:
             self._carry_out(rule, ctx, dispatcher, memoryview(bytearray(body)), lambda _: ctx.fill(answer))
         else:
             ctx.fill(answer)
 
     def blocks(self, ctx: RequestContext) -> bool:
-        """Whether a request waits in a rule, and with it what follows on its connection."""
+        """Whether a request waits in a rule, and with it the later ones on its connection."""
         return any(ctx in rule.held for rule in self._rules.values())
 
     def _carry_out(
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatching,
         body: memoryview,
         go_on: Callable[[memoryview], None],
     ) -> None:
-        """Do what a rule says; ``go_on`` is what would have happened without it."""
+        """Apply a rule's action; ``go_on`` continues as without the rule."""
         rule.hits += 1
         self._hit.set()
         match rule.effect:
@@ -319,11 +327,14 @@ class Rules:
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatching,
         body: memoryview,
         go_on: Callable[[memoryview], None],
     ) -> None:
-        """Answer with the rule's error; if the rule is of a topic, the request's other partitions go on."""
+        """Answer with the rule's error. If the rule is for a topic, the request's other partitions are handled."""
+        if self._left_to_handler(rule, ctx, dispatcher, handled=False):
+            go_on(body)
+            return
         if rule.topic is not None:
             from milena.node.rules.rule_partitions import PartlyRefused, split
 
@@ -337,13 +348,32 @@ class Rules:
                 return
         dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
 
+    def _left_to_handler(self, rule: Rule, ctx: RequestContext, dispatcher: Dispatching, *, handled: bool) -> bool:
+        """Tell the handler which partitions to refuse, if it supports that."""
+        header = ctx.header
+        if not is_left_to_handler(dispatcher.role, header.api_key, header.api_version, rule.topic):
+            return False
+        if ctx.refused is None:
+            number = rule.number
+            ctx.refused = refused(
+                rule.topic, rule.partition, rule.error, handled=handled, is_over=lambda: number not in self._rules
+            )
+        return True
+
     def _let_go(self, rule: Rule, ctx: RequestContext) -> None:
         go_on = rule.held.pop(ctx, None)
         if go_on is not None:
             go_on()
 
 
-def uuid_namer(topics: Callable[[], dict[UUID, Any]]) -> Callable[[UUID], str | None]:
+class Named(Protocol):
+    """A topic with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def uuid_namer(topics: Callable[[], Mapping[UUID, Named]]) -> Callable[[UUID], str | None]:
     """Names of topic ids from an image's ``topics_by_id``."""
 
     def name_of(topic_id: UUID) -> str | None:

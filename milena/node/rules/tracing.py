@@ -1,6 +1,7 @@
-"""What went between a node and its peers, kept as bytes and told as plain data: the rule verb ``trace``.
+"""A record of the messages between a node and its peers, kept as bytes and shown as plain data: the rule verb
+``trace``.
 
-Records are not kept: zeros stand for what a Fetch sends from files.
+Records that a Fetch sends from files are not kept: they are shown as zeros.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import datetime
 import enum
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
+from milena.node.rules.on_the_way import OnTheWay
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
@@ -22,7 +24,7 @@ from milena.protocol.schemas.primitives import DecodeError
 from milena.runtime.network import Part
 
 KEPT: Final = 1000
-"""Exchanges of one rule; older ones go."""
+"""The number of exchanges kept per rule; older ones are dropped."""
 
 
 class Exchange(NamedTuple):
@@ -34,8 +36,9 @@ class Exchange(NamedTuple):
     request: bytes
     response: bytes
 
-    def told(self) -> dict[str, Any]:
-        """As the verb shows it. Byte fields are told as their lengths; ``request_bytes`` is that of the whole body."""
+    def told(self) -> dict[str, object]:
+        """The exchange as the verb shows it. Byte fields are shown as their lengths; ``request_bytes`` is that of the
+        whole body."""
         try:
             request = plain(messages.decode_request(self.key, self.version, self.request))
             response = plain(messages.decode_response(self.key, self.version, self.response))
@@ -59,35 +62,22 @@ def new_trace() -> Exchanges:
 
 
 def body_of(parts: Sequence[Part]) -> bytes:
-    """The body of a framed response; zeros stand for what is in files."""
+    """The body of a framed response, with zeros in place of bytes in files."""
     return b"".join(
         bytes(part) if isinstance(part, bytes | bytearray | memoryview) else bytes(part_length(part))
         for part in parts[1:]
     )
 
 
-class Traced:
-    """Stands where an answer goes, and notes it as it passes."""
+class Traced(OnTheWay):
+    """Wraps the answers of a request, and records each answer."""
 
-    __slots__ = ("_answers", "_exchanges", "_request")
+    __slots__ = ("_exchanges", "_request")
 
     def __init__(self, exchanges: Exchanges, answers: Answers, body: memoryview) -> None:
         self._exchanges = exchanges
-        self._answers = answers
+        super().__init__(answers)
         self._request = bytes(body)
-
-    @property
-    def closed(self) -> bool:
-        return self._answers.closed
-
-    def hold(self, ctx: RequestContext) -> None:
-        self._answers.hold(ctx)
-
-    def release(self, ctx: RequestContext) -> None:
-        self._answers.release(ctx)
-
-    def close(self, reason: str) -> None:
-        self._answers.close(reason)
 
     def answered(self, ctx: RequestContext) -> None:
         header, parts = ctx.header, ctx.parts
@@ -99,8 +89,8 @@ class Traced:
         ctx.answers.answered(ctx)
 
 
-def plain(value: Any) -> Any:
-    """A message, or a part of one, as JSON can say it: error codes are their names, bytes their length."""
+def plain(value: object) -> object:
+    """A message, or part of one, as JSON can represent it: error codes by name, bytes as their length."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _field(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)}
     match value:
@@ -119,7 +109,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _field(name: str, value: Any) -> Any:
-    if name == "error_code" and value in ErrorCode._value2member_map_:
+def _field(name: str, value: object) -> object:
+    if name == "error_code" and isinstance(value, int) and value in ErrorCode._value2member_map_:
         return ErrorCode(value).name
     return plain(value)

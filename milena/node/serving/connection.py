@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from milena.node.api import Caller, RequestContext
 from milena.node.framing import TurnFramer
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.frames import BadFrame, part_length
 from milena.protocol.requests.headers import parse_request_header
 from milena.protocol.requests.memory_budget import Holding, NoRoom
@@ -196,6 +197,8 @@ class ServerConnection:
             self.close(f"API key {header.api_key} version {header.api_version} is not served here")
             return
         ctx = RequestContext(header, api, self.caller, self, now)
+        if len(self._slots) >= MAX_PIPELINED:
+            raise BrokenInvariant(f"{len(self._slots)} requests are in flight where {MAX_PIPELINED} may be")
         self._slots.append(ctx)
         rules = server.rules
         if rules.active and rules.intercepts(ctx, body, server.dispatcher):

@@ -6,17 +6,19 @@ Envelope.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from typing import Any, Final
 
-from milena.node.api import ApiTable, Fields, RequestContext, ServedApi
+from milena.node.api import ApiTable, Fields, Handle, RequestContext, ServedApi
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
+from milena.node.serving.sliced_work import DECODED, SlicedWork
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.steps import at_once
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
@@ -25,6 +27,9 @@ DECODED_BODY_LIMIT: Final = 8 << 20
 ``socket.request.max.bytes`` could block a node for minutes."""
 LARGE_BODIES: Final = frozenset({ApiKey.PRODUCE, ApiKey.ENVELOPE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose size is in opaque bytes, which cost nothing to decode."""
+AT_ONCE: Final = 16 << 10
+"""Bytes of a decoded request that is handled in one step of the loop. A larger one may have thousands of elements: it
+is decoded, handled and answered in slices, while its connection waits."""
 
 
 class Dispatcher:
@@ -49,6 +54,7 @@ class Dispatcher:
         self._tasks = tasks
         self._ranges = {int(key): versions for key, versions in served(role).items() if key in apis}
         self._bound: dict[int, ServedApi] = {}
+        self.sliced_work = SlicedWork(runtime.clock)
 
     def find(self, key: int, version: int) -> ServedApi | None:
         """The handler of this version; None if this role does not serve it."""
@@ -75,7 +81,7 @@ class Dispatcher:
             "Milliseconds from the arrival of a request to its answer.",
             request=name,
         )
-        bound = ServedApi(name, module.handle, module.raw, module.failed, requests, total_time)
+        bound = ServedApi(name, module.handle, module.raw, module.failed, module.large, requests, total_time)
         if known:
             self._bound[key << 16 | version] = bound
         return bound
@@ -86,14 +92,15 @@ class Dispatcher:
         if len(body) > DECODED_BODY_LIMIT and ctx.header.api_key not in LARGE_BODIES:
             ctx.disconnect(f"a {api.name} request of {len(body)} bytes is larger than {DECODED_BODY_LIMIT}")
             return
-        if not api.raw:
-            try:
-                ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
-            except DecodeError as error:
-                ctx.disconnect(f"undecodable request body: {error}")
-                return
+        if len(body) > AT_ONCE and api.large is not None:
+            self._run_in_slices(ctx, api.large, bytes(body))
+            return
         try:
+            if not api.raw:
+                ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
             answer = api.handle(self._node, ctx, body if api.raw else ctx.request)
+            if isinstance(answer, Generator):
+                answer = at_once(answer)
             if answer is None:
                 return
             if isinstance(answer, Mapping):
@@ -111,6 +118,50 @@ class Dispatcher:
             fields = await answer
             if fields is not None and not ctx.closed:
                 ctx.respond_fields(**fields)
+        except DecodeError as error:
+            ctx.disconnect(f"undecodable request body: {error}")
+        except Exception as error:
+            self._refuse(ctx, error)
+
+    def _run_in_slices(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
+        work = self.sliced_work
+        if not work.hold(len(body)):
+            ctx.disconnect(f"{work.held} bytes of requests wait to be handled")
+            return
+        ctx.hold()
+        ctx.encoder = self._encode_in_slices
+        self._tasks.attempt(self._large(ctx, handle, body), name=f"large {ctx.api.name}")
+
+    async def _large(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
+        """Handle a large request. It takes effect even if its connection has been closed by then."""
+        header, work, memory = ctx.header, self.sliced_work, DECODED * len(body)
+        try:
+            try:
+                steps = messages.decode_request_in_steps(header.api_key, header.api_version, body)
+                ctx.request = await work.result(steps, memory)
+                answer = handle(self._node, ctx, ctx.request)
+                if isinstance(answer, Generator):
+                    answer = await work.result(answer, memory)
+            finally:
+                work.drop(len(body))
+            fields = answer if answer is None or isinstance(answer, Mapping) else await answer
+            if fields is not None and not ctx.closed:
+                ctx.respond_fields(**fields)
+        except DecodeError as error:
+            ctx.disconnect(f"undecodable request body: {error}")
+        except Exception as error:
+            self._refuse(ctx, error)
+
+    def _encode_in_slices(self, ctx: RequestContext, fields: Fields) -> None:
+        ctx.encoder = None  # an error of the encoding is answered at once
+        self._tasks.attempt(self._respond(ctx, fields), name=f"large answer {ctx.api.name}")
+
+    async def _respond(self, ctx: RequestContext, fields: Fields) -> None:
+        try:
+            steps = messages.encode_response_in_steps(ctx.header.api_key, ctx.header.api_version, **fields)
+            body = await self.sliced_work.result(steps, 0)
+            if not ctx.closed:
+                ctx.respond([body])
         except Exception as error:
             self._refuse(ctx, error)
 

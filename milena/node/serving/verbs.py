@@ -28,7 +28,7 @@ from milena.node.rules.rules import Effect, Rule, Rules, Side
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 
-Verb = Callable[..., Any]
+Verb = Callable[..., object]
 DEFAULT_WAIT: Final = 30.0
 """Seconds."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from milena.protocol.records.batch import Codec, CorruptBatch
 from milena.protocol.records.decompression import LZ4_STORED, XERIAL_HEADER, cramjam, decompressed, zstd
@@ -94,7 +94,7 @@ def _snappy(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 def _lz4(pieces: Iterable[bytes | memoryview], level: int | None) -> Iterator[bytes]:
     compress_block = cramjam().lz4.compress_block
-    options: dict[str, Any] = {"store_size": False}
+    options: dict[str, object] = {"store_size": False}
     if level is not None and level != _LZ4_DEFAULT_LEVEL:
         options |= {"mode": "high_compression", "compression": level}
     yield _LZ4_HEADER

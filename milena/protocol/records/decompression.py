@@ -15,7 +15,8 @@ import sys
 import zlib
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 from milena.protocol.records import snappy_blocks
 from milena.protocol.records.batch import Codec, CorruptBatch
@@ -79,14 +80,14 @@ def load_codecs() -> None:
     zstd()
 
 
-def cramjam() -> Any:
+def cramjam() -> ModuleType:
     """Imported on first use."""
     import cramjam as module
 
     return module
 
 
-def zstd() -> Any:
+def zstd() -> ModuleType:
     """The module of Python 3.14, or its backport, imported on first use."""
     if sys.version_info >= (3, 14):
         from compression import zstd as module

@@ -8,7 +8,7 @@ from milena.protocol.records.batch import CorruptBatch
 
 
 class PieceReader:
-    """Reads on from ``data`` through ``pieces``. All methods raise IndexError where they end, and what they raise."""
+    """Reads on from ``data`` through ``pieces``. All methods raise IndexError if they end, and what they raise."""
 
     def __init__(self, pieces: Iterator[bytes | memoryview], data: bytes | memoryview = b"") -> None:
         self._pieces = pieces

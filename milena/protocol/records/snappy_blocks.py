@@ -10,7 +10,8 @@ The format (google/snappy, format_description.txt): a varint with the length, th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 from milena.protocol.records.batch import CorruptBatch
 
@@ -35,7 +36,7 @@ def memory_needed(size: int) -> int:
     return min(RATIO * size, AT_ONCE + 2 * WINDOW + 2 * (WINDOW + 2 * STEP))
 
 
-def opened(block: memoryview, cramjam: Any) -> Iterator[bytes]:
+def opened(block: memoryview, cramjam: ModuleType) -> Iterator[bytes]:
     """The content of a block, in pieces, some of them empty. Raises CorruptBatch."""
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
@@ -52,7 +53,7 @@ def opened(block: memoryview, cramjam: Any) -> Iterator[bytes]:
 
 
 class _Large:
-    def __init__(self, block: memoryview, size: int, cramjam: Any) -> None:
+    def __init__(self, block: memoryview, size: int, cramjam: ModuleType) -> None:
         self._block = block
         self._cramjam = cramjam
         self._left = size

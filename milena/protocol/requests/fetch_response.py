@@ -28,6 +28,7 @@ from milena.protocol.requests.scan import (
 )
 from milena.protocol.requests.topics import topic_at, write_topic
 from milena.protocol.schemas.primitives import Data, Writer
+from milena.protocol.schemas.steps import Pace, Steps, at_once
 
 
 class AbortedTransaction(NamedTuple):
@@ -112,13 +113,28 @@ def encode_fetch_response(
 
     Old versions drop what they lack: codes are not translated here.
     """
-    if version < 12:
-        return _encode_legacy(version, topics, error_code, session_id, throttle_time_ms)
     if version >= 13 and len(topics) == 1 and not node_endpoints and len(topics[0][2]) == 1:
         one = _encode_one(topics[0], error_code, session_id, throttle_time_ms)
         if one is not None:
             return one
+    return at_once(
+        encode_fetch_response_in_steps(version, topics, error_code, session_id, throttle_time_ms, node_endpoints)
+    )
+
+
+def encode_fetch_response_in_steps(
+    version: int,
+    topics: Sequence[FetchedTopic],
+    error_code: int = 0,
+    session_id: int = 0,
+    throttle_time_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> Steps[list[Part]]:
+    """As ``encode_fetch_response``, with pauses."""
+    if version < 12:
+        return (yield from _encode_legacy(version, topics, error_code, session_id, throttle_time_ms))
     parts: list[Part] = []
+    pace = Pace()
     out = Writer(_TOP.pack(throttle_time_ms, error_code, session_id))
     out.compact_array(len(topics))
     for name, topic_id, partitions in topics:
@@ -144,6 +160,8 @@ def encode_fetch_response(
                 out.append(0)
             else:
                 _write_tags(out, fetched)
+            if pace.is_over(1):
+                yield
         out.append(0)
     if node_endpoints and version >= 16:
         out.append(1)
@@ -206,8 +224,9 @@ def _write_tags(out: Writer, fetched: FetchedPartition) -> None:
 
 def _encode_legacy(
     version: int, topics: Sequence[FetchedTopic], error_code: int, session_id: int, throttle_time_ms: int
-) -> list[Part]:
+) -> Steps[list[Part]]:
     parts: list[Part] = []
+    pace = Pace()
     out = Writer(_TOP.pack(throttle_time_ms, error_code, session_id) if version >= 7 else _INT32.pack(throttle_time_ms))
     out.array(len(topics))
     for name, topic_id, partitions in topics:
@@ -226,6 +245,8 @@ def _encode_legacy(
             if records is not None and size:
                 parts += (out.data, records)
                 out = Writer()
+            if pace.is_over(1):
+                yield
     if out:
         parts.append(out.data)
     return parts

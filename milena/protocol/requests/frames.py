@@ -128,7 +128,7 @@ class FrameDecoder:
 
     def only_frame(self, count: int) -> memoryview | None:
         """The frame that ``count`` new bytes are, where they are one and no more, as they are mostly: a short way
-        instead of ``buffer_updated``. None where they are something else, and nothing has happened."""
+        instead of ``buffer_updated``. None if they are something else, and nothing has happened."""
         if self._own is not None or self._tail or count < 4:
             return None
         shared = self._buffers.shared

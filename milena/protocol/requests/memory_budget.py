@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from milena.protocol.invariants import BrokenInvariant
+
 SILENCE: Final = 5.0
 """Seconds without a byte after which a connection stands still."""
 PACE_WINDOW: Final = 1.0
@@ -18,7 +20,7 @@ SLOWEST_FILL: Final = 60.0
 """Seconds. What would take longer than this, at its pace, to arrive once more stands still: a byte now and then is no
 progress."""
 LOOK_INTERVAL: Final = 60.0
-"""Seconds in which an unfinished request has to gain LEAST_GAIN, also where there is room."""
+"""Seconds in which an unfinished request has to gain LEAST_GAIN, also if there is room."""
 LEAST_GAIN: Final = 16 << 10
 SPARE_SHARE: Final = 16
 """Where room is made, that much of the limit (one part in so many) is taken from those that stand still, so that the
@@ -92,6 +94,8 @@ class Holding:
             if budget.used + more > budget.limit:
                 budget._make_room(self, more)
             budget._holdings[self] = None
+        if not 0 <= budget.used + more <= budget.limit or count < 0:
+            raise BrokenInvariant(f"{budget.used} bytes of {budget.limit} are held, {self.held} become {count}")
         budget.used += more
         self.held = count
         if not count:

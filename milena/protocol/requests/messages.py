@@ -18,12 +18,14 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.limits import max_elements
 from milena.protocol.schemas.primitives import Data, Reader, Writer
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.schemas.structs import StructCodec, codec
 
 T = TypeVar("T")
@@ -37,6 +39,11 @@ def decode_request(key: int, version: int, body: Data) -> Any:
     left over are ignored, as Kafka does: librdkafka 2.16 sends three too many when it asks for all topics.
     """
     return _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
+
+
+def decode_request_in_steps(key: int, version: int, body: Data) -> Steps[Any]:
+    """As ``decode_request``, with pauses."""
+    return _codec(key, version, "request").read_in_steps(Reader(body, 0, max_elements(key)), Pace())
 
 
 def decode_response(key: int, version: int, body: Data) -> Any:
@@ -67,6 +74,13 @@ def encode_response(key: int, version: int, /, **fields: object) -> bytes:
     return _encode(_codec(key, version, "response"), fields)
 
 
+def encode_response_in_steps(key: int, version: int, /, **fields: object) -> Steps[bytes]:
+    """As ``encode_response``, with pauses."""
+    writer = Writer()
+    yield from _codec(key, version, "response").write_in_steps(writer, fields, Pace())
+    return bytes(writer)
+
+
 def response_has(key: int, version: int, name: str) -> bool:
     """Whether this version of a response has a field of that name at its top."""
     return _codec(key, version, "response").has(name)
@@ -78,8 +92,21 @@ def encode(entity: object) -> bytes:
     return _encode(codec(cls), entity)
 
 
-def get(entity: object, name: str, default: T) -> Any | T:
-    """A field that the entity's version may lack."""
+def replaced(entity: T, /, **fields: object) -> T:
+    """A copy of a decoded or built message with other values in some of its fields."""
+    instance: Any = entity
+    copy: T = replace(instance, **fields)
+    return copy
+
+
+@overload
+def get(entity: object, name: str, default: None) -> Any: ...
+@overload
+def get(entity: object, name: str, default: tuple[()]) -> tuple[Any, ...]: ...
+@overload
+def get(entity: object, name: str, default: T) -> T: ...
+def get(entity: object, name: str, default: object) -> object:
+    """A field that the entity's version may lack; of the default's type, if that says enough."""
     found = getattr(entity, name, _MISSING)
     if found is _MISSING:
         found = getattr(entity, name[:-3] if name.endswith("_ms") else f"{name}_", _MISSING)

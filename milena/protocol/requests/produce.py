@@ -24,6 +24,7 @@ from milena.protocol.requests.leaders import (
 from milena.protocol.requests.scan import (
     count_at,
     decoding,
+    decoding_steps,
     expect_within,
     length_at,
     nullable_text_at,
@@ -31,6 +32,7 @@ from milena.protocol.requests.scan import (
 )
 from milena.protocol.requests.topics import topic_at, write_topic
 from milena.protocol.schemas.primitives import Data, Reader, TooManyElements, Writer, fitting
+from milena.protocol.schemas.steps import STEP, Steps, at_once
 
 ProduceTopic: TypeAlias = "tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]"
 
@@ -78,24 +80,31 @@ _INT32: Final = Struct(">i")
 
 
 @decoding
-def decode_produce_request(version: int, body: Data) -> ProduceRequest:
-    """The request in ``body``; its records are views of ``body``. Bytes left over are ignored. Raises DecodeError."""
+def decode_produce_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> ProduceRequest:
+    """The request in ``body``; its records are views of ``body``. Bytes left over are ignored. Raises DecodeError,
+    TooManyElements before more topics and partitions than ``limit`` are read."""
+    return at_once(_decode_request(version, body, limit))
+
+
+def _decode_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> Steps[ProduceRequest]:
     flexible, by_id = version >= 9, version >= 13
     data = body if isinstance(body, memoryview) else memoryview(body)
     transactional_id, pos = nullable_text_at(data, 0, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, pos)
     elements, pos = count_at(data, pos + 6, flexible)
-    if elements > MAX_PRODUCED:
-        raise TooManyElements(MAX_PRODUCED)
+    if elements > limit:
+        raise TooManyElements(limit)
     topics: list[ProduceTopic] = []
     for _ in range(elements):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
         elements += count
-        if elements > MAX_PRODUCED:
-            raise TooManyElements(MAX_PRODUCED)
+        if elements > limit:
+            raise TooManyElements(limit)
         partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(count):
+        for at in range(1, count + 1):
+            if not at % STEP:
+                yield
             partition = _INT32.unpack_from(data, pos)[0]
             length, pos = length_at(data, pos + 4, flexible)
             if length < 0:
@@ -109,10 +118,16 @@ def decode_produce_request(version: int, body: Data) -> ProduceRequest:
         if flexible:
             pos = tags_end(data, pos)
         topics.append((name, topic_id, partitions))
+        if not len(topics) % STEP:
+            yield
     if flexible:
         pos = tags_end(data, pos)
     expect_within(data, pos)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+decode_produce_request_in_steps = decoding_steps(_decode_request)
+"""As ``decode_produce_request``, with pauses."""
 
 
 def encode_produce_request(version: int, request: ProduceRequest) -> bytes:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID
 
 from milena.protocol.limits import MAX_TAGS
 from milena.protocol.schemas.primitives import Data, DecodeError, decoded_text
+from milena.protocol.schemas.steps import Steps
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -24,14 +26,26 @@ _TWO_BYTES: Final = 0x7F
 """The least length of a compact field that takes two bytes."""
 
 
-def decoding(decode: Callable[[int, Data], T]) -> Callable[[int, Data], T]:
+def decoding(decode: Callable[Concatenate[int, Data, P], T]) -> Callable[Concatenate[int, Data, P], T]:
     """Wraps ``decode(version, body)``, which then raises DecodeError only."""
 
-    def checked(version: int, body: Data) -> T:
+    def checked(version: int, body: Data, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return decode(version, body)
+            return decode(version, body, *args, **kwargs)
         except (IndexError, struct.error) as error:
             raise DecodeError(f"the {len(body)} bytes end too early") from error
+
+    return checked
+
+
+def decoding_steps(decode: Callable[P, Steps[T]]) -> Callable[P, Steps[T]]:
+    """As ``decoding``, for steps."""
+
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Steps[T]:
+        try:
+            return (yield from decode(*args, **kwargs))
+        except (IndexError, struct.error) as error:
+            raise DecodeError("the bytes end too early") from error
 
     return checked
 

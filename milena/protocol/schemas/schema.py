@@ -34,7 +34,7 @@ class Entity:
 
     __slots__: tuple[str, ...] = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    _defaults: ClassVar[dict[str, Any]] = {}
+    _defaults: ClassVar[dict[str, object]] = {}
 
     __version__: ClassVar[int] = 0
     """The newest version."""
@@ -43,7 +43,7 @@ class Entity:
     FLEXIBLE_SINCE: ClassVar[int] = 0
     """The version from which it is."""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         for name, default in self._defaults.items():
             value = values.pop(name, default)
             if value is MISSING:
@@ -80,7 +80,7 @@ def versioned(schema: type[E]) -> type[E]:
 
 
 def encode(entity: Entity, version: int) -> bytes:
-    """The entity in one of its versions. Raises struct.error or ValueError where a value does not fit its type."""
+    """The entity in one of its versions. Raises struct.error or ValueError if a value does not fit its type."""
     out = Writer()
     encode_into(out, entity, version)
     return bytes(out)
@@ -92,7 +92,7 @@ def encode_into(out: Writer, entity: Entity, version: int) -> None:
 
 
 def decode(schema: type[E], version: int, data: Data) -> E:
-    """An entity from its bytes. Raises DecodeError where they are damaged or some are left over."""
+    """An entity from its bytes. Raises DecodeError if they are damaged or some are left over."""
     reader = Reader(data)
     entity = decode_from(reader, schema, version)
     reader.expect_end()

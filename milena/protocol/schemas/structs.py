@@ -18,11 +18,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from types import UnionType
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from milena.protocol.schemas.other_versions import is_field_of_some_version
 from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
+from milena.protocol.schemas.steps import Elements, Pace, Steps, read_elements, write_elements
 from milena.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _STRICT: Final = os.environ.get("MILENA_STRICT_FIELDS") == "1"
 
@@ -38,6 +42,7 @@ class Form(NamedTuple):
     write: Write
     build: Build
     zero: object
+    elements: Elements | None = None
 
 
 class Field(NamedTuple):
@@ -49,6 +54,7 @@ class Field(NamedTuple):
     write: Write
     build: Build
     default: object
+    elements: Elements | None = None
 
     def of(self, values: Mapping[str, object]) -> object:
         found = values.get(self.name, _MISSING)
@@ -61,7 +67,7 @@ class Layout(NamedTuple):
     flexible: bool
     version: int | None = None
 
-    def has(self, definition: dataclasses.Field[Any]) -> bool:
+    def has(self, definition: dataclasses.Field[object]) -> bool:
         metadata = definition.metadata
         return self.version is None or metadata.get("since", 0) <= self.version <= metadata.get("until", self.version)
 
@@ -71,7 +77,7 @@ class StructCodec:
 
     __slots__ = ("_cls", "_flexible", "_names", "_plain", "_tag_defaults", "_tag_zeros", "_tagged", "_writes")
 
-    def __init__(self, cls: type[Any], layout: Layout) -> None:
+    def __init__(self, cls: type[DataclassInstance], layout: Layout) -> None:
         self._cls = cls
         self._flexible = layout.flexible
         plain: list[Field] = []
@@ -97,13 +103,28 @@ class StructCodec:
         """One instance. Unknown tagged fields are skipped. Raises DecodeError."""
         values = {field.name: field.read(reader) for field in self._plain}
         if self._flexible:
-            values.update(self._tag_defaults)
-            for tag, content in reader.tags():
-                field = self._tagged.get(tag)
-                if field is not None:
-                    values[field.name] = field.read(content)
-                    content.expect_end()
+            self._read_tags(reader, values)
         return self._cls(**values)
+
+    def read_in_steps(self, reader: Reader, pace: Pace) -> Steps[object]:
+        """As ``read``, with pauses within arrays."""
+        values: dict[str, object] = {}
+        for field in self._plain:
+            if field.elements is None:
+                values[field.name] = field.read(reader)
+            else:
+                values[field.name] = yield from read_elements(field.elements, reader, pace)
+        if self._flexible:
+            self._read_tags(reader, values)
+        return self._cls(**values)
+
+    def _read_tags(self, reader: Reader, values: dict[str, object]) -> None:
+        values.update(self._tag_defaults)
+        for tag, content in reader.tags():
+            field = self._tagged.get(tag)
+            if field is not None:
+                values[field.name] = field.read(content)
+                content.expect_end()
 
     def write(self, writer: Writer, value: object) -> None:
         """Append an instance, or a mapping such as ``build`` takes. Tagged fields with their default are left out."""
@@ -115,10 +136,29 @@ class StructCodec:
         else:
             for name, _, write, _ in self._writes:
                 write(writer, getattr(value, name))
+        self._end(writer, value)
+
+    def write_in_steps(self, writer: Writer, value: object, pace: Pace) -> Steps[None]:
+        """As ``write``, with pauses within arrays."""
+        if isinstance(value, Mapping):
+            self._check(value)
+        pick = self._picker(value)
+        for field in self._plain:
+            if field.elements is None:
+                field.write(writer, pick(field))
+            else:
+                yield from write_elements(field.elements, writer, pick(field), pace)
+        self._end(writer, value)
+
+    def _end(self, writer: Writer, value: object) -> None:
         if self._tagged:
             self._write_tags(writer, value)
         elif self._flexible:
             writer.append(0)
+
+    @property
+    def has_arrays(self) -> bool:
+        return any(field.elements is not None for field in self._plain)
 
     def _write_tags(self, writer: Writer, value: object) -> None:
         pick = self._picker(value)
@@ -184,7 +224,7 @@ _MISSING: Final = object()
 _TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
-def _field(definition: dataclasses.Field[Any], layout: Layout) -> Field:
+def _field(definition: dataclasses.Field[object], layout: Layout) -> Field:
     kafka_type = definition.metadata.get("kafka_type", "struct")
     form = _form(definition.type, kafka_type, layout)
     default = form.zero if definition.default is dataclasses.MISSING else _plain_default(definition.default)
@@ -193,7 +233,7 @@ def _field(definition: dataclasses.Field[Any], layout: Layout) -> Field:
     name = definition.name
     alias = f"{name}_ms" if kafka_type in _TIMES else name.removesuffix("_")
     write = _cutting(form.write) if name.endswith("error_message") else form.write
-    return Field(name, alias, form.read, write, form.build, default)
+    return Field(name, alias, form.read, write, form.build, default, form.elements)
 
 
 def _cutting(write: Write) -> Write:
@@ -209,10 +249,13 @@ def _plain_default(value: object) -> object:
     return value
 
 
-def _form(annotation: Any, kafka_type: str, layout: Layout) -> Form:
+def _form(annotation: object, kafka_type: str, layout: Layout) -> Form:
     inner, nullable = _strip_none(annotation)
     if get_origin(inner) is tuple:
-        return _array(_form(get_args(inner)[0], kafka_type, layout), layout.flexible, nullable)
+        element = get_args(inner)[0]
+        struct = codec(element, layout) if isinstance(element, type) and dataclasses.is_dataclass(element) else None
+        of = struct if struct is not None and struct.has_arrays else None
+        return _array(_form(element, kafka_type, layout), layout.flexible, nullable, of)
     if dataclasses.is_dataclass(inner):
         assert isinstance(inner, type)
         struct = codec(inner, layout)
@@ -226,7 +269,7 @@ def _form(annotation: Any, kafka_type: str, layout: Layout) -> Form:
     return legacy_nullable if nullable else legacy
 
 
-def _strip_none(annotation: Any) -> tuple[Any, bool]:
+def _strip_none(annotation: object) -> tuple[object, bool]:
     if get_origin(annotation) in (UnionType, Union):
         members = [member for member in get_args(annotation) if member is not type(None)]
         if len(members) != 1:
@@ -255,33 +298,38 @@ def _nullable_struct(of: StructCodec) -> Form:
     return Form(read, write, of.build, None)
 
 
-def _array(element: Form, flexible: bool, nullable: bool) -> Form:
+def _array(element: Form, flexible: bool, nullable: bool, struct: StructCodec | None) -> Form:
     read_count = Reader.compact_array if flexible else Reader.array
     write_count = Writer.compact_array if flexible else Writer.array
-    read_element, write_element, build_element, _ = element
+    read_element, write_element, build_element, *_ = element
+
+    def begin_read(reader: Reader) -> int | None:
+        count = read_count(reader)
+        if count >= 0:
+            return count
+        if nullable:
+            return None
+        raise DecodeError("null where an array must be")
 
     def read(reader: Reader) -> tuple[object, ...] | None:
-        count = read_count(reader)
-        if count < 0:
-            if nullable:
-                return None
-            raise DecodeError("null where an array must be")
-        return tuple([read_element(reader) for _ in range(count)])
+        count = begin_read(reader)
+        return None if count is None else tuple([read_element(reader) for _ in range(count)])
 
-    def write(writer: Writer, value: Sequence[object] | None) -> None:
-        if value is None:
-            if not nullable:
-                raise TypeError("None where an array must be")
-            write_count(writer, -1)
-            return
-        write_count(writer, len(value))
-        for item in value:
-            write_element(writer, item)
+    def begin_write(writer: Writer, value: Sequence[object] | None) -> bool:
+        if value is None and not nullable:
+            raise TypeError("None where an array must be")
+        write_count(writer, -1 if value is None else len(value))
+        return bool(value)
+
+    def write(writer: Writer, value: Sequence[object]) -> None:
+        if begin_write(writer, value):
+            for item in value:
+                write_element(writer, item)
 
     def build(value: Iterable[object] | None) -> tuple[object, ...] | None:
         return None if value is None else tuple([build_element(item) for item in value])
 
-    return Form(read, write, build, ())
+    return Form(read, write, build, (), Elements(begin_read, begin_write, read_element, write_element, struct))
 
 
 def _same(value: object) -> object:

@@ -1,6 +1,6 @@
 """Kafka's small text files: offset checkpoints, leader epochs, topic id, directory properties, clean shutdown.
 
-Parsing and writing only; who reads and writes them, and when, is the business of logs and log directories.
+Parses and encodes only; logs and log directories decide when a file is read or written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VERSION: Final = 0
 
 
 class CorruptCheckpoint(ValueError):
-    """A checkpoint file that cannot be read as one."""
+    """A file that is not a valid checkpoint."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
@@ -72,7 +72,7 @@ def decode_partition_metadata(data: bytes) -> UUID:
 
 
 def encode_clean_shutdown(broker_epoch: BrokerEpoch | None) -> bytes:
-    """The epoch under which the broker ended, -1 where it had none (KIP-966)."""
+    """The broker epoch at shutdown, -1 if there was none (KIP-966)."""
     epoch = -1 if broker_epoch is None else broker_epoch
     return json.dumps({"version": _VERSION, "brokerEpoch": epoch}, separators=(",", ":")).encode()
 
@@ -92,7 +92,7 @@ def _encode(lines: list[str]) -> bytes:
 
 def _decode(data: bytes) -> list[str]:
     if data and not data.endswith(b"\n"):
-        # The number on the last line may be cut, and still be a number.
+        # The number on the last line may be truncated, and still be a number.
         raise CorruptCheckpoint("the last line is cut")
     lines = [line for line in _text(data).splitlines() if line.strip()]
     if not lines:

@@ -1,4 +1,4 @@
-"""Files and folders that have been renamed away and are removed later (``file.delete.delay.ms``)."""
+"""Files and folders that were renamed for deletion and are removed later (``file.delete.delay.ms``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from milena.runtime.disk import Disk
 
 
 class Deletions:
-    """Paths with the time (ms) from which they may go. Marking belongs to the loop, removing to a worker."""
+    """Paths with the time (ms) from which they may be removed. The loop adds paths, a worker removes them."""
 
     __slots__ = ("_waiting",)
 
@@ -22,7 +22,8 @@ class Deletions:
         self._waiting.append((due_ms, path))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """The paths whose time has come, no longer kept here. Delays differ by topic, so the order is not theirs."""
+        """The paths that are due, which are then forgotten here. Delays differ by topic, so they are not in order of
+        time."""
         due = [path for when, path in self._waiting if when <= now_ms]
         if due:
             self._waiting = deque(entry for entry in self._waiting if entry[0] > now_ms)
@@ -30,7 +31,7 @@ class Deletions:
 
 
 def remove_paths(disk: Disk, paths: list[str]) -> None:
-    """Remove files, and folders with all that is in them. Raises OSError."""
+    """Remove files, and folders with everything in them. Raises OSError."""
     for path in paths:
         if path.endswith("-delete"):
             disk.remove_tree(path)

@@ -1,4 +1,4 @@
-"""The control record that ends a transaction in a partition, as producer state takes it in."""
+"""Reads the control record that ends a transaction in a partition, as producer state needs it."""
 
 from __future__ import annotations
 

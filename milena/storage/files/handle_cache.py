@@ -1,7 +1,7 @@
-"""A bound on how many files, or maps, are held open at once.
+"""Bounds how many files, or maps, are open at once.
 
-The owners keep their handle themselves, so that using it costs nothing more; the cache only says who must let go.
-Letting go means dropping the reference: a range on its way to a socket keeps its file alive until it has left.
+Each owner keeps its own handle, so that using it costs nothing extra; the cache only decides which owner must release
+its handle. To release means to drop the reference: a range that is being sent keeps its file open until it is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HandleCache:
         return len(self._owners)
 
     def opened(self, owner: HandleOwner) -> None:
-        """``owner`` has opened its handle; the one least recently used beyond the limit is released."""
+        """``owner`` has opened its handle; if there are too many, the least recently used one is released."""
         self._owners[owner] = None
         if len(self._owners) > self._limit:
             self._owners.popitem(last=False)[0].release_handle()
@@ -40,5 +40,5 @@ class HandleCache:
         self._owners.move_to_end(owner)
 
     def closed(self, owner: HandleOwner) -> None:
-        """``owner`` has no handle any more. No effect where it had none."""
+        """``owner`` has no handle any more. No effect if it had none."""
         self._owners.pop(owner, None)

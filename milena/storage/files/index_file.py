@@ -1,7 +1,8 @@
-"""What offset and time indexes have in common: a file of entries of one size, appended to and searched.
+"""The common part of offset and time indexes: a file of fixed-size entries that is appended to and searched.
 
-Entries of the active segment are kept in memory until a few hundred are together: an index is rebuilt after a crash
-anyway. What is in the file is searched through a memory map, made on use and released when many others are in use.
+The newest entries of the active segment stay in memory until there are a few hundred of them, since an index is rebuilt
+after a crash anyway. Entries in the file are searched through a memory map, which is opened on use and released if many
+others are in use.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.disk import Disk
 from milena.storage.files.handle_cache import HandleCache
 
 _WRITE_AT: Final = 4096
-"""Bytes of pending entries from which on they are written."""
+"""Pending entries are written when they reach this many bytes."""
 
 
 class CorruptIndex(ValueError):
@@ -23,14 +25,14 @@ class CorruptIndex(ValueError):
 
 
 class IndexFile:
-    """Entries of two integers, both never falling. Positions in the index are numbers of entries."""
+    """Entries of two integers, neither of which ever decreases. Positions in the index are numbers of entries."""
 
     __slots__ = ("_disk", "_entry", "_in_file", "_map", "_maps", "_pending", "path")
 
     def __init__(self, disk: Disk, maps: HandleCache, path: str, entry: Struct, *, exists: bool) -> None:
-        """``exists``: whether the file is there; it is only made when entries are written.
+        """``exists``: whether the file exists. It is created only when entries are written.
 
-        Raises CorruptIndex if its length is no whole number of entries.
+        Raises CorruptIndex if its length is not a multiple of the entry size.
         """
         self.path = path
         self._disk = disk
@@ -65,12 +67,16 @@ class IndexFile:
         return self._floor(target, self._second)
 
     def append(self, first: int, second: int) -> None:
+        if self._pending:
+            before = self._entry.unpack_from(self._pending, len(self._pending) - self._entry.size)
+            if first <= before[0] or second < before[1]:
+                raise BrokenInvariant(f"{self.path}: entry {(first, second)} after {before}")
         self._pending += self._entry.pack(first, second)
         if len(self._pending) >= _WRITE_AT:
             self.write()
 
     def write(self) -> None:
-        """Write what is pending; makes the file. May be read back by another process afterwards."""
+        """Write the pending entries; creates the file. Another process may read it afterwards."""
         size = self._entry.size
         file = self._disk.open(self.path, create=True)
         try:
@@ -100,7 +106,7 @@ class IndexFile:
             self._map = None
 
     def release(self) -> None:
-        """Let the map go, before the file is cut, renamed or removed."""
+        """Release the map, before the file is truncated, renamed or removed."""
         self.release_handle()
         self._maps.closed(self)
 

@@ -1,4 +1,5 @@
-"""``meta.properties``: whose a log directory is. Java properties, version 1 (version 0 had ``broker.id``)."""
+"""``meta.properties``: the cluster and node that a log directory belongs to. Java properties, version 1 (version 0 had
+``broker.id``)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from milena.protocol.uuids import from_text, to_text
 
 
 class CorruptMetaProperties(ValueError):
-    """A ``meta.properties`` that does not say whose the directory is."""
+    """A ``meta.properties`` that does not say which cluster and node the directory belongs to."""
 
 
 @dataclass(frozen=True, slots=True)

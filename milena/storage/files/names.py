@@ -1,8 +1,8 @@
 """How Kafka names the folders and files of a log.
 
-A partition's folder is ``topic-partition``; a folder on its way out or not yet in use carries a random id and a
-suffix (``topic-partition.<32 hex digits>-delete``, ``-stray``, ``-future``). A segment's files are its base offset in
-20 digits with a suffix each.
+A partition's folder is ``topic-partition``. A folder that is being deleted, or is not in use yet, has a random id and a
+suffix (``topic-partition.<32 hex digits>-delete``, ``-stray``, ``-future``). The name of each segment file is the base
+offset in 20 digits and a suffix.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"
-"""Added to a file that goes after ``file.delete.delay.ms``."""
+"""The suffix of a file that is removed after ``file.delete.delay.ms``."""
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
@@ -32,14 +32,14 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 REMOTE_FOLDER: Final = "remote-storage-folder-checkpoint"
-"""Which folder a broker's tier was in when it ran last."""
+"""Names the folder of the tier that the broker last used."""
 
 _DIGITS: Final = 20
 _LONGEST_NAME: Final = 255
 
 
 class FolderKind(Enum):
-    """What a partition's folder is for, by its suffix."""
+    """The purpose of a partition's folder, by its suffix."""
 
     CURRENT = ""
     DELETE = "-delete"
@@ -48,7 +48,7 @@ class FolderKind(Enum):
 
 
 class PartitionFolder(NamedTuple):
-    """A folder's name, taken apart."""
+    """The parts of a folder's name."""
 
     topic: str
     partition: int
@@ -70,13 +70,14 @@ def partition_folder(topic: str, partition: int) -> str:
 
 
 def marked_folder(topic: str, partition: int, unique: str, kind: FolderKind) -> str:
-    """The name of a folder under a mark; ``unique`` is a random id in hex. Long topic names are cut to fit."""
+    """The name of a folder with a mark; ``unique`` is a random id in hex. Long topic names are cut to fit."""
     tail = f"-{partition}.{unique}{kind.value}"
     return topic[: _LONGEST_NAME - len(tail)] + tail
 
 
 def has_room_for_mark(topic: str, partition: int) -> bool:
-    """Whether a folder under a mark can hold the whole name of the topic, so that it can be told from the folder."""
+    """Whether the name of a marked folder has room for the whole name of the topic, so that the topic can be read from
+    it."""
     return len(marked_folder(topic, partition, "0" * 32, FolderKind.FUTURE)) == len(topic) + len(
         f"-{partition}.{'0' * 32}{FolderKind.FUTURE.value}"
     )

@@ -1,4 +1,4 @@
-"""The offset index of a segment: where in the log file an offset is, sparsely.
+"""The offset index of a segment: maps some offsets to positions in the log file.
 
 One entry of 8 bytes for about every ``index.interval.bytes``: the last offset of a batch, relative to the segment's
 base (int32), and the batch's position in the log file (int32).
@@ -18,11 +18,11 @@ ENTRY_SIZE: Final = _ENTRY.size
 
 
 class Place(NamedTuple):
-    """What an index says of the place of an offset's batch.
+    """What an index says about the position of the batch that holds an offset.
 
-    It begins at ``position`` or later; the batch there ends in ``indexed`` or before, None if that is the beginning of
-    the segment. It begins at ``beyond`` at the latest, and the batch there ends in ``beyond_indexed`` or before; both
-    None if the index does not reach so far.
+    The batch begins at ``position`` or later; the batch at ``position`` ends at offset ``indexed`` or before, None if
+    that is the start of the segment. It begins no later than ``beyond``; the batch there ends at offset
+    ``beyond_indexed`` or before. Both are None if the index does not reach that far.
     """
 
     position: int
@@ -31,14 +31,14 @@ class Place(NamedTuple):
     beyond_indexed: int | None
 
     def agrees(self, position: int, last_offset: int) -> bool:
-        """Whether a batch that begins at ``position`` may end in ``last_offset``."""
+        """Whether a batch that begins at ``position`` may have this last offset."""
         if position == self.position and self.indexed is not None:
             return last_offset <= self.indexed
         return position != self.beyond or self.beyond_indexed is None or last_offset <= self.beyond_indexed
 
 
 class OffsetIndex(IndexFile):
-    """Offsets go in and come out as they are; they are relative only in the file."""
+    """Takes and returns absolute offsets; they are relative only in the file."""
 
     __slots__ = ("base_offset",)
 
@@ -59,7 +59,7 @@ class OffsetIndex(IndexFile):
         return self[slot][1] if slot >= 0 else 0
 
     def between(self, offset: int) -> Place:
-        """Where the batch that holds ``offset`` begins."""
+        """The bounds for the start of the batch that holds ``offset``."""
         slot = self.floor_by_first(offset - self.base_offset)
         position, indexed, beyond, beyond_indexed = 0, None, None, None
         if slot >= 0:
@@ -71,7 +71,7 @@ class OffsetIndex(IndexFile):
         return Place(position, indexed, beyond, beyond_indexed)
 
     def add(self, last_offset: int, position: int) -> None:
-        """Index the batch that ends in ``last_offset``; greater than those before."""
+        """Add the batch that ends at ``last_offset``, which is greater than all before."""
         self.append(last_offset - self.base_offset, position)
 
     def truncate_to(self, offset: int) -> None:

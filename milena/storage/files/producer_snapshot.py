@@ -1,8 +1,8 @@
 """The producers of a partition at one offset, as a file (docs/kafka-semantics.md: Checkpoint files).
 
-Version int16 (1), CRC-32C uint32 of what follows it, number of entries int32, and for each producer: id int64,
-epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first
-offset of the open transaction int64 (-1 for none). Of the batches only the last is kept.
+Version int16 (1), CRC-32C uint32 of the rest, number of entries int32, and for each producer: id int64, epoch int16,
+last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of
+the open transaction int64 (-1 for none). Of each producer's batches only the last is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENTRY: Final = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(ValueError):
-    """A snapshot file that cannot be read as one."""
+    """A file that is not a valid snapshot."""
 
 
 def encode_snapshot(state: ProducerState) -> bytes:

@@ -1,8 +1,8 @@
-"""The time index of a segment: up to which offset no record is younger than a timestamp, for some of its batches.
+"""The time index of a segment: the largest timestamp up to certain offsets.
 
 Entries of 12 bytes: the largest timestamp so far (int64, ms) and the last offset of the batch that has it, relative to
-the segment's base (int32). An entry (t, o) says that the batch that ends in o has a record of time t, and neither it
-nor a batch before it has one above t.
+the segment's base (int32). An entry (t, o) says that the batch that ends at o has a record with timestamp t, and that
+neither this batch nor an earlier one has a larger timestamp.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NO_TIMESTAMP: Final = -1
 
 
 class TimedOffset(NamedTuple):
-    """``timestamp`` (ms, -1 for none) was first reached in the batch that ends in ``offset``."""
+    """``timestamp`` (ms, -1 for none) was first reached in the batch that ends at ``offset``."""
 
     timestamp: int
     offset: int
 
 
 class TimeIndex(IndexFile):
-    """Offsets go in and come out as they are; they are relative only in the file."""
+    """Takes and returns absolute offsets; they are relative only in the file."""
 
     __slots__ = ("_last_timestamp", "base_offset")
 
@@ -38,11 +38,19 @@ class TimeIndex(IndexFile):
 
     @property
     def last(self) -> TimedOffset:
-        """The last entry, (-1, base offset) where there is none."""
+        """The last entry, (-1, base offset) if there is none."""
         count = len(self)
         if not count:
             return TimedOffset(NO_TIMESTAMP, self.base_offset)
         timestamp, relative = self[count - 1]
+        return TimedOffset(timestamp, self.base_offset + relative)
+
+    def last_before(self, offset: int) -> TimedOffset:
+        """The last entry that ``truncate_to`` keeps, (-1, base offset) if there is none."""
+        slot = self.floor_by_second(offset - self.base_offset - 1)
+        if slot < 0:
+            return TimedOffset(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = self[slot]
         return TimedOffset(timestamp, self.base_offset + relative)
 
     def check(self) -> None:
@@ -55,12 +63,12 @@ class TimeIndex(IndexFile):
     def lookup(self, timestamp: int) -> int:
         """An offset in, or before, the first batch that may have a record with ``timestamp`` or a later one.
 
-        It says where to begin to read, and is no lower bound of such records: their batch may have some before it."""
+        Reading begins there. It is not a lower bound for such records: their batch may have some before it."""
         slot = self.floor_by_first(timestamp)
         return self.base_offset + (self[slot][1] if slot >= 0 else 0)
 
     def add(self, entry: TimedOffset) -> None:
-        """Note the largest timestamp so far. No effect where it is the last entry's, or smaller."""
+        """Add the largest timestamp so far. No effect if it is not greater than the last entry's."""
         if self._last_timestamp is None:
             self._last_timestamp = self.last.timestamp
         if entry.timestamp > self._last_timestamp:

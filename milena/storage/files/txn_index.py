@@ -1,7 +1,7 @@
 """The transaction index of a segment: which transactions were aborted by markers in it.
 
 Entries of 34 bytes: version int16 (0), producer id, first offset, offset of the marker, and last stable offset after
-it, all int64. The file exists only where there was an abort. It is small and read whole.
+it, all int64. The file exists only if a transaction was aborted. It is small, and read as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VERSION: Final = 0
 
 
 class AbortedTxn(NamedTuple):
-    """One aborted transaction; its records lie in ``[first_offset, last_offset]``, the last being the marker."""
+    """One aborted transaction; its records are in ``[first_offset, last_offset]``, where the last is the marker."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -45,7 +45,7 @@ def read_aborted(disk: Disk, path: str) -> list[AbortedTxn]:
 
 
 def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
-    """All entries of an index that ``path`` names. Raises CorruptIndex."""
+    """All entries of the index at ``path``. Raises CorruptIndex."""
     if len(data) % ENTRY_SIZE:
         raise CorruptIndex(f"{path} has {len(data)} bytes, no multiple of {ENTRY_SIZE}")
     entries = []

@@ -10,7 +10,7 @@ from milena.protocol.types import Offset
 
 
 class Origin(Enum):
-    """Who appends to a leader's log; it decides which checks apply."""
+    """The source of a batch that is appended to a leader's log; it decides which checks apply."""
 
     CLIENT = "client"
     """A producer: all of Kafka's checks."""
@@ -27,27 +27,27 @@ class AppendInfo(NamedTuple):
     last_offset: Offset
     max_timestamp: int
     log_append_time: int
-    """The broker's time, where the topic uses that; for a duplicate that of the batch it repeats."""
+    """The broker's time if the topic uses it; for a duplicate, that of the original batch."""
     log_start_offset: Offset
     size: int
     """Bytes written, 0 for a duplicate."""
     duplicate: bool = False
-    """Nothing was written: the producer had sent this batch before."""
+    """Whether the batch was sent before, and nothing was written."""
 
 
 class RecordError(NamedTuple):
-    """Why one record, by its place in the batch, was refused."""
+    """Why one record, by its index in the batch, was refused."""
 
     record: int
     message: str
 
 
 class MalformedRecords(KafkaError):
-    """Not exactly one batch of the current format. Kafka refuses that before it looks at the log."""
+    """Not exactly one batch of the current format. Kafka refuses it before it looks at the log."""
 
 
 class InvalidRecords(KafkaError):
-    """A batch refused for some of its records (KIP-467)."""
+    """A batch that was refused because of some of its records (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, errors: tuple[RecordError, ...]) -> None:
         super().__init__(code, message)

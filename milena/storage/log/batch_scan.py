@@ -1,4 +1,4 @@
-"""Walking over the batches of a log file by their headers, without reading the records where they are not asked for."""
+"""Iterates over the batches of a log file by their headers; records are read only on request."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _CHUNK: Final = 1 << 20
 LOOKUP_CHUNK: Final = 8 << 10
-"""Bytes read at once where only a few headers are wanted."""
+"""Bytes per read if only a few headers are needed."""
 
 
 class Source(Protocol):
-    """Where a log's bytes come from: a file, or what was read of one."""
+    """The source of a log's bytes: a file, or bytes that were read from one."""
 
     def pread(self, length: int, position: int) -> bytes: ...
 
 
 class ScannedBatch(NamedTuple):
-    """A batch's header and place, under the names of ``protocol.records.batch.BatchView``."""
+    """A batch's header and position, with the field names of ``protocol.records.batch.BatchView``."""
 
     position: int
     base_offset: int
@@ -63,11 +63,11 @@ class ScannedBatch(NamedTuple):
 def scan_batches(
     file: Source, start: int, end: int, *, chunk: int = _CHUNK, whole: bool = True
 ) -> Iterator[ScannedBatch]:
-    """The whole batches in ``[start, end)``, which begins at a batch's border; not ``whole``: those whose headers lie
-    there.
+    """The whole batches in ``[start, end)``, which starts at a batch boundary. Without ``whole``: those whose headers
+    are in that range.
 
-    Raises CorruptBatch, after those before it, where the bytes are no batch or, with ``whole``, one reaches beyond
-    ``end``.
+    Raises CorruptBatch, after the batches before it, if the bytes are no batch or, with ``whole``, a batch extends
+    beyond ``end``.
     """
     data, at = b"", start
     position = start
@@ -95,7 +95,7 @@ def read_batch(file: File, batch: ScannedBatch) -> BatchView:
 
 
 def has_valid_crc(file: Source, batch: ScannedBatch) -> bool:
-    """Compare the checksum, a part at a time: what claims to be a batch may be as long as the file."""
+    """Compare the checksum, one part at a time: a batch may claim to be as long as the file."""
     crc = 0
     position, end = batch.position + _CRC_FROM, batch.position + batch.size
     while position < end:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from milena.protocol.errors import KafkaError
 from milena.protocol.types import Offset
 from milena.runtime.clock import Clock
 from milena.runtime.disk import Disk
@@ -28,17 +29,21 @@ class EventLog(Protocol):
     def error(self, event: str, **fields: object) -> object: ...
 
 
-class Log(Protocol):
-    """A log, as it shows itself to those that are told of it."""
-
-    @property
-    def context(self) -> LogContext: ...
+class NamedLog(Protocol):
+    """A log, identified by its partition."""
 
     @property
     def topic(self) -> str: ...
 
     @property
     def partition(self) -> int: ...
+
+
+class Log(NamedLog, Protocol):
+    """A log, as its listeners see it."""
+
+    @property
+    def context(self) -> LogContext: ...
 
     @property
     def sealed_end(self) -> Offset: ...
@@ -71,9 +76,12 @@ def _nothing() -> None: ...
 def _unheard(_log: Log) -> None: ...
 
 
+def _unheard_end(_log: NamedLog, _error: KafkaError) -> None: ...
+
+
 @dataclass(slots=True)
 class LogContext:
-    """What the logs of one log directory use, and whom they tell."""
+    """What the logs of one log directory use, and the listeners that they notify."""
 
     disk: Disk
     clock: Clock
@@ -89,17 +97,19 @@ class LogContext:
     truncated: Callable[[], None] = _nothing
     """A log was truncated below its recovery point: the checkpoint on disk must be written again."""
     save_checkpoints: Callable[[], None] = _nothing
-    """Write the directory's offset checkpoints now. For a log that begins a segment while the recovery point on disk
-    lies beyond a truncation: segments that were filled again since would count as synced."""
+    """Write the directory's offset checkpoints now. Needed if a log begins a segment while its recovery point on disk
+    is beyond a truncation: refilled segments would count as synced."""
     rolled: Callable[[Log], None] = _unheard
-    """A log has rolled: what is before the new segment should be flushed."""
+    """A log has rolled: the segments before the new one should be flushed."""
     sync_soon: Callable[[Log], None] = _unheard
-    """A log whose records must be synced before other nodes hear of them has some that are not."""
+    """A log that must be synced before other nodes see its records has unsynced ones."""
     synced: Callable[[Log], None] = _unheard
-    """That sync is complete: it covers the log end at the time when it began."""
+    """That sync is complete: it covers the log end offset at the time when it began."""
     start_moved: Callable[[Log], None] = _unheard
     """The log start offset has moved: by retention or DeleteRecords."""
+    ended: Callable[[NamedLog, KafkaError], None] = _unheard_end
+    """A log refuses all calls from now on, with this error: its bounds are contradictory, or it is damaged."""
     tiered: bool = False
     """Tiered storage is enabled on this broker."""
     offline: bool = False
-    """Set when the directory has gone offline; its logs refuse everything from then on."""
+    """Set when the directory has gone offline; its logs then refuse all calls."""

@@ -1,7 +1,7 @@
-"""Flushing: what logs have written survives a power loss.
+"""Flushing: makes what logs have written survive a power loss.
 
-Three steps, so that the waiting can happen elsewhere: a log says what there is to sync (on the loop), ``run`` or
-``run_plans`` syncs it (anywhere), and the log notes it (on the loop).
+There are three steps, so that only the second one blocks: the log plans what to sync (on the loop), ``run`` or
+``run_plans`` syncs it (anywhere), and the log records the result (on the loop).
 """
 
 from __future__ import annotations
@@ -12,35 +12,39 @@ from typing import Final
 
 from milena.protocol.types import REMOTE_METADATA_TOPIC, Offset
 from milena.runtime.disk import Disk, File
+from milena.storage.log.unsynced import Pending
 
 SYNCED_FIRST: Final = frozenset({REMOTE_METADATA_TOPIC})
-"""Topics on whose word files are deleted elsewhere: of the tier's metadata a record that a power loss took would leave
-records that are neither on a disk nor to be found in the tier. Their high watermark, which is all that readers see,
-moves only over what every member of the ISR has synced."""
+"""Topics whose records cause deletions elsewhere. If a power loss took a record of the tier's metadata, user records
+might be neither on a disk nor found in the tier. The high watermark of these topics, which limits what readers see,
+therefore covers only what every member of the ISR has synced."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushPlan:
-    """Files that hold a log's records before ``upto``, and what belongs to them."""
+    """Files that hold a log's records before ``upto``, and the files that belong to them."""
 
     disk: Disk
     upto: Offset
     truncations: int
-    """How often the log had been cut when this was made: a flush that a truncation overtook counts for nothing."""
+    """The log's truncations when the plan was made: if it was truncated since, the flush counts for nothing."""
+    folder: str
+    """The log's folder."""
     files: tuple[File, ...]
-    paths: tuple[str, ...]
+    pending: Pending
+    """Small files, to be synced by their paths."""
     folders: tuple[str, ...]
-    """Those in which files are new."""
+    """Folders with new files."""
 
     def run(self) -> None:
-        """Sync all of it. Raises OSError."""
+        """Sync everything in the plan. Raises OSError."""
         (error,) = run_plans((self,))
         if error is not None:
             raise error
 
 
 def run_plans(plans: Sequence[FlushPlan]) -> list[OSError | None]:
-    """Sync all that the plans name, folders once; how each plan ended."""
+    """Sync everything in the plans, each folder once; returns the outcome of each plan."""
     errors: list[OSError | None] = []
     folders: dict[str, OSError | None] = {}
     for plan in plans:
@@ -52,7 +56,7 @@ def _error_of(plan: FlushPlan, folders: dict[str, OSError | None]) -> OSError | 
     try:
         for file in plan.files:
             file.sync()
-        for path in plan.paths:
+        for path in sorted(plan.pending.files):
             _sync_path(plan.disk, path)
     except OSError as error:
         return error
@@ -65,7 +69,7 @@ def _error_of(plan: FlushPlan, folders: dict[str, OSError | None]) -> OSError | 
 
 
 def _sync_path(disk: Disk, path: str) -> None:
-    """What is gone by now, with its segment or with the whole log, needs no syncing."""
+    """A file that has been removed, with its segment or with the whole log, needs no sync."""
     try:
         file = disk.open(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Errors of the disk and of damaged files become Kafka's errors."""
+"""Turns errors of the disk and of damaged files into Kafka's errors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import CorruptBatch
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.log.context import LogContext
 
 
 class Guarded(Protocol):
-    """What the guard has to know of a log."""
+    """The part of a log that the guard needs."""
 
     @property
     def context(self) -> LogContext: ...
@@ -23,6 +24,7 @@ class Guarded(Protocol):
 
     @property
     def retired(self) -> bool: ...
+    def ended_by(self, broken: BrokenInvariant) -> BrokenInvariant: ...
 
 
 L = TypeVar("L", bound=Guarded)
@@ -31,11 +33,11 @@ T = TypeVar("T")
 
 
 def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
-    """A method of a log that touches the disk.
+    """Decorates a method of a log that uses the disk.
 
-    In an offline directory, or once the log is deleted or one of its invariants was broken, it raises KafkaError
-    KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and comes out as that too; a damaged file as
-    CORRUPT_MESSAGE.
+    If the directory is offline, or the log is deleted or has a broken invariant, the method raises KafkaError
+    KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and is raised as the same error; a damaged file
+    is raised as CORRUPT_MESSAGE. A broken invariant ends the log.
     """
 
     @wraps(method)
@@ -46,6 +48,8 @@ def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P
             return method(log, *args, **kwargs)
         except (CorruptBatch, CorruptIndex) as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except BrokenInvariant as broken:
+            raise log.ended_by(broken) from broken
         except OSError as failure:
             log.context.failed(failure)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {failure}") from failure

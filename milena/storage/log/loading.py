@@ -1,4 +1,4 @@
-"""Opening a log: what is in its folder becomes segments, epochs and producers again, recovered where it must be."""
+"""Opens a log: loads segments, epochs and producers from the files of its folder, and recovers them if necessary."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import FIRST_OFFSET, CorruptBatch
 from milena.protocol.types import Offset
 from milena.runtime.clock import Clock
@@ -62,7 +63,7 @@ class _Loading:
     producers: ProducerState = field(default_factory=ProducerState)
     names: list[str] = field(default_factory=list)
     saved_epochs: tuple[EpochEntry, ...] = ()
-    """As the checkpoint has them."""
+    """The epochs in the checkpoint."""
 
     def event(self, event: str, **fields: object) -> None:
         self.context.events.warning(event, topic=self.topic, partition=self.partition, **fields)
@@ -80,16 +81,16 @@ def open_log(
     log_start_offset: Offset,
     clean: bool,
 ) -> PartitionLog:
-    """The log in ``folder``, which is made where it is missing.
+    """Open the log in ``folder``, which is created if it is missing.
 
-    ``recovery_point`` and ``log_start_offset`` come from the directory's checkpoints; ``clean``: the directory
-    was shut down cleanly. May run in a worker. Raises OSError, KafkaError INCONSISTENT_TOPIC_ID if the folder is
-    another topic's.
+    ``recovery_point`` and ``log_start_offset`` come from the directory's checkpoints; ``clean``: the directory was shut
+    down cleanly. May run in a worker. Raises OSError, and KafkaError INCONSISTENT_TOPIC_ID if the folder belongs to
+    another topic.
     """
     loading = _Loading(context, folder, topic, partition, config, log_start_offset)
     _list_files(loading)
     topic_id, new_id = _topic_id(loading, topic_id)
-    # What lies before the log's start was perhaps never synced, and nobody asks for it.
+    # Records before the log start may never have been synced, and are never read.
     recovery_point = max(recovery_point, log_start_offset)
     sound = _load_segments(loading, None if clean else recovery_point)
     files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
@@ -99,9 +100,8 @@ def open_log(
         for segment, has_indexes in sound:
             _check_indexes(loading, segment, has_indexes)
         log_start, log_end = _bring_up(loading, files, recovery_point, clean)
-    except CorruptBatch as error:
-        loading.event("log damaged before its recovery point", reason=str(error))
-        log_start, log_end = _bring_up(loading, files, log_start_offset, False)
+    except (CorruptBatch, BrokenInvariant) as error:
+        log_start, log_end = _recover_all(loading, files, log_start_offset, error)
     for segment in loading.segments:
         segment.rest()
     log = PartitionLog(
@@ -119,10 +119,11 @@ def open_log(
         log_end=log_end,
         recovery_point=log_end if clean else min(recovery_point, log_end),
     )
-    # Where the file has more, that was cut off just now, and will be again.
+    # If the file knows more, those epochs have just been cut off, and would be again.
     loading.epochs.dirty = _knows_more(loading, log_start)
     log.save_epochs()
-    log.folder_changed = not (clean and loading.names)  # a process that was killed may not have synced it
+    if not (clean and loading.names):  # a killed process may not have synced it
+        log.folder_changed()
     if new_id or (topic_id is not None and log_end == log_start):  # an empty log is closed without a sync
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
     return log
@@ -141,8 +142,8 @@ def open_alone(
     log_start_offset: Offset = FIRST_OFFSET,
     clean: bool = False,
 ) -> PartitionLog:
-    """A log outside of a LogManager, recovered from ``recovery_point`` on unless it was closed ``clean``. Raises
-    OSError."""
+    """Open a log outside of a LogManager. It is recovered from ``recovery_point`` on unless it was closed ``clean``.
+    Raises OSError."""
     return open_log(
         LogContext(disk, clock),
         folder,
@@ -157,12 +158,13 @@ def open_alone(
 
 
 def _told_by_epochs(loading: _Loading) -> Offset:
-    """A tiered log syncs its epochs when its start moves; the checkpoint of starts is written later. Epochs that begin
-    above the start were cut there, but for those that were built anew once: they begin with what is local."""
+    """The log start, as far as the epochs tell. A tiered log syncs its epochs when its start moves, while the
+    checkpoint of log starts is written later: if its epochs begin above the start, they were cut there. Rebuilt epochs
+    are an exception: they begin with the first local record."""
     start, known, segments = loading.log_start, loading.saved_epochs, loading.segments
     if not known or not len(segments) or known[0].start == segments[0].base_offset:
         return start
-    # The topic may be tiered again at any time.
+    # The topic may become tiered again at any time.
     tiered = loading.context.tiered and not loading.config.compacted and loading.topic not in NEVER_TIERED
     return max(start, known[0].start) if tiered else start
 
@@ -182,7 +184,7 @@ def _list_files(loading: _Loading) -> None:
 
 
 def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bool]:
-    """The id in ``partition.metadata``, else the expected one, which is written; and whether it was."""
+    """The id in ``partition.metadata``, else the expected one, which is then written; and whether it was written."""
     disk, path = loading.context.disk, f"{loading.folder}/{PARTITION_METADATA}"
     if PARTITION_METADATA in loading.names:
         try:
@@ -212,10 +214,10 @@ def _offsets(names: list[str], suffix: str) -> list[Offset]:
 
 
 def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tuple[Segment, bool]]:
-    """Open the segments in order; indexes without a log go.
+    """Open the segments in order; indexes without a log are removed.
 
-    Returns those whose indexes count, and whether they are there; the others, from the one of ``recovery_point`` on,
-    get new ones in recovery.
+    Returns the segments whose indexes are kept, and whether these exist; recovery rebuilds the indexes of the others,
+    from the segment of ``recovery_point`` on.
     """
     disk, folder = loading.context.disk, loading.folder
     names = set(loading.names)
@@ -238,7 +240,7 @@ def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tup
 
 
 def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> None:
-    """Missing or impossible ones are built anew. Raises CorruptBatch if that needs what is damaged."""
+    """Rebuild missing or invalid indexes. Raises CorruptBatch if that needs damaged batches."""
     try:
         if segment.size and not has_indexes:
             raise CorruptIndex("an index is missing")
@@ -253,7 +255,7 @@ def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> No
 
 
 def _rebuild_indexes(loading: _Loading, segment: Segment) -> None:
-    """With producers of its own, to know which transactions were aborted."""
+    """Uses producers of its own, to learn which transactions were aborted."""
     files = ProducerFiles(loading.context, _offsets(loading.names, SNAPSHOT))
     recovery = _recovery(loading, files, ProducerState(), LeaderEpochCache())
     recovery.producers_as_of(segment.base_offset)
@@ -277,7 +279,7 @@ def _recovery(loading: _Loading, files: ProducerFiles, producers: ProducerState,
 
 
 def _load_epochs(loading: _Loading) -> None:
-    """From the checkpoint, or where that is missing, empty or damaged, from the batches."""
+    """Load the epochs from the checkpoint or, if it is missing, empty or damaged, from the batches."""
     path = f"{loading.folder}/{EPOCHS}"
     reason = "missing"
     if EPOCHS in loading.names:
@@ -295,12 +297,13 @@ def _load_epochs(loading: _Loading) -> None:
         try:
             rebuild_epochs(loading.segments, loading.epochs)
         except CorruptBatch:
-            # The torn end of a killed log: recovery cuts it, and there are no epochs beyond it.
+            # The torn end of a log whose process was killed: recovery cuts it, and there are no epochs beyond it.
             return
 
 
 def _knows_more(loading: _Loading, log_start: Offset) -> bool:
-    """Whether recovery has found epochs in the batches that the checkpoint lacks: a power loss may leave an old one."""
+    """Whether recovery has found epochs in the batches that the checkpoint lacks: after a power loss it may be an old
+    one."""
     saved = dict(loading.saved_epochs)
     return any(
         epoch not in saved or (start != saved[epoch] and start > log_start) for epoch, start in loading.epochs.entries
@@ -308,7 +311,8 @@ def _knows_more(loading: _Loading, log_start: Offset) -> bool:
 
 
 def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, clean: bool) -> tuple[Offset, Offset]:
-    """Recover what must be, and make segments, epochs and producers agree; the log's start and end."""
+    """Recover if necessary, and make segments, epochs and producers agree; returns the log start and log end
+    offsets."""
     segments, config = loading.segments, loading.config
     if len(segments):
         if not clean:
@@ -326,6 +330,16 @@ def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, c
     return log_start, log_end
 
 
+def _recover_all(
+    loading: _Loading, files: ProducerFiles, log_start: Offset, error: CorruptBatch | BrokenInvariant
+) -> tuple[Offset, Offset]:
+    """Bring up the log without trust in what is before its recovery point."""
+    loading.event("log damaged before its recovery point", reason=str(error))
+    if isinstance(error, BrokenInvariant):
+        files.remove_all(loading.folder)  # their producers contradict the batches
+    return _bring_up(loading, files, log_start, False)
+
+
 def _recover(loading: _Loading, files: ProducerFiles, recovery_point: Offset) -> None:
     cut = _recovery(loading, files, loading.producers, loading.epochs).run(recovery_point)
     if cut is not None:
@@ -335,7 +349,7 @@ def _recover(loading: _Loading, files: ProducerFiles, recovery_point: Offset) ->
 
 
 def _drop(loading: _Loading, segments: list[Segment]) -> None:
-    """Rename the files away at once: another segment may begin where one of these did."""
+    """Rename the files at once: a new segment may begin at the same offset."""
     context = loading.context
     due = context.clock.time_ms() + loading.config.file_delete_delay_ms
     for segment in segments:
@@ -355,7 +369,7 @@ def _report(loading: _Loading, cut: Cut, dropped: int) -> None:
 
 
 def _restart_at_log_start(loading: _Loading) -> None:
-    """Files were lost: what is left ends before the log's start, so nothing of it counts."""
+    """Files were lost: the remaining records end before the log start, so none of them counts."""
     loading.event("log ends before its start, all segments dropped", log_start=loading.log_start)
     _drop(loading, loading.segments.take_from(0))
     loading.epochs.clear()

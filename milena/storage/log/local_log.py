@@ -1,7 +1,7 @@
-"""The files of one log: its segments, leader epochs, and what of them is synced.
+"""The files of one log: its segments, its leader epochs, and how far they are synced.
 
-As Kafka's ``LocalLog`` under ``UnifiedLog``: append, truncation, retention and tiering work on it, ``PartitionLog`` is
-what the rest of a node sees.
+Like Kafka's ``LocalLog`` under ``UnifiedLog``: append, truncation, retention and tiering work on it; the rest of a node
+uses ``PartitionLog``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class LocalLog(LogState):
 
     @property
     def sealed_end(self) -> Offset:
-        """Where the active segment begins."""
+        """The base offset of the active segment."""
         return self.segments.active.base_offset
 
     @property
     def vouched_end(self) -> Offset:
-        """Up to where this replica may tell others that it has the log. What it may not tell of yet will be synced."""
+        """The offset up to which this replica may tell others that it has the records. Starts a sync if that is not the
+        log end."""
         if self.topic not in SYNCED_FIRST or self._recovery_point >= self._log_end:
             return self._log_end
         self.context.sync_soon(self)
@@ -46,16 +47,16 @@ class LocalLog(LogState):
 
     @guarded
     def assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
-        """Note a leader epoch before anything is written in it, as a new leader does. Raises KafkaError."""
+        """Record a leader epoch before anything is written in it, as a new leader does. Raises KafkaError."""
         if not self._log_start <= start <= self._log_end:
             raise self._broken("an epoch begins within the log", epoch=epoch, start=start)
         self.epochs.assign(epoch, start)
         self.save_epochs()
 
     def save_epochs(self) -> None:
-        """Bring the file of leader epochs up to date. It is synced before the recovery point passes it: until then
-        the epochs of a crashed log come from its batches. Those that lie in the tier do not, so that a tiered log
-        syncs it here. Raises OSError."""
+        """Bring the file of leader epochs up to date. It is synced before the recovery point passes it: until then the
+        epochs of a crashed log are rebuilt from its batches. That is impossible for epochs whose records are in the
+        tier, so a tiered log syncs the file here. Raises OSError."""
         if self.epochs.dirty:
             self._sync_topic_id()
             path = f"{self.folder}/{EPOCHS}"
@@ -64,18 +65,18 @@ class LocalLog(LogState):
             self.must_sync(path)
 
     def _sync_topic_id(self) -> None:
-        """Before the first record of an epoch, as Kafka's ``maybeFlushMetadataFile``: records whose topic id a power
-        loss took would be those of a later topic of the name. Raises OSError."""
+        """Sync the topic id before the first record of an epoch, as Kafka's ``maybeFlushMetadataFile``. If a power loss
+        took the id but not the records, a later topic of the same name would get them. Raises OSError."""
         path = f"{self.folder}/{PARTITION_METADATA}"
-        if self.topic_id is not None and self._unsynced is not None and path in self._unsynced:
+        if self.topic_id is not None and path in self._unsynced:
             self.context.disk.write_atomic(path, encode_partition_metadata(self.topic_id))
-            self._unsynced.discard(path)
+            self._unsynced.file_synced(path)
 
     # Segments
 
     @guarded
     def roll(self, base: Offset = FIRST_OFFSET) -> Segment:
-        """Begin a new segment, at ``base`` or the end of the log if that is greater. Raises KafkaError."""
+        """Begin a new segment, at ``base`` or at the log end offset, whichever is greater. Raises KafkaError."""
         base = max(base, self._log_end)
         active = self.segments.active
         if active.base_offset == base:
@@ -89,12 +90,12 @@ class LocalLog(LogState):
         for path in (active.path(OFFSET_INDEX), active.path(TIME_INDEX), snapshot):
             if path is not None:
                 self.must_sync(path)
-        self.folder_changed = True
+        self.folder_changed()
         self.context.rolled(self)
         return segment
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        """Note an aborted transaction whose marker was just written. Raises OSError."""
+        """Record an aborted transaction whose marker was just written. Raises OSError."""
         active = self.segments.active
         active.add_aborted(entry)
         self.must_sync(active.path(TXN_INDEX))
@@ -114,38 +115,42 @@ class LocalLog(LogState):
 
     def must_sync(self, path: str) -> None:
         """A small file was written: it must be synced before the recovery point moves past it."""
-        if self._unsynced is None:
-            self._unsynced = set()
-        self._unsynced.add(path)
+        self._unsynced.file_written(path)
+
+    def folder_changed(self) -> None:
+        """The folder has new files, or a new name."""
+        self._unsynced.folder_changed()
 
     @guarded
     def plan_flush(self, upto: Offset | None = None) -> FlushPlan | None:
-        """What to sync so that the records before ``upto`` (the log end), and the small files, survive a power loss;
-        None if all do. Raises KafkaError."""
+        """What to sync so that the records before ``upto`` (default: the log end offset), and the small files, survive
+        a power loss; None if all of them do. Raises KafkaError."""
         upto = self._log_end if upto is None else upto
-        unsynced = self._unsynced or ()
-        if upto <= self._recovery_point and (not unsynced or upto == self._log_start):
+        if upto <= self._recovery_point and (not self._unsynced.has_files or upto == self._log_start):
             return None
+        pending = self._unsynced.pending()
         behind = self.segments.since(self._recovery_point) if upto > self._recovery_point else ()
         folders: tuple[str, ...] = ()
-        if self.folder_changed:
+        if pending.folder:
             folders = (self.folder, self.folder.rpartition("/")[0])
-        elif unsynced:
+        elif pending.files:
             folders = (self.folder,)  # small files are replaced by renaming
-        plan = FlushPlan(
+        return FlushPlan(
             self.context.disk,
             upto,
             self._truncations,
+            self.folder,
             tuple(segment.file() for segment in behind if segment.base_offset < upto),
-            tuple(sorted(unsynced)),
+            pending,
             folders,
         )
-        self._unsynced = None
-        self.folder_changed = False
-        return plan
 
     def flushed(self, plan: FlushPlan) -> None:
-        """``plan`` has run: the recovery point moves up, unless the log was cut meanwhile."""
+        """``plan`` has run: the recovery point moves up, unless the log was truncated meanwhile. If the folder was
+        renamed meanwhile, the plan may not have found its files."""
+        if plan.folder != self.folder:
+            return
+        self._unsynced.synced(plan.pending)
         if plan.truncations == self._truncations and plan.upto > self._recovery_point:
             if plan.upto > self._log_end:
                 raise self._broken("recovery point <= log end", recovery_point=plan.upto)
@@ -154,7 +159,7 @@ class LocalLog(LogState):
 
     @guarded
     def flush(self) -> None:
-        """Sync everything written so far, here and now. Raises KafkaError."""
+        """Sync everything written so far, blocking. Raises KafkaError."""
         plan = self.plan_flush()
         if plan is not None:
             plan.run()
@@ -164,31 +169,30 @@ class LocalLog(LogState):
 
     @guarded
     def close(self) -> None:
-        """Write what is not in the log's files yet, and give back all handles. Flush afterwards. Raises KafkaError."""
+        """Write what is not in the log's files yet, and close all handles. Flush afterwards. Raises KafkaError."""
         self.save_epochs()
         for segment in self.segments:
             segment.write_indexes()
             segment.close()
         self.producer_files.take(self.folder, self.producers, self._log_end)
         if self.segments.active.size:
-            # What else is written here can be told from the log, and is, where it is damaged.
+            # Everything else written here can be rebuilt from the log, and is rebuilt if it is damaged.
             self.must_sync(self.segments.active.path(TIME_INDEX))
 
     def release(self) -> None:
-        """Give back all handles without touching the disk, which may have failed."""
+        """Close all handles without touching the disk, which may have failed."""
         for segment in self.segments:
             segment.close()
 
     def moved_to(self, folder: str) -> None:
-        """The folder has been renamed, and the log goes on in it."""
+        """The folder has been renamed; the log continues in it."""
         old, self.folder = self.folder, folder
         for segment in self.segments:
             segment.moved_to(folder)
-        self._unsynced = {folder + path.removeprefix(old) for path in self._unsynced or ()}
-        self.folder_changed = True
+        self._unsynced.moved(old, folder)
 
     def retire(self, folder: str) -> None:
-        """The log is out of use, and its folder has been renamed. It refuses everything from now on."""
+        """The log is no longer used, and its folder has been renamed. All later calls are refused."""
         self.release()
         self.retired = True
         self.folder = folder

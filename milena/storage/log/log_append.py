@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import NO_TIMESTAMP, BatchView, TimestampType
+from milena.protocol.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchView, TimestampType
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Bytes
 from milena.storage.files.end_marker import read_end_marker
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class AppendCheck:
     """The one batch of a client or coordinator on its way into a log, checked step by step.
 
-    ``config`` is that of the log when the check began. If the log has another one by the end, check anew.
+    ``config`` is the log's configuration when the check began. If the log has another one at the end, check again.
     """
 
     __slots__ = ("_steps", "batch", "config", "origin")
@@ -34,12 +34,12 @@ class AppendCheck:
         self.config = config
         self.origin = origin
         self.batch = batch
-        """What is to be stored, once the check is done."""
+        """The batch to store, once the check is finished."""
         self._steps = steps
 
     def advance(self) -> int | None:
-        """Work for a moment; returns about how many records' worth that was, None when the check is done. Raises
-        KafkaError for what is refused."""
+        """Do a little work; returns roughly how many records were checked, or None if the check is finished. Raises
+        KafkaError if the batch is refused."""
         try:
             return next(self._steps)
         except StopIteration as done:
@@ -47,19 +47,19 @@ class AppendCheck:
             return None
 
     def finish(self) -> AppendCheck:
-        """Do all of it. Raises KafkaError."""
+        """Run the check to its end. Raises KafkaError."""
         while self.advance() is not None:
             pass
         return self
 
 
 Begun: TypeAlias = AppendInfo | AppendCheck
-"""What was appended; or the check that must be done before."""
+"""The result of the append; or the check that must be finished first."""
 
 
 def append_or_check(log: LocalLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
-    """Append one batch, if the check of it is little work; else the check, which is not done yet. Raises KafkaError,
-    OSError: nothing is written then, unless it was the sync behind the write that failed."""
+    """Append one batch if its check is little work; else return the check, unfinished. Raises KafkaError, OSError, and
+    writes nothing in that case, unless the sync after the write has failed."""
     batches = split_batches(records)
     if len(batches) != 1:
         raise MalformedRecords(
@@ -74,13 +74,13 @@ def append_or_check(log: LocalLog, records: memoryview, origin: Origin, leader_e
 
 
 def append_one(log: LocalLog, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> AppendInfo:
-    """Check one batch to the end and append it. Raises KafkaError, OSError; nothing is written then."""
+    """Check one batch completely and append it. Raises KafkaError, OSError, and writes nothing in that case."""
     begun = append_or_check(log, records, origin, leader_epoch)
     return begun if isinstance(begun, AppendInfo) else append_checked(log, begun.finish(), leader_epoch)
 
 
 def append_checked(log: LocalLog, check: AppendCheck, leader_epoch: LeaderEpoch) -> AppendInfo:
-    """Append what was checked. Raises KafkaError, OSError; nothing is written then."""
+    """Append the checked batch. Raises KafkaError, OSError, and writes nothing in that case."""
     return _append_one(log, check.batch, check.origin, leader_epoch, log.context.clock.time_ms())
 
 
@@ -134,7 +134,8 @@ def append_raft(log: LocalLog, records: memoryview, leader_epoch: LeaderEpoch) -
 
 
 def append_fetched(log: LocalLog, records: memoryview, leader_epoch: LeaderEpoch | None) -> AppendInfo:
-    """Append what a leader sent, as it is. Batches of an epoch above ``leader_epoch`` are left out, with all after.
+    """Append a leader's batches unchanged. A batch of an epoch above ``leader_epoch`` and all batches after it are left
+    out.
 
     Raises KafkaError (CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR for offsets out of order), OSError.
     """
@@ -161,6 +162,7 @@ def _append_all(log: LocalLog, records: memoryview, batches: Sequence[BatchView]
     now = log.context.clock.time_ms()
     position = 0
     for piece, size in _pieces(batches, log.config.segment_bytes):
+        log.begins_append(piece[0].base_offset)
         _write(log, records[position : position + size], piece, now, leads=leads)
         position += size
         for batch in piece:
@@ -172,7 +174,7 @@ def _append_all(log: LocalLog, records: memoryview, batches: Sequence[BatchView]
 
 
 def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:
-    """As many batches at a time, with their bytes, as fit into a segment, and at least one."""
+    """Groups of batches, with their bytes, that fit into a segment; at least one batch each."""
     start = size = 0
     for index, batch in enumerate(batches):
         if index > start and size + batch.size_in_bytes > limit:
@@ -183,7 +185,7 @@ def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence
 
 
 def _repeated(log: LocalLog, kept: KeptBatch) -> AppendInfo:
-    """The answer to a batch that is in the log already, and perhaps not synced: the first sync may have failed."""
+    """The result for a batch that is already in the log, but perhaps not synced: the first sync may have failed."""
     _flush_if_due(log)
     return AppendInfo(
         kept.first_offset, kept.last_offset, kept.timestamp, kept.timestamp, log.log_start_offset, 0, duplicate=True
@@ -198,7 +200,7 @@ def _check_crc(batch: BatchView) -> None:
 
 
 def _write(log: LocalLog, data: Bytes, batches: Sequence[BatchView], now: int, *, leads: bool) -> None:
-    """Roll if it must be, write, and move the end of the log."""
+    """Roll if necessary, write, and move the log end offset."""
     config = log.config
     last = batches[-1]
     segment = log.segments.active
@@ -211,13 +213,15 @@ def _write(log: LocalLog, data: Bytes, batches: Sequence[BatchView], now: int, *
     ):
         segment = log.roll(Offset(batches[0].base_offset))
     epochs = log.epochs
+    epoch = NO_LEADER_EPOCH
     for batch in batches:
-        if batch.leader_epoch != epochs.latest and batch.leader_epoch >= 0:
-            log.begin_epoch(batch.leader_epoch, Offset(batch.base_offset), leads=leads)
+        epoch = batch.leader_epoch
+        if epoch != epochs.latest and epoch >= 0:
+            log.begin_epoch(epoch, Offset(batch.base_offset), leads=leads)
     if epochs.dirty:
         log.save_epochs()
     segment.append(data, batches, config.index_interval_bytes)
-    log.appended(last.next_offset)
+    log.appended(last.next_offset, epoch)
     _flush_if_due(log)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CopiedSlice(NamedTuple):
-    """What a ``LogSlice`` was, in memory."""
+    """The bytes of a ``LogSlice``, in memory."""
 
     records: memoryview
     length: int
@@ -25,7 +25,7 @@ class CopiedSlice(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """Bytes of one segment, beginning with a whole batch; the last batch may be cut. Empty: no file, length 0."""
+    """Bytes of one segment, beginning with a whole batch; the last batch may be truncated. Empty: no file, length 0."""
 
     file: File | None
     position: int
@@ -33,16 +33,16 @@ class LogSlice(NamedTuple):
     segment_base: Offset
 
     def part(self) -> FileRange:
-        """For the network. The slice must not be empty."""
+        """The part to send. The slice must not be empty."""
         assert self.file is not None
         return FileRange(self.file, self.position, self.length)
 
     def taken_out(self) -> CopiedSlice:
-        """The bytes themselves, without the file. Raises OSError."""
+        """The bytes in memory, without the file. Raises OSError."""
         return CopiedSlice(self.read(), self.length)
 
     def read(self) -> memoryview:
-        """The bytes themselves. Raises OSError."""
+        """The bytes. Raises OSError."""
         return memoryview(self.file.pread(self.length, self.position)) if self.file is not None else memoryview(b"")
 
 

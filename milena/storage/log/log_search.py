@@ -1,4 +1,4 @@
-"""Finding records by timestamp (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
+"""Finds records by timestamp (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
 
 from __future__ import annotations
 

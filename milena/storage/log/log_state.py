@@ -1,20 +1,21 @@
-"""What a log consists of, and the offsets that bound it: the one owner of what append, truncation, retention and
+"""The parts of a log and the offsets that bound it: the one owner of the state that append, truncation, retention and
 tiering change.
 
 ::
 
     0 <= log start <= local log start <= high watermark <= log end,   recovery point <= log end
 
-The bounds change by the methods of ``LogState``, and the recovery point by a flush. Each checks what it is about to
-write, but ``set_high_watermark``, which clamps as Kafka's ``updateHighWatermark`` does. A broken invariant is an error
-of ours, and ends the log (``BrokenInvariant``).
+The bounds change through the methods of ``LogState``, and the recovery point through a flush. Each method checks the
+new values before it writes them, except ``set_high_watermark``, which clamps like Kafka's ``updateHighWatermark``. A
+broken invariant is a bug of ours, and ends the log (``BrokenLog``).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import (
     METADATA_TOPIC,
     OFFSETS_TOPIC,
@@ -24,6 +25,7 @@ from milena.protocol.types import (
     LeaderEpoch,
     Offset,
 )
+from milena.storage.log.unsynced import Unsynced
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -41,21 +43,25 @@ NEVER_TIERED: Final = frozenset(
 
 
 def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
-    """Whether a part of this log may lie in the tier."""
+    """Whether part of this log may be in the tier."""
     return context.tiered and config.remote_storage_enable and not config.compacted and topic not in NEVER_TIERED
 
 
-class BrokenInvariant(KafkaError):
+E = TypeVar("E", bound=KafkaError)
+
+
+class BrokenLog(BrokenInvariant, KafkaError):
     """A change would have broken an invariant of the log (KAFKA_STORAGE_ERROR). It was not made, and the log refuses
-    everything from then on."""
+    all later calls."""
 
 
 class LogState:
-    """The parts of one log and its bounds. Methods that change these raise BrokenInvariant, and change nothing then."""
+    """The parts of one log and its bounds. Methods that change these raise BrokenLog, and change nothing in that
+    case."""
 
     __slots__ = (
         "_high_watermark",
-        "_highest_copied",
+        "_highest_in_remote_storage",
         "_local_start",
         "_log_end",
         "_log_start",
@@ -68,7 +74,6 @@ class LogState:
         "context",
         "epochs",
         "folder",
-        "folder_changed",
         "last_flush_ms",
         "partition",
         "producer_files",
@@ -112,14 +117,13 @@ class LogState:
         self._log_end = log_end
         self._high_watermark = self._local_start
         self._recovery_point = max(recovery_point, log_start)
-        self._highest_copied = Offset(-1)
+        self._highest_in_remote_storage = Offset(-1)
         self._truncations = 0
         self._recovery_point_lowered_by = self.checkpointed_truncations = 0
         self.last_flush_ms = context.clock.time_ms()
         self.retired = False
-        """It refuses everything: it was deleted, or one of its invariants was broken."""
-        self.folder_changed = False
-        self._unsynced: set[str] | None = None
+        """Whether it refuses all calls: it was deleted, is damaged, or has a broken invariant."""
+        self._unsynced = Unsynced()
         self.remote_enabled = may_be_tiered(context, topic, config)
 
     def __repr__(self) -> str:
@@ -144,51 +148,59 @@ class LogState:
 
     @property
     def high_watermark(self) -> Offset:
-        """The offset after the last record that is committed."""
+        """The offset after the last committed record."""
         return self._high_watermark
 
     @property
     def recovery_point(self) -> Offset:
-        """What is before it is synced."""
+        """The offset below which the log is synced."""
         return self._recovery_point
 
     @property
     def unflushed(self) -> int:
-        """The number of offsets that are not synced."""
+        """The number of offsets that are not synced yet."""
         return self._log_end - self._recovery_point
 
     @property
     def highest_offset_in_remote_storage(self) -> Offset:
-        """The last offset of this log that is in the tier, -1 for none. A follower's may lie beyond its log end."""
-        return self._highest_copied
+        """The last offset of this log that is in the tier, -1 for none. A follower's may be beyond its log end
+        offset."""
+        return self._highest_in_remote_storage
 
     @property
     def truncations(self) -> int:
-        """How often the log was cut at its end since it was opened."""
+        """How often the log was truncated at its end since it was opened."""
         return self._truncations
 
     @property
     def checkpoint_is_behind(self) -> bool:
-        """The log was cut below its recovery point, and the checkpoint on the disk does not tell of that yet."""
+        """Whether the log was truncated below its recovery point and the checkpoint on disk is not updated yet."""
         return self._recovery_point_lowered_by > self.checkpointed_truncations
 
-    def appended(self, end: Offset) -> None:
-        """Records up to ``end`` (exclusive) were written."""
+    def begins_append(self, first: int) -> None:
+        """Records whose offsets another replica assigned, from ``first`` on, are about to be written."""
+        if first < self._log_end or first < self.segments.active.base_offset:
+            raise self._broken("an append begins at the log end, in the active segment", first=first)
+
+    def appended(self, end: Offset, epoch: int) -> None:
+        """Records up to ``end`` (exclusive) were written, the last in leader epoch ``epoch``."""
         if end <= self._log_end:
             raise self._broken("an append must move the log end", log_end=end)
+        if epoch >= 0 and epoch != self.epochs.latest:
+            raise self._broken("the epoch of an append is the latest of the epoch cache", epoch=epoch)
         self._log_end = end
 
     def raise_high_watermark(self, offset: Offset) -> None:
-        """A leader's: what all of its ISR has. It never falls and never passes the log end, as in Kafka's
-        ``maybeIncrementHighWatermark``."""
+        """Raise a leader's high watermark to the offset that its whole ISR has. It never falls and never passes the log
+        end offset, as in Kafka's ``maybeIncrementHighWatermark``."""
         if not self._high_watermark <= offset <= self._log_end:
             raise self._broken("the high watermark rises up to the log end", high_watermark=offset)
         self._high_watermark = offset
         self.producers.replicated_to(offset)
 
     def set_high_watermark(self, offset: Offset) -> None:
-        """What a checkpoint or another replica says, as far as it lies within the local log, as in Kafka's
-        ``updateHighWatermark``: both may tell of records that this log lacks. It may fall."""
+        """Take the high watermark of a checkpoint or another replica, clamped to the local log, as in Kafka's
+        ``updateHighWatermark``: this log may lack some of those records. It may fall."""
         bounded = min(max(offset, self._local_start), self._log_end)
         self._high_watermark = bounded
         self.producers.replicated_to(bounded)
@@ -203,48 +215,57 @@ class LogState:
         self._recovery_point = max(self._recovery_point, offset)
 
     def move_local_start(self, offset: Offset) -> None:
-        """What is before ``offset`` leaves this disk: it is in the tier. Does nothing if the local log starts later."""
+        """Records before ``offset`` leave this disk; they are in the tier. Does nothing if the local log starts
+        later."""
         if offset > self._local_start:
+            if offset > self._log_start and offset > self._highest_in_remote_storage + 1:
+                raise self._broken("what leaves this disk is in the tier", local_log_start=offset)
             self._set_bounds(self._log_start, offset, self._log_end, self._high_watermark)
 
     def take_bounds(self, other: LogState) -> None:
         """This log is a copy of ``other``'s local part."""
         start, local = min(self._log_start, other._log_start), max(self._local_start, other._local_start)
         self._set_bounds(start, local, self._log_end, self._high_watermark)
-        self._highest_copied = other._highest_copied
+        self._highest_in_remote_storage = other._highest_in_remote_storage
 
     def begin_truncation(self) -> None:
-        """From here on a flush that is under way counts for nothing."""
+        """The result of a flush that is in progress is ignored from now on."""
         self._truncations += 1
 
     def cut_to(self, end: Offset) -> None:
-        """Records from ``end`` on were truncated; new ones there may differ from those in the tier."""
+        """Records from ``end`` on were truncated; new records there may differ from those in the tier."""
         if end > self._log_end:
             raise self._broken("truncation never raises the log end", log_end=end)
         start, local = min(self._log_start, end), min(self._local_start, end)
         self._set_bounds(start, local, end, max(local, min(self._high_watermark, end)))
-        self._highest_copied = min(self._highest_copied, Offset(end - 1))
+        self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(end - 1))
 
     def restart_at(self, offset: Offset, *, log_start: Offset) -> None:
-        """Nothing is left on this disk, and the next record gets ``offset``; the log starts at ``log_start``."""
+        """The local log is empty, and the next record gets ``offset``; the log starts at ``log_start``."""
+        if len(self.segments) != 1 or self.segments.active.size:
+            raise self._broken("a log that restarts has one empty segment", size=self.segments.size)
         self._set_bounds(log_start, offset, offset, offset)
-        self._highest_copied = min(self._highest_copied, Offset(offset - 1))
+        self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(offset - 1))
 
     def truncated(self) -> None:
-        """The cut is complete: producers and the recovery point follow it."""
+        """The truncation is complete: producers and the recovery point follow it."""
+        unstable = self.producers.first_unstable
+        if unstable is not None and unstable >= self._log_end:
+            raise self._broken("an open transaction has records", first_unstable=unstable)
         self.producers.replicated_to(self._high_watermark)
         if self._recovery_point > self._log_end:
             self._recovery_point = self._log_end
-            self._recovery_point_lowered_by = self._truncations  # until a checkpoint of as many truncations is on disk
+            self._recovery_point_lowered_by = self._truncations  # until a checkpoint of this truncation is on disk
             self.context.truncated()
 
-    def note_copied(self, offset: Offset) -> None:
-        """A segment that ends with ``offset`` is in the tier."""
-        self._highest_copied = max(self._highest_copied, offset)
+    def raise_highest_offset_in_remote_storage(self, offset: Offset) -> None:
+        """A segment that ends with ``offset`` was copied to the tier."""
+        self._highest_in_remote_storage = max(self._highest_in_remote_storage, offset)
 
-    def set_copied(self, offset: Offset) -> None:
-        """What is local is in the tier up to ``offset``, and may go. It moves back if the tier has lost some."""
-        self._highest_copied = offset
+    def set_highest_offset_in_remote_storage(self, offset: Offset) -> None:
+        """Local records up to ``offset`` are in the tier, so their segments may be deleted. The offset falls if the
+        tier has lost segments."""
+        self._highest_in_remote_storage = offset
 
     def _set_bounds(self, start: Offset, local: Offset, end: Offset, high_watermark: Offset) -> None:
         if not 0 <= start <= local <= high_watermark <= end:
@@ -259,9 +280,21 @@ class LogState:
             raise self._broken("no segment begins after the log end", log_end=end)
         self._log_start, self._local_start, self._log_end, self._high_watermark = start, local, end, high_watermark
 
-    def _broken(self, invariant: str, **wanted: int) -> BrokenInvariant:
-        """The error for a change to the bounds ``wanted``. It ends this log: it is offline from here on."""
-        self.retired = True
+    def damaged(self, reason: str) -> KafkaError:
+        """The error if the log cannot continue with the files on disk. It ends this log, which is offline from now on
+        and recovered at the next start."""
+        self.context.events.error(
+            "log is offline, it is damaged",
+            topic=self.topic,
+            partition=self.partition,
+            folder=self.folder,
+            reason=reason,
+            log_end=self._log_end,
+        )
+        return self._ended(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {reason}"))
+
+    def _broken(self, invariant: str, **wanted: int) -> BrokenLog:
+        """The error for a change of the bounds to ``wanted``. It ends this log, which is offline from now on."""
         latest = self.epochs.latest_entry
         numbers = {
             "log_start": self._log_start,
@@ -269,7 +302,7 @@ class LogState:
             "high_watermark": self._high_watermark,
             "log_end": self._log_end,
             "recovery_point": self._recovery_point,
-            "highest_copied": self._highest_copied,
+            "highest_offset_in_remote_storage": self._highest_in_remote_storage,
             "truncations": self._truncations,
             "segments": len(self.segments),
             "active_segment": self.segments.active.base_offset if len(self.segments) else None,
@@ -285,17 +318,26 @@ class LogState:
             **numbers,
             **{f"wanted_{name}": value for name, value in wanted.items()},
         )
-        change = ", ".join(f"{name} {value}" for name, value in wanted.items())
-        return BrokenInvariant(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}, but {change} ({numbers})")
+        change = ", but " + ", ".join(f"{name} {value}" for name, value in wanted.items()) if wanted else ""
+        return self._ended(BrokenLog(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}{change} ({numbers})"))
+
+    def _ended(self, error: E) -> E:
+        self.retired = True
+        self.context.ended(self, error)
+        return error
+
+    def ended_by(self, broken: BrokenInvariant) -> BrokenInvariant:
+        """An invariant of a part of this log (an index, a producer) is broken: end the log."""
+        return broken if isinstance(broken, BrokenLog) else self._broken(str(broken))
 
     def begin_epoch(self, epoch: LeaderEpoch, start: Offset, *, leads: bool) -> None:
-        """The batch that is written at ``start`` next is the first of ``epoch``. The caller saves the epochs.
+        """The batch that is written next, at ``start``, is the first of ``epoch``. The caller saves the epochs.
 
-        A leader never writes in an epoch before one that it knows. A follower takes what its leader has, as in Kafka:
-        the later epochs go.
+        A leader never writes in an epoch older than one it knows. A follower adopts its leader's epochs, as in Kafka:
+        later epochs are removed.
         """
         epochs = self.epochs
         if leads and epochs.latest is not None and epoch < epochs.latest:
             raise self._broken("leader epochs rise with the offsets", epoch=epoch, start=start)
-        epochs.truncate_from_end(start)  # a follower that began in the tier may know epochs beyond its end
+        epochs.truncate_from_end(start)  # a follower that began in the tier may know epochs beyond its log end
         epochs.assign(epoch, start)

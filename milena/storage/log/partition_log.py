@@ -1,7 +1,7 @@
-"""The log of one partition: appending, reading, truncating, as Kafka's ``UnifiedLog``.
+"""The log of one partition: append, read, truncate, like Kafka's ``UnifiedLog``.
 
-A log has one owner, which calls it on the loop; opening it and the ``run`` of a flush may happen in a worker. Errors of
-the disk take its whole directory offline and come out as KafkaError KAFKA_STORAGE_ERROR.
+A log has one owner, which calls it on the loop; opening it, and the ``run`` of a flush, may happen in a worker. Errors
+of the disk take the whole directory offline and are raised as KafkaError KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from milena.storage.log.log_state import may_be_tiered
 
 
 class PartitionLog(LocalLog):
-    """Made by ``storage.log.loading``."""
+    """Created by ``storage.log.loading``."""
 
     __slots__ = ()
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The high watermark, or the first offset of an undecided transaction below it."""
+        """The high watermark, or the first offset of an undecided transaction if that is lower."""
         unstable = self.producers.first_unstable
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
@@ -42,7 +42,7 @@ class PartitionLog(LocalLog):
 
     @guarded
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Write the id that ``partition.metadata`` was found without. Raises KafkaError."""
+        """Write the topic id that ``partition.metadata`` lacked. Raises KafkaError."""
         path = f"{self.folder}/{PARTITION_METADATA}"
         self.context.disk.write_atomic(path, encode_partition_metadata(topic_id), sync=False)
         self.topic_id = topic_id
@@ -54,34 +54,36 @@ class PartitionLog(LocalLog):
     def append_as_leader(
         self, records: memoryview, *, leader_epoch: LeaderEpoch, origin: Origin = Origin.CLIENT
     ) -> AppendInfo:
-        """Check ``records``, give them offsets and ``leader_epoch`` in place, and write them: one batch, or from RAFT
-        any number. Raises KafkaError with Kafka's code (InvalidRecords where single records are at fault); nothing has
-        been written then."""
+        """Check ``records``, assign offsets and ``leader_epoch`` in place, and write them: one batch, or any number
+        from RAFT. Raises KafkaError with Kafka's code (InvalidRecords if single records are at fault), and writes
+        nothing in that case."""
         if origin is Origin.RAFT:
             return log_append.append_raft(self, records, leader_epoch)
         return log_append.append_one(self, records, origin, leader_epoch)
 
     @guarded
     def append_or_check(self, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
-        """Append one batch, if its check is little work; else the check, for ``append_checked`` once it is done."""
+        """Append one batch if its check is little work; else return the check, for ``append_checked`` once it is
+        finished."""
         return log_append.append_or_check(self, records, origin, leader_epoch)
 
     @guarded
     def append_checked(self, check: AppendCheck, *, leader_epoch: LeaderEpoch) -> AppendInfo:
-        """Write the batch of ``check``, which is done and was made for this log and ``config``. Raises KafkaError."""
+        """Write the batch of ``check``, which is finished and was made for this log and ``config``. Raises
+        KafkaError."""
         return log_append.append_checked(self, check, leader_epoch)
 
     @guarded
     def append_as_follower(self, records: memoryview, *, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:
-        """Write what the leader sent, as it is; a partial batch at the end is left out.
+        """Write the leader's batches unchanged; a partial batch at the end is left out.
 
-        ``leader_epoch``: the epoch this follower knows; batches of a later one are left out. Raises KafkaError.
+        ``leader_epoch``: the epoch that this follower knows; batches of a later epoch are left out. Raises KafkaError.
         """
         return log_append.append_fetched(self, records, leader_epoch)
 
     @guarded
     def take_epochs(self, other: PartitionLog) -> None:
-        """This log is a copy of ``other``: the epochs in which nothing was written are known from there alone
+        """This log is a copy of ``other``: take its epochs, since those without records are known only there
         (KAFKA-15608). Raises KafkaError."""
         self.epochs.clear()
         for epoch, start in other.epochs.entries:
@@ -92,16 +94,17 @@ class PartitionLog(LocalLog):
 
     @guarded
     def read(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> LogSlice:
-        """The bytes from the batch that holds ``offset`` on, as far as they lie before ``upper`` and in one segment.
+        """The bytes from the batch that holds ``offset`` on, within one segment and before ``upper``.
 
-        A first batch larger than ``max_bytes`` comes whole with ``min_one`` and not at all without. Raises KafkaError
-        OFFSET_OUT_OF_RANGE for offsets before the log's start or after its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        If the first batch is larger than ``max_bytes``, it is returned whole with ``min_one`` and not at all without.
+        Raises KafkaError OFFSET_OUT_OF_RANGE for offsets before the log start or after the log end, CORRUPT_MESSAGE,
+        KAFKA_STORAGE_ERROR.
         """
         return find_slice(self, offset, max_bytes, upper, min_one)
 
     @guarded
     def read_bytes(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> memoryview:
-        """What ``read`` finds, read."""
+        """The bytes of the slice that ``read`` finds."""
         return find_slice(self, offset, max_bytes, upper, min_one).read()
 
     @guarded
@@ -121,14 +124,14 @@ class PartitionLog(LocalLog):
 
     def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
         """Where ``epoch``, or the next smaller one known, ends (docs/kafka-semantics.md: End offset for a leader
-        epoch); both None if nothing can be said."""
+        epoch); both None if unknown."""
         return self.epochs.end_offset_for(epoch, log_end=self.log_end_offset) or (None, None)
 
     # Cutting
 
     @guarded
     def increment_log_start(self, offset: Offset) -> bool:
-        """Move the start of the log up to ``offset``; False if it is there already.
+        """Move the log start up to ``offset``; False if it is already there.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
         """
@@ -149,5 +152,6 @@ class PartitionLog(LocalLog):
 
     @guarded
     def delete_old_segments(self, now: int) -> int:
-        """Delete the segments that retention lets go at ``now`` (ms); how many. Raises KafkaError."""
+        """Delete the segments that retention allows to delete at ``now`` (ms); returns their number. Raises
+        KafkaError."""
         return retention.delete_old_segments(self, now)

@@ -1,7 +1,7 @@
 """Recovery of a log after its process was killed, or after a power loss.
 
-Everything from the recovery point on is read, and the log ends at the first batch that is not as it was written: a torn
-one, zeros, a wrong checksum, offsets that go back. Indexes, leader epochs and producers are built anew on the way.
+Recovery reads everything from the recovery point on, and ends the log at the first batch that is not as it was written:
+a torn one, zeros, a wrong checksum, decreasing offsets. It rebuilds indexes, leader epochs and producers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from milena.storage.state.producer_state import ProducerState
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What recovery took away."""
+    """What recovery has removed."""
 
     segment: Offset
     next_offset: Offset
-    """The end of what is left."""
+    """The end of the remaining log."""
     size: int
-    """Bytes cut from the segment; segments after it went as a whole."""
+    """Bytes cut from the segment; later segments were removed as a whole."""
     reason: str
 
 
@@ -44,13 +44,13 @@ class Recovery:
     log_start: Offset
     index_interval: int
     compacted: bool
-    """Whether there may be gaps between segments. Elsewhere one means that the end of a segment was lost."""
+    """Whether gaps between segments are allowed. If not, a gap means that the end of a segment was lost."""
     next_offset: Offset = FIRST_OFFSET
-    """After the last batch that was found sound."""
+    """The offset after the last sound batch."""
 
     def run(self, recovery_point: Offset) -> Cut | None:
-        """Recover the segment of ``recovery_point`` and those after it; where there was damage, the later ones are to
-        be dropped by the caller. Raises OSError."""
+        """Recover the segment of ``recovery_point`` and those after it. If there was damage, the caller must drop the
+        later segments. Raises OSError."""
         unflushed = self.segments.since(recovery_point)
         if not unflushed:
             return None
@@ -70,14 +70,14 @@ class Recovery:
         return None
 
     def producers_as_of(self, offset: Offset) -> None:
-        """Bring the producers to where they were at ``offset``. Raises CorruptBatch, OSError."""
+        """Bring the producers to their state at ``offset``. Raises CorruptBatch, OSError."""
         start = self.producer_files.load(self.folder, self.producers, upto=offset, log_start=self.log_start)
         replay_producers(self.segments, self.producers, start, offset)
 
     def rebuild(self, segment: Segment) -> Cut | None:
-        """Check every batch of one segment and build its indexes; what follows the last good batch is cut.
+        """Check every batch of one segment and build its indexes; everything after the last good batch is cut off.
 
-        The indexes of the active segment stay in memory, as they do when it is appended to.
+        The indexes of the active segment stay in memory, as they do when records are appended.
         """
         file = segment.file()
         size = file.size

@@ -1,4 +1,4 @@
-"""Building the state of producers, and the leader epochs, from the batches of a log."""
+"""Rebuilds the state of producers, and the leader epochs, from the batches of a log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milena.storage.state.producer_state import CompletedTxn, ProducerState
 
 
 def replay_producer(state: ProducerState, batch: ScannedBatch, file: File) -> CompletedTxn | None:
-    """Take in one batch of a producer; the transaction that it ends. Raises CorruptBatch."""
+    """Apply one batch of a producer; returns the transaction that it ends. Raises CorruptBatch."""
     if not batch.is_control:
         state.add_batch(batch)
         return None
@@ -21,7 +21,7 @@ def replay_producer(state: ProducerState, batch: ScannedBatch, file: File) -> Co
 
 
 def replay_producers(segments: Segments, state: ProducerState, start: Offset, end: Offset) -> None:
-    """Take in the batches in ``[start, end)``. Raises CorruptBatch."""
+    """Apply the batches in ``[start, end)``. Raises CorruptBatch."""
     if start >= end:
         return
     for segment in segments.since(start):

@@ -1,8 +1,8 @@
-"""Retention: which old segments are deleted, by log start, by size, by time, in this order
-(docs/kafka-semantics.md: Local retention).
+"""Retention: which old segments are deleted, by log start, then by size, then by time (docs/kafka-semantics.md: Local
+retention).
 
 A segment is deleted only below the high watermark, and never before an older one. If the log is tiered, the segment
-must have been copied already, ``local.retention.*`` applies, and the log start offset stays: it lies in the tier.
+must have been copied first, ``local.retention.*`` applies, and the log start offset stays, since it is in the tier.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ Condition: TypeAlias = Callable[[Segment, Offset | None], bool]
 
 
 class _Found(NamedTuple):
-    """So many of the oldest segments may go; and whether the active one would, but has to be copied first."""
+    """How many of the oldest segments may be deleted; and whether the active one could be, but must be copied first."""
 
     deletable: int
     active_waits: bool
 
 
 def delete_old_segments(log: LocalLog, now: int) -> int:
-    """Delete what the topic's configuration lets go at ``now`` (ms); the number of segments. Raises OSError."""
+    """Delete the segments that the topic's configuration allows to delete at ``now`` (ms); returns their number. Raises
+    OSError."""
     deleted = _delete(log, _below_start(log), "log start offset")
     config, copied = log.config, is_copied(log)
     if copied or "delete" in config.cleanup_policy:

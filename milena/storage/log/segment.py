@@ -1,15 +1,16 @@
 """One segment of a log: the file of batches, its two sparse indexes and its transaction index.
 
-A segment holds no open file until it is used, and gives it back when many others are (``HandleCache``). A sealed one
-keeps nothing in memory but its place, size and largest timestamp.
+A segment opens its file on use, and closes it if many others are in use (``HandleCache``). A sealed segment keeps only
+its path, size and largest timestamp in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from milena.config.topic_config import TopicConfig
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD
 from milena.protocol.types import Offset
 from milena.runtime.disk import Bytes, File
@@ -28,7 +29,7 @@ _SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 
 class Batch(Protocol):
-    """What a segment notes of a batch: the part of ``BatchView`` and ``ScannedBatch`` that it needs."""
+    """What a segment records of a batch: the part of ``BatchView`` and ``ScannedBatch`` that it needs."""
 
     @property
     def base_offset(self) -> int: ...
@@ -43,8 +44,19 @@ class Batch(Protocol):
     def batch_length(self) -> int: ...
 
 
+class SegmentEnd(NamedTuple):
+    """A possible end of a segment, for a truncation."""
+
+    offset: Offset
+    """The offset of the next record."""
+    position: int | None
+    """Where to truncate the log file; None if it keeps everything."""
+    largest: TimedOffset
+    """The largest timestamp of the remaining records."""
+
+
 class Segment:
-    """Records from ``base_offset`` on. Raises OSError if the disk does."""
+    """Records from ``base_offset`` on. Methods raise OSError if the disk fails."""
 
     __slots__ = (
         "_file",
@@ -68,10 +80,11 @@ class Segment:
     def __init__(
         self, context: LogContext, folder: str, base_offset: Offset, *, size: int, indexes_exist: bool
     ) -> None:
-        """``size``: bytes of the log file, 0 for a new one; ``indexes_exist``: whether both index files are there."""
+        """``size``: bytes of the log file, 0 for a new one; ``indexes_exist``: whether both index files exist."""
         self.context = context
         self._none_aborted = False
-        """There is no transaction index, as for almost all segments: read_committed fetches ask each time."""
+        """Whether there is known to be no transaction index, as for almost all segments: read_committed fetches ask
+        each time."""
         self.folder = folder
         self.base_offset = base_offset
         self.size = size
@@ -86,11 +99,11 @@ class Segment:
         self._recent: dict[int, int] | None = None
         self._since_index = 0
         self._unwritten = not indexes_exist
-        """The index files lack something, if only the largest timestamp at their end."""
+        """Whether the index files lack something, if only the largest timestamp at their end."""
 
     @classmethod
     def create(cls, context: LogContext, folder: str, base_offset: Offset, config: TopicConfig) -> Segment:
-        """An empty segment. What an earlier attempt left under its name is removed."""
+        """An empty segment. Files of the same name from an earlier attempt are removed."""
         segment = cls(context, folder, base_offset, size=0, indexes_exist=False)
         bound = min(config.segment_jitter_ms, config.segment_ms)
         segment.roll_jitter_ms = context.jitter(bound) if bound else 0
@@ -106,14 +119,14 @@ class Segment:
         return f"{self.folder}/{segment_file(self.base_offset, suffix)}"
 
     def moved_to(self, folder: str) -> None:
-        """The folder has been renamed; open handles stay good."""
+        """The folder has been renamed; open handles stay valid."""
         self.folder = folder
         for index, suffix in ((self._offset_index, OFFSET_INDEX), (self._time_index, TIME_INDEX)):
             if index is not None:
                 index.path = self.path(suffix)
 
     def file(self) -> File:
-        """The log file, opened where it was not."""
+        """The log file, opened if necessary."""
         file = self._file
         if file is not None:
             self.context.files.used(self)
@@ -145,30 +158,33 @@ class Segment:
 
     @property
     def largest(self) -> TimedOffset:
-        """The largest timestamp and the last offset of the batch that has it; (-1, base offset) for none."""
+        """The largest timestamp and the last offset of its batch; (-1, base offset) for none."""
         if self._largest is None:
             self._largest = self.time_index.last
         return self._largest
 
     def largest_timestamp(self) -> int:
-        """That of the records, or where they have none, of the file's last change (ms)."""
+        """That of the records or, if they have none, of the file's last change (ms)."""
         largest = self.largest.timestamp
         return largest if largest >= 0 else self.context.disk.modified_ms(self.path(LOG))
 
     # Appending
 
     def append(self, data: Bytes, batches: Sequence[Batch], interval: int) -> None:
-        """Write ``data``, which is ``batches``, at the end; an index entry for about every ``interval`` bytes."""
+        """Write ``data``, which contains ``batches``, at the end; adds an index entry for about every ``interval``
+        bytes."""
         if not self._indexes_exist:
             self._make_indexes()
         position = self.file().append((data,))
+        if position != self.size:
+            raise BrokenInvariant(f"{self.path(LOG)} had {position} bytes where {self.size} were appended")
         for batch in batches:
             self.note(batch, position, interval)
             position += batch.batch_length + LOG_OVERHEAD
         self.size = position
 
     def note(self, batch: Batch, position: int, interval: int) -> None:
-        """Take a batch that lies at ``position`` into the indexes."""
+        """Add a batch at ``position`` to the indexes."""
         last = batch.last_offset
         if not position:
             self._first_timestamp = batch.max_timestamp
@@ -188,7 +204,7 @@ class Segment:
         recent[batch.base_offset] = position
 
     def must_roll(self, *, size: int, last_offset: int, max_timestamp: int, now: int, config: TopicConfig) -> bool:
-        """Whether ``size`` bytes that end in ``last_offset`` belong into a new segment."""
+        """Whether ``size`` bytes that end at ``last_offset`` belong in a new segment."""
         if self.size > config.segment_bytes - size or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if not self.size:
@@ -201,7 +217,7 @@ class Segment:
         )
 
     def _waited(self, timestamp: int, now: int) -> int:
-        """Age (ms) by record time against the first batch, by the clock where that has no timestamp."""
+        """Age (ms): by the timestamp of the first batch, or by the clock if that has none."""
         if self._first_timestamp is None:
             first = next(scan_batches(self.file(), 0, self.size, chunk=LOOKUP_CHUNK))
             self._first_timestamp = first.max_timestamp
@@ -222,7 +238,7 @@ class Segment:
     # Finding
 
     def position_of(self, offset: int) -> int | None:
-        """Where the batch that holds ``offset``, or the first after it, lies; None beyond the last.
+        """The position of the batch that holds ``offset``, or of the first batch after it; None beyond the last.
 
         Raises CorruptBatch if the file is damaged.
         """
@@ -241,7 +257,7 @@ class Segment:
         return next(scan_batches(self.file(), position, self.size, chunk=HEADER_SIZE)).size
 
     def next_offset(self) -> Offset:
-        """The offset after the last record: from the last index entry on, header by header."""
+        """The offset after the last record, found by reading headers from the last index entry on."""
         index = self.offset_index
         start = index[len(index) - 1][1] if len(index) else 0
         end = int(self.base_offset)
@@ -250,31 +266,37 @@ class Segment:
                 end = batch.last_offset + 1
         return Offset(end)
 
-    # Cutting and ending
+    # -- truncating and closing
 
-    def truncate_to(self, offset: Offset) -> Offset:
-        """Remove the batches that end in ``offset`` or later.
-
-        Returns ``offset``, or the base of the batch that reached across it, which is gone as a whole.
-        """
+    def end_before(self, offset: Offset) -> SegmentEnd:
+        """The end of this segment without the batches that end at ``offset`` or later; a batch that contains ``offset``
+        is removed as a whole. Reads all that a truncation needs, and changes nothing. Raises CorruptBatch."""
         position = self.position_of(offset)
         end = offset
         if position is not None:
             first = next(scan_batches(self.file(), position, self.size, chunk=LOOKUP_CHUNK))
             end = min(end, Offset(first.base_offset))
-        self.offset_index.truncate_to(end)
-        self.time_index.truncate_to(end)
-        truncate_aborted(self.context.disk, self.path(TXN_INDEX), end)
+        largest = self.time_index.last_before(end)
+        start = self.offset_index.lookup(largest.offset)
+        for batch in scan_batches(self.file(), start, self.size if position is None else position):
+            if batch.max_timestamp > largest.timestamp:
+                largest = TimedOffset(batch.max_timestamp, batch.last_offset)
+        return SegmentEnd(end, position, largest)
+
+    def truncate_to(self, end: SegmentEnd) -> None:
+        """Remove everything after ``end``, which ``end_before`` has just found."""
+        self.offset_index.truncate_to(end.offset)
+        self.time_index.truncate_to(end.offset)
+        truncate_aborted(self.context.disk, self.path(TXN_INDEX), end.offset)
         self.offset_index.write()
         self.time_index.write()
         self._indexes_exist = self._unwritten = True
-        if position is not None:
-            self.cut_at(position)
-        self._renew_largest()
-        return end
+        if end.position is not None:
+            self.cut_at(end.position)
+        self._largest = end.largest
 
     def cut_at(self, position: int) -> None:
-        """Cut the log file; the indexes are the caller's business."""
+        """Truncate the log file; the caller takes care of the indexes."""
         self.file().truncate(position)
         self.size = position
         self._recent = None
@@ -283,17 +305,8 @@ class Segment:
             self._first_timestamp = None
             self.created_ms = self.context.clock.time_ms()
 
-    def _renew_largest(self) -> None:
-        """From the last index entry, and the batches since then."""
-        largest = self.time_index.last
-        start = self.offset_index.lookup(largest.offset)
-        for batch in scan_batches(self.file(), start, self.size):
-            if batch.max_timestamp > largest.timestamp:
-                largest = TimedOffset(batch.max_timestamp, batch.last_offset)
-        self._largest = largest
-
     def start_over(self, size: int) -> None:
-        """Empty the indexes, before they are built anew for ``size`` bytes of batches."""
+        """Empty the indexes, before they are rebuilt for ``size`` bytes of batches."""
         self.release_indexes()
         self.context.disk.remove(self.path(TXN_INDEX))
         self._make_indexes()
@@ -304,14 +317,14 @@ class Segment:
         self.size = size
 
     def _make_indexes(self) -> None:
-        """Empty files: Kafka's tools look for them beside every log file that has records."""
+        """Create empty files: Kafka's tools expect them beside every log file that has records."""
         self._indexes_exist = False  # whatever lies there
         self.offset_index.write()
         self.time_index.write()
         self._indexes_exist = self._unwritten = True
 
     def write_indexes(self) -> None:
-        """Bring the index files up to date, with the largest timestamp as the last entry of the time index."""
+        """Bring the index files up to date. The last entry of the time index is the largest timestamp."""
         if not self.size or not self._unwritten:
             return
         self.time_index.add(self.largest)
@@ -321,7 +334,7 @@ class Segment:
         self._unwritten = False
 
     def seal(self) -> None:
-        """No more is appended. Writes the indexes and drops what only an active segment needs."""
+        """Nothing more is appended. Writes the indexes and drops what only an active segment needs."""
         self.write_indexes()
         self.release_indexes()
         self._recent = None
@@ -333,20 +346,20 @@ class Segment:
         self._offset_index = self._time_index = None
 
     def close(self) -> None:
-        """Give back the file and the maps. The segment opens them again where it is used."""
+        """Close the file and the maps. The segment opens them again on use."""
         self.context.files.closed(self)
         self.release_handle()
         self.release_indexes()
 
     def rest(self) -> None:
-        """Give back all that can be had again: index entries that are not in a file stay in memory."""
+        """Release everything that can be loaded again: index entries that are not in a file stay in memory."""
         self.context.files.closed(self)
         self.release_handle()
         if not self._unwritten:
             self.release_indexes()
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files away; returns the names under which they can be removed later."""
+        """Rename the files for deletion; returns their new names."""
         self.close()
         disk = self.context.disk
         marked = []

@@ -1,7 +1,7 @@
-"""One new segment in the place of all segments of a log that nobody has open; what it replaces is set aside.
+"""Replaces all segments of a log that is not open by one new segment; the replaced files are set aside.
 
-The new file is whole and synced before it is called ``.log.swap``; from then on the change is finished by whoever opens
-the log next, wherever the one who began it was stopped.
+The new file is complete and synced before it is named ``.log.swap``. From then on, if the swap is interrupted, it is
+finished when the log is next opened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COPY_BYTES: Final = 1 << 20
 
 def swap_segments(disk: Disk, folder: str, base: Offset, pieces: Iterable[Piece]) -> list[str]:
     """Make ``pieces``, whose first offset is ``base``, the whole log in ``folder``. Blocks. Returns the files that were
-    set aside. Raises OSError; the log is as it was then, or ``finish_swap`` goes on."""
+    set aside. Raises OSError; the log is then unchanged, or ``finish_swap`` continues."""
     path = f"{folder}/{segment_file(base, LOG)}{SWAP}"
     disk.remove(path + TEMPORARY)
     with closing(disk.open(path + TEMPORARY, create=True)) as new:
@@ -40,7 +40,7 @@ def swap_segments(disk: Disk, folder: str, base: Offset, pieces: Iterable[Piece]
 
 
 def finish_swap(disk: Disk, folder: str) -> list[str]:
-    """Go on with a swap that has begun; without one nothing happens. Blocks. Returns as above. Raises OSError."""
+    """Continue a swap that has begun; does nothing if there is none. Blocks. Returns as above. Raises OSError."""
     try:
         names = disk.list(folder)
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def finish_swap(disk: Disk, folder: str) -> list[str]:
             kept += SET_ASIDE
         disk.rename(f"{folder}/{name}", f"{folder}/{kept}")
         aside.append(f"{folder}/{kept}")
-    disk.remove(f"{folder}/{EPOCHS}")  # they come from the batches, which may be others
+    disk.remove(f"{folder}/{EPOCHS}")  # they are rebuilt from the batches, which may differ
     new = f"{folder}/{swaps[-1]}"
     disk.rename(new, new.removesuffix(SWAP))
     return aside

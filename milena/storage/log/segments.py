@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import Offset
 from milena.storage.log.segment import Segment
 
 
-def _base(segment: Segment) -> int:
+def _base(segment: Segment) -> Offset:
     return segment.base_offset
 
 
 class Segments:
-    """Never empty once the log is open; the last one is active."""
+    """Never empty once the log is open. The last segment is the active one."""
 
     __slots__ = ("_segments",)
 
@@ -40,7 +41,7 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def floor_index(self, offset: int) -> int:
-        """The place of the segment that ``offset`` falls into; -1 before the first."""
+        """The index of the segment that contains ``offset``; -1 before the first."""
         if offset >= self._segments[-1].base_offset:
             return len(self._segments) - 1
         return bisect_right(self._segments, offset, key=_base) - 1
@@ -50,11 +51,14 @@ class Segments:
         return self._segments[index + 1].base_offset if index + 1 < len(self._segments) else log_end
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment that ``offset`` falls into, and those after it."""
+        """The segment that contains ``offset``, and those after it."""
         return self._segments[max(self.floor_index(offset), 0) :] if self._segments else []
 
     def add(self, segment: Segment) -> None:
-        insort(self._segments, segment, key=_base)
+        index = bisect_left(self._segments, segment.base_offset, key=_base)
+        if index < len(self._segments) and self._segments[index].base_offset == segment.base_offset:
+            raise BrokenInvariant(f"two segments of {segment.folder} begin at {segment.base_offset}")
+        self._segments.insert(index, segment)
 
     def take_from(self, index: int) -> list[Segment]:
         """Remove the segments from ``index`` on, and return them."""
@@ -63,7 +67,9 @@ class Segments:
         return taken
 
     def take_first(self, count: int) -> list[Segment]:
-        """Remove the ``count`` oldest segments, and return them."""
+        """Remove the ``count`` oldest segments, and return them. The active one stays."""
+        if count >= len(self._segments):
+            raise BrokenInvariant(f"{count} of {len(self._segments)} segments would go, the active one among them")
         taken = self._segments[:count]
         del self._segments[:count]
         return taken

@@ -1,9 +1,12 @@
-"""What of a log's segments is sound, without changing anything: runs of batches that follow each other, and the damage
+"""Finds the sound parts of a log's segments without changing anything: runs of consecutive batches, and the damage
 between them.
 
 Recovery ends a log at the first batch that is not as it was written. That is right for the torn end of a killed
 process, and wrong where a byte has turned over in the middle: sound batches behind damage were written, and perhaps
 synced, after it. So this goes on behind the damage, and finds the next batch by its checksum.
+
+No checksum covers a batch's base offset and its leader epoch. But in these logs offsets follow each other, and each
+leader begins its epoch with a control batch.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from milena.storage.log.batch_scan import ScannedBatch, has_valid_crc, scan_batc
 _WINDOW: Final = 1 << 20
 _PAGE: Final = 4096
 _SHORTEST_HOLE: Final = 8
-"""Bytes of zeros: fewer may be the beginning of a base offset."""
+"""The minimum bytes of zeros: fewer may be the beginning of a base offset."""
 _MAGIC_AT: Final = 16
 _MAGIC_BYTE: Final = b"\x02"
 
@@ -46,30 +49,31 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no sound batch, or none if a file or a part of it is missing."""
+    """Bytes that are no sound batch; no bytes if a file or part of it is missing."""
 
     path: str
     position: int
     offset: Offset
-    """The first offset that is missing."""
+    """The first missing offset."""
     reason: str
     torn: bool
-    """It looks like writes that a loss of power has kept from the disk: pages of zeros, a file that is too short."""
+    """Whether it looks like writes that a power loss kept from the disk: pages of zeros, or a file that is too
+    short."""
     misplaced: bool = False
-    """A whole batch is there, with another offset: that was written, and its offset is damaged."""
+    """A whole batch is there, with another offset or leader epoch: that was written, and these are damaged."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """``runs`` with rising offsets; ``damages`` before, between and after them."""
+    """``runs`` by ascending offset; ``damages`` before, between and after them."""
 
     bases: list[Offset] = field(default_factory=list)
-    """Of the segments that were looked at."""
+    """The base offsets of the surveyed segments."""
     runs: list[Run] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
 
     def run_with(self, offset: int) -> Run | None:
-        """The run that holds ``offset``, or ends there."""
+        """The run that holds ``offset``, or ends at it."""
         found = [run for run in self.runs if run.start <= offset <= run.end]
         return found[-1] if found else None
 
@@ -79,7 +83,7 @@ class Survey:
 
 
 class Misplaced(CorruptBatch):
-    """A batch is whole and has another offset than the one that comes next."""
+    """A batch is whole and has another offset than the one that comes next, or a leader epoch that cannot be."""
 
 
 class Window:
@@ -98,7 +102,7 @@ class Window:
 
 
 def segment_bases(disk: Disk, folder: str) -> list[Offset]:
-    """The base offsets of the segments in ``folder``, rising; none if there is no folder. Raises OSError."""
+    """The base offsets of the segments in ``folder``, ascending; none if the folder is missing. Raises OSError."""
     try:
         names = disk.list(folder)
     except FileNotFoundError:
@@ -108,8 +112,8 @@ def segment_bases(disk: Disk, folder: str) -> list[Offset]:
 
 
 def survey(disk: Disk, folder: str, *, since: int = 0) -> Survey:
-    """Look at the segments from the one that holds ``since`` on; offsets follow each other without gaps, as those of
-    a log that is never compacted do. Blocks. Raises OSError."""
+    """Look at the segments of a metadata log from the one that holds ``since`` on; offsets follow each other without
+    gaps, as those of a log that is never compacted do. Blocks. Raises OSError."""
     bases = segment_bases(disk, folder)
     first = max(sum(base <= since for base in bases) - 1, 0)
     found = Survey(bases[first:])
@@ -140,8 +144,10 @@ class _Surveyor:
         self._found = found
         self._next = Offset(0)
         """The offset that comes next."""
+        self._epoch = -1
+        """The leader epoch of the last sound batch."""
         self._whole = False
-        """What comes next continues the last run."""
+        """Whether the next batch continues the last run."""
 
     def look_at(self, path: str, base: Offset, source: Window, size: int) -> None:
         if self._whole and base != self._next:
@@ -153,7 +159,7 @@ class _Surveyor:
             begun = position
             try:
                 for batch in scan_batches(source, position, size):
-                    self._check(source, batch)
+                    self._check(source, batch, size)
                     position += batch.size
                     self._sound(path, begun, position, batch)
             except CorruptBatch as error:
@@ -164,17 +170,33 @@ class _Surveyor:
                 misplaced = isinstance(error, Misplaced)
                 self._damaged(path, position, missing, str(error), torn=torn, misplaced=misplaced)
                 if found is not None:
-                    self._next = Offset(found.base_offset)
+                    self._next, self._epoch = Offset(found.base_offset), found.leader_epoch
                 position = end
 
-    def _check(self, source: Window, batch: ScannedBatch) -> None:
+    def _check(self, source: Window, batch: ScannedBatch, end: int) -> None:
         if not has_valid_crc(source, batch):
             raise CorruptBatch("wrong checksum")
         if batch.base_offset != self._next:
             raise Misplaced(f"offset {batch.base_offset} where {self._next} is expected")
+        if not self._may_have_epoch(source, batch, end):
+            raise Misplaced(f"leader epoch {batch.leader_epoch}, which neither began there nor goes on")
+
+    def _may_have_epoch(self, source: Window, batch: ScannedBatch, end: int) -> bool:
+        """The epoch of the batch before, or a later one, which begins with a control batch and goes on behind it. Of
+        the first batch only the latter is known."""
+        epoch = batch.leader_epoch
+        if epoch == self._epoch:
+            return True
+        if self._epoch >= 0 and (epoch < self._epoch or not batch.is_control):
+            return False
+        following = self._batch_at(source, batch.position + batch.size, end)
+        if following is None or following.is_control or following.leader_epoch == epoch:
+            return True
+        other = self._batch_at(source, following.position + following.size, end)
+        return other is not None and other.leader_epoch == epoch
 
     def _sound(self, path: str, begun: int, position: int, batch: ScannedBatch) -> None:
-        """``batch`` follows the others from ``begun`` on, and ends at ``position``."""
+        """``batch`` continues the run that began at ``begun``, and ends at ``position``."""
         runs = self._found.runs
         if not self._whole or not runs:
             runs.append(Run(Offset(batch.base_offset), Offset(batch.base_offset)))
@@ -185,6 +207,7 @@ class _Surveyor:
         else:
             run.pieces.append(piece)
         run.end = self._next = Offset(batch.last_offset + 1)
+        self._epoch = batch.leader_epoch
         self._whole = True
 
     def _damaged(
@@ -194,8 +217,8 @@ class _Surveyor:
         self._whole = False
 
     def _find(self, source: Window, start: int, end: int) -> ScannedBatch | None:
-        """The next sound batch behind ``start``. No checksum covers a base offset: one that is too high where the next
-        batch is expected, or before a batch with a lower one, is damage too."""
+        """The next sound batch after ``start``. No checksum covers a base offset: if it is too high where the next
+        batch is expected, or before a batch with a lower one, it is damage too."""
         for position in _candidates(source, start + 1, end):
             batch = self._batch_at(source, position, end)
             if batch is not None:
@@ -205,18 +228,19 @@ class _Surveyor:
         return None
 
     def _batch_at(self, source: Window, position: int, end: int) -> ScannedBatch | None:
-        """One that may come next, as far as it tells itself."""
+        """A batch at ``position`` that may come next, judging by its own contents."""
         if position + HEADER_SIZE > end:
             return None
         try:
             batch = next(scan_batches(source, position, end, chunk=HEADER_SIZE))
         except CorruptBatch:
             return None
-        return batch if batch.base_offset >= self._next and has_valid_crc(source, batch) else None
+        fits = batch.base_offset >= self._next and batch.leader_epoch >= self._epoch
+        return batch if fits and has_valid_crc(source, batch) else None
 
 
 def _candidates(source: Window, start: int, end: int) -> Iterator[int]:
-    """Positions whose magic byte is right."""
+    """Positions at which the magic byte is right."""
     at = start
     while at + HEADER_SIZE <= end:
         data = source.pread(min(_WINDOW, end - at), at)
@@ -229,7 +253,7 @@ def _candidates(source: Window, start: int, end: int) -> Iterator[int]:
 
 
 def _has_hole(source: Window, start: int, end: int) -> bool:
-    """Whether a page, or what of it lies behind ``start``, is all zeros: it was never written."""
+    """Whether a page, or the part of it after ``start``, is all zeros: it was never written."""
     page = start - start % _PAGE
     while page < end:
         first, last = max(page, start), min(page + _PAGE, end)

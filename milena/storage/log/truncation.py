@@ -1,5 +1,5 @@
-"""Truncating a log at its end, and moving its start (docs/kafka-semantics.md: Leader epoch cache,
-Truncation by followers)."""
+"""Truncates a log at its end, and moves its start (docs/kafka-semantics.md: Leader epoch cache, Truncation by
+followers)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
 from milena.storage.log.replay import replay_producers
 from milena.storage.log.segment import Segment
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
 
 
 def truncate_to(log: LocalLog, offset: Offset) -> bool:
-    """Remove the batches that end in ``offset`` or later, so that what the leader sends from there can be appended.
+    """Remove the batches that end at ``offset`` or later, so that the leader's records from there on can be appended.
 
-    Raises ValueError below zero, CorruptBatch, OSError.
+    Raises ValueError below zero; CorruptBatch, changing nothing; OSError; and KafkaError KAFKA_STORAGE_ERROR if the
+    remaining log is damaged, which ends it.
     """
     if offset < 0:
         raise ValueError(f"{log} cannot be truncated to {offset}")
     if offset >= log.log_end_offset:
-        # The epoch of a leader that wrote nothing begins at the log's end, and goes.
+        # The epoch of a leader that wrote nothing begins at the log end, and is removed.
         log.epochs.truncate_from_end(log.log_end_offset)
         log.save_epochs()
         return False
@@ -37,19 +39,23 @@ def truncate_to(log: LocalLog, offset: Offset) -> bool:
             high_watermark=log.high_watermark,
         )
     if offset < log.segments[0].base_offset:
-        # What is in the tier still belongs to the log, as far as the epochs say.
+        # Records in the tier still belong to the log, as far as the epochs say.
         if log.remote_enabled:
             start_over(log, offset, min(log.log_start_offset, offset), epochs=_before(log, offset))
         else:
             start_over(log, offset, None)
         return True
+    end = log.segments[log.segments.floor_index(offset)].end_before(offset)  # changes nothing if it is damaged
     log.begin_truncation()
     log.drop(log.segments.take_beyond(offset))
-    offset = log.segments.active.truncate_to(offset)
-    log.cut_to(offset)
-    log.epochs.truncate_from_end(offset)
+    log.segments.active.truncate_to(end)
+    log.cut_to(end.offset)
+    log.epochs.truncate_from_end(end.offset)
     log.save_epochs()
-    _reload_producers(log)
+    try:
+        _reload_producers(log)
+    except CorruptBatch as error:
+        raise log.damaged(f"the producers before {end.offset} cannot be read: {error}") from error
     log.truncated()
     return True
 
@@ -62,9 +68,9 @@ def start_over(
     epochs: Iterable[EpochEntry] = (),
     producers: bytes | None = None,
 ) -> None:
-    """Remove everything local; the log goes on at ``offset``. ``epochs`` and ``producers`` (a snapshot) are those of
-    what is in the tier before it: they are on the disk before the new segment is. Raises CorruptSnapshot, OSError, and
-    KafkaError OFFSET_OUT_OF_RANGE, changing nothing, for a ``log_start`` above ``offset``.
+    """Remove everything local; the log continues at ``offset``. ``epochs`` and ``producers`` (a snapshot) are those of
+    the earlier records in the tier, and are on disk before the new segment is. Raises CorruptSnapshot, OSError, and
+    KafkaError OFFSET_OUT_OF_RANGE, changing nothing, if ``log_start`` is above ``offset``.
     """
     start = offset if log_start is None else log_start
     if not 0 <= start <= offset:
@@ -80,7 +86,7 @@ def start_over(
         log.producer_files.adopt(log.folder, producers, offset)
         log.producer_files.load(log.folder, log.producers, upto=offset, log_start=offset)
     log.segments.add(Segment.create(log.context, log.folder, offset, log.config))
-    log.folder_changed = True
+    log.folder_changed()
     log.restart_at(offset, log_start=start)
     log.truncated()
 
@@ -90,7 +96,7 @@ def _before(log: LocalLog, offset: Offset) -> list[EpochEntry]:
 
 
 def increment_start(log: LocalLog, offset: Offset) -> bool:
-    """Move the start of the log up to ``offset``; False if it is there already. Raises KafkaError, OSError."""
+    """Move the log start up to ``offset``; False if it is already there. Raises KafkaError, OSError."""
     if offset > log.high_watermark:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {log.high_watermark}"
@@ -106,7 +112,7 @@ def increment_start(log: LocalLog, offset: Offset) -> bool:
 
 
 def _reload_producers(log: LocalLog) -> None:
-    """As of the new end: the newest snapshot before it, and the batches since."""
+    """Load the producers at the new end: from the newest snapshot before it, and the batches since."""
     log.producer_files.keep_within(log.folder, log.log_start_offset, log.log_end_offset)
     start = log.producer_files.load(log.folder, log.producers, upto=log.log_end_offset, log_start=log.log_start_offset)
     replay_producers(log.segments, log.producers, start, log.log_end_offset)

@@ -1,8 +1,8 @@
-"""A leader's checks of what it is asked to append, and what it writes into a batch (docs/kafka-semantics.md: Produce).
+"""A leader's checks before an append, and what it writes into a batch (docs/kafka-semantics.md: Produce).
 
-As Kafka's ``LogValidator``: every record of every batch is looked at, compressed or not, and the batch's largest
-timestamp is that of its records. The work is cut into steps, since a batch may grow to any size when it is opened;
-memory is bounded. Records are looked at a second time only to name those that are refused, or to be compressed anew.
+Like Kafka's ``LogValidator``: every record of every batch is checked, compressed or not, and the batch's largest
+timestamp is that of its records. The work is done in steps, since a batch may expand to any size when it is
+decompressed; memory is bounded. Records are read a second time only to name refused ones, or to recompress them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 MAX_RECORD_ERRORS: Final = 1000
-"""Of one batch that are told. Kafka tells all, which may be millions where a batch is compressed."""
+"""The number of record errors reported for one batch. Kafka reports all, which may be millions in a compressed
+batch."""
 Steps: TypeAlias = Generator[int, None, BatchView]
-"""A check that goes on. Yields about how many records' worth of work was done; returns what is to be stored."""
+"""A check in progress. Yields roughly how many records were checked; returns the batch to store."""
 _INT32: Final = Struct(">i")
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
@@ -79,11 +80,11 @@ def split_batches(records: memoryview) -> list[BatchView]:
 
 
 def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> BatchView | Steps:
-    """Check one batch of a client or coordinator at ``now`` (ms); returns it, or what is to be stored in its place,
-    with the largest timestamp of its records; under LogAppendTime that is left to the append. What is more than a few
-    plain records is left to be done in the steps that are returned instead.
+    """Check one batch of a client or coordinator at ``now`` (ms). Returns it, or the batch to store in its place, with
+    the largest timestamp of its records; with LogAppendTime the append sets the timestamp. If there are more than a few
+    plain records, the rest is done by the steps that are returned instead.
 
-    Both raise KafkaError with Kafka's code, InvalidRecords where single records are at fault.
+    Both raise KafkaError with Kafka's code, InvalidRecords if single records are at fault.
     """
     if origin is Origin.CLIENT and batch.base_offset != 0:
         raise KafkaError(
@@ -110,7 +111,7 @@ def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) 
 
 
 def _in_steps(batch: BatchView, config: TopicConfig, rules: _Rules, facts: RecordFacts | None) -> Steps:
-    """The rest of ``validation``. ``facts``: those of the records, if they are known already."""
+    """The rest of ``validation``. ``facts``: those of the records, if they are already known."""
     try:
         if facts is None:
             facts = yield from scan_records(pieces_of(batch), batch.count)
@@ -134,7 +135,7 @@ def _too_large(size: int, config: TopicConfig) -> KafkaError:
 
 
 def _check_header(batch: BatchView) -> None:
-    """What a client may not claim."""
+    """Refuse headers that a client may not send."""
     problem = None
     if batch.last_offset_delta < 0:
         problem = f"the batch ends before it begins (last offset delta {batch.last_offset_delta})"
@@ -151,7 +152,7 @@ def _check_header(batch: BatchView) -> None:
 
 
 class _Rules:
-    """What a topic asks of single records. ``by_broker``: it has the broker's time. Timestamps are ms."""
+    """A topic's requirements for single records. ``by_broker``: timestamps are the broker's. Timestamps are ms."""
 
     __slots__ = ("by_broker", "compacted", "newest", "oldest")
 
@@ -162,13 +163,13 @@ class _Rules:
         self.newest = now + config.message_timestamp_after_max_ms
 
     def accepted(self, batch: BatchView, largest: int) -> BatchView:
-        """The batch with what is known of its timestamps."""
+        """The batch with its known largest timestamp."""
         if not self.by_broker:
             batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
         return batch
 
     def may_refuse(self, batch: BatchView, facts: RecordFacts, largest: int) -> bool:
-        """Whether there may be records that are refused: who has no timestamp counts as older than all."""
+        """Whether some records may be refused; a record without a timestamp counts as older than all others."""
         if self.compacted and facts.keyless and not batch.is_control:
             return True
         if batch.attributes & TIME_OF_APPEND:
@@ -195,7 +196,7 @@ class _Rules:
 
 
 def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
-    """Of the batch's records (ms). Raises CorruptBatch if one does not fit into 64 bits."""
+    """The largest timestamp of the batch's records (ms). Raises CorruptBatch if one does not fit into 64 bits."""
     if batch.attributes & TIME_OF_APPEND:
         return max(NO_TIMESTAMP, batch.max_timestamp)
     smallest, largest = batch.base_timestamp + facts.smallest_delta, batch.base_timestamp + facts.largest_delta
@@ -205,7 +206,7 @@ def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
 
 
 def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, None]:
-    """Look at each record again. Raises InvalidRecords with those that are refused, if there are any."""
+    """Read each record again. Raises InvalidRecords with the refused records, if there are any."""
     errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
     index = 0
@@ -227,7 +228,7 @@ def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, N
 
 
 def _other_codec(batch: BatchView, config: TopicConfig) -> Codec | None:
-    """The codec of the topic, None if the batch may stay as it is."""
+    """The topic's codec, None if the batch may stay as it is."""
     if config.compression_type == "producer" or (batch.is_control and not batch.is_compressed):
         return None
     codec = _CODECS[config.compression_type]
@@ -237,7 +238,7 @@ def _other_codec(batch: BatchView, config: TopicConfig) -> Codec | None:
 def _recompressed(
     batch: BatchView, codec: Codec, config: TopicConfig, facts: RecordFacts, largest: int
 ) -> Generator[int, None, BatchView]:
-    """The same records in another codec, with offsets in order. Raises KafkaError if they become too large."""
+    """The same records in another codec, with consecutive offsets. Raises KafkaError if they become too large."""
     level = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,

@@ -1,1 +1,1 @@
-"""All logs of a broker: directories, upkeep, moves between directories."""
+"""All logs of a broker: directories, periodic work, moves between directories."""

@@ -1,8 +1,8 @@
-"""Copies of logs on their way to another log directory of the same broker (KIP-113).
+"""Copies of logs that are moving to another log directory of the same broker (KIP-113).
 
-A copy lies in a folder ``topic-partition.<id>-future`` until it has everything; then it gets the name of the log, and
-the former log's folder is renamed to be deleted. A crash in between leaves two folders of the same name, with the same
-records as far as they were synced: the longer one is kept.
+A copy is in a folder ``topic-partition.<id>-future`` until it is complete. Then it gets the name of the log, and the
+former log's folder is renamed for deletion. A crash in between leaves two folders of the same name with the same
+records, as far as they were synced: the longer log is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.storage.files.names import FolderKind, marked_folder, partition_folder
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class FutureLogs:
-    """Part of a LogManager. Methods raise KafkaError KAFKA_STORAGE_ERROR where a disk fails, which is offline then."""
+    """Part of a LogManager. Methods raise KafkaError KAFKA_STORAGE_ERROR if a disk fails; its directory is then
+    offline."""
 
     def __init__(self, manager: LogManager, runtime: Runtime) -> None:
         self._manager = manager
@@ -29,7 +31,7 @@ class FutureLogs:
         self._log = get_logger("storage", node=manager.node_id)
 
     def find(self, topic: str, partition: int) -> PartitionLog | None:
-        """The copy under way of a log."""
+        """The copy of a log that is in progress."""
         for directory in self._manager.dirs:
             if (future := directory.futures.get((topic, partition))) is not None:
                 return future
@@ -47,13 +49,14 @@ class FutureLogs:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
 
     def drop(self, future: PartitionLog) -> None:
-        """The copy is not wanted any more."""
+        """The copy is no longer wanted."""
         self._manager.delete(future)
 
     def promote(self, current: PartitionLog, future: PartitionLog) -> None:
-        """``future`` has every record of ``current``, and takes its place. What cannot be copied comes along: epochs
-        without records, the bounds of the log, its configuration."""
-        assert future.log_end_offset == current.log_end_offset
+        """``future`` has every record of ``current``, and takes its place. State that is not in the records is
+        transferred: epochs without records, the log's bounds, its configuration."""
+        if future.log_end_offset != current.log_end_offset:
+            raise BrokenInvariant(f"{future.folder} ends at {future.log_end_offset}, {current} is to be replaced by it")
         target = self._manager.dir_of(future)
         future.update_config(current.config)
         future.take_epochs(current)
@@ -62,7 +65,7 @@ class FutureLogs:
         if current.remote_enabled:
             future.take_bounds(current)
         if future.recovery_point < current.recovery_point:
-            future.flush()  # what was safe in the former folder must be safe here before that one goes
+            future.flush()  # what was synced in the former folder must be synced here before that one goes
         key = (future.topic, future.partition)
         folder = target.file(partition_folder(*key))
         try:
@@ -76,7 +79,7 @@ class FutureLogs:
         self._manager.delete(current)
 
     def settle(self) -> None:
-        """After loading: of two logs of the same name the longer one stays, and a copy of nothing goes."""
+        """After loading: of two logs of the same name the longer one stays, and a copy without a log is removed."""
         found: dict[tuple[str, int], PartitionLog] = {}
         for log in self._manager:
             other = found.setdefault((log.topic, log.partition), log)

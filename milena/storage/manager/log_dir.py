@@ -47,11 +47,11 @@ from milena.storage.log.loading import open_log
 from milena.storage.log.partition_log import PartitionLog
 
 _OTHER_NAMES: Final = ("-checkpoint", TEMPORARY, REMOTE_INDEX_CACHE)
-"""What else a log directory holds beside folders of logs."""
+"""Names in a log directory other than folders of logs."""
 
 
 class DirectoryError(Exception):
-    """A log directory that this node must not use; the text names it and says why."""
+    """A log directory that this node must not use; the text names it and gives the reason."""
 
 
 def _is_log(name: str) -> bool:
@@ -64,12 +64,12 @@ def _is_log(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Checkpoint files to be written: paths and contents."""
+    """Checkpoint files to write: paths and contents."""
 
     generation: int
     files: tuple[tuple[str, bytes], ...]
     truncations: tuple[tuple[PartitionLog, int], ...] = ()
-    """The logs that were cut below their recovery point, and how often each had been cut by then."""
+    """The logs that were truncated below their recovery point, with the number of truncations of each by then."""
 
 
 class LogDir:
@@ -83,14 +83,14 @@ class LogDir:
         """None until the directory is formatted."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.futures: dict[TopicPartition, PartitionLog] = {}
-        """Copies on their way here from another directory (``storage.manager.future_logs``)."""
+        """Copies that are moving here from another directory (``storage.manager.future_logs``)."""
         self.was_clean = False
-        """The process before this one was shut down cleanly. Known once the directory is open."""
+        """Whether the previous process was shut down cleanly. Known once the directory is open."""
         self.loaded = False
-        """All logs are open: what is known of them may be written, and the directory can be shut down cleanly."""
+        """Whether all logs are open: only then may checkpoints be written, and the directory be shut down cleanly."""
         self.previous_broker_epoch: BrokerEpoch | None = None
         self.gone: set[TopicPartition] = set()
-        """Logs that were taken out, while the checkpoints on disk may still tell of them."""
+        """Removed logs that the checkpoints on disk may still list."""
         self._unlock: Callable[[], None] | None = None
         self._known: dict[str, bytes] = {}
         self._generation = 0
@@ -111,9 +111,9 @@ class LogDir:
     # Opening
 
     def open(self) -> None:
-        """Make the directory where it is missing, lock it and read whose it is.
+        """Create the directory if it is missing, lock it and read which cluster and node it belongs to.
 
-        Raises OSError, DirectoryError if another process has it or the properties cannot be read.
+        Raises OSError, DirectoryError if another process has locked it or the properties cannot be read.
         """
         disk = self.context.disk
         disk.make_folders(self.path)
@@ -135,8 +135,8 @@ class LogDir:
             self.was_clean = False
 
     def _check_new(self) -> None:
-        """A directory without properties has no logs either: nobody knows whose they are, and under a new id nobody
-        would look for them here. Raises OSError, DirectoryError."""
+        """A directory without properties must not contain logs: it is unknown which node they belong to, and under a
+        new id they would never be found here. Raises OSError, DirectoryError."""
         found = [
             name for name in self.context.disk.list(self.path) if not name.endswith(_OTHER_NAMES) and _is_log(name)
         ]
@@ -149,7 +149,7 @@ class LogDir:
             )
 
     def format(self, cluster_id: str, node_id: NodeId, new_id: Callable[[], UUID]) -> None:
-        """Write ``meta.properties`` where it is missing, or lacks the directory's id.
+        """Write ``meta.properties`` if it is missing, or lacks the directory's id.
 
         Raises DirectoryError if the directory belongs to another cluster or node, OSError.
         """
@@ -163,14 +163,14 @@ class LogDir:
                 return
         self.meta = MetaProperties(cluster_id, node_id, new_id())
         self.context.disk.write_atomic(self.file(META_PROPERTIES), encode_meta_properties(self.meta))
-        # What is synced in the directory is lost with it where its own entry is not.
+        # Synced files in the directory are lost with it if its own entry is not synced.
         self.context.disk.sync_folder(self.path.rpartition("/")[0] or "/")
 
     def load(self, config_of: Callable[[str], TopicConfig], delete_delay_ms: int) -> None:
-        """Open all logs; recovers them where the last end was not clean. May run in a worker. Raises OSError."""
+        """Open all logs; recovers them if the last shutdown was not clean. May run in a worker. Raises OSError."""
         disk = self.context.disk
         disk.remove(self.file(CLEAN_SHUTDOWN))
-        disk.sync_folder(self.path)  # a marker that a power loss brought back would vouch for logs that nobody synced
+        disk.sync_folder(self.path)  # if a power loss restored the marker, unsynced logs would count as clean
         recovery_points = self._read_offsets(RECOVERY_POINTS)
         starts = self._read_offsets(LOG_STARTS)
         high_watermarks = self._read_offsets(HIGH_WATERMARKS)
@@ -187,11 +187,12 @@ class LogDir:
             )
             log.set_high_watermark(high_watermarks.get(key, Offset(0)))
             (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
-        # Their folders were lost or removed: a new log of that name must not begin with what is told of the former.
+        # Their folders were lost or removed: a new log of that name must not start with the checkpoints of the former
+        # one.
         self.gone.update({*recovery_points, *starts}.difference(self.logs, self.futures))
 
     def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition, FolderKind]]:
-        """The folders of logs to load. Those marked for deletion are left to go."""
+        """The folders of logs to load. Folders marked for deletion are scheduled for removal."""
         due = self.context.clock.time_ms() + delete_delay_ms
         for name in self.context.disk.list(self.path):
             if "-" not in name or name.endswith(_OTHER_NAMES):
@@ -211,8 +212,8 @@ class LogDir:
     def create(
         self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, future: str | None = None
     ) -> PartitionLog:
-        """A new log; or one that is in the directory, but was not there to be loaded. ``future``: the name of the
-        folder of a copy that takes the place of another directory's log later. Raises OSError, KafkaError."""
+        """Create a log, or open one that is in the directory but was not loaded. ``future``: the folder name of a copy
+        that will replace another directory's log. Raises OSError, KafkaError."""
         key = (topic, partition)
         log = open_log(
             self.context,
@@ -231,7 +232,7 @@ class LogDir:
     # Checkpoints
 
     def checkpoints(self, *, unchanged_too: bool = False) -> Checkpoints:
-        """Those of the offset checkpoints that have changed since they were last asked for, or all of them."""
+        """The offset checkpoints that have changed since the last call, or all of them."""
         logs = {**self.futures, **self.logs}
         contents = {
             RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
@@ -246,7 +247,7 @@ class LogDir:
         changed = []
         for name, offsets in contents.items():
             data = encode_offsets(offsets)
-            on_its_way = cut and name == RECOVERY_POINTS  # what is known may not be on the disk when this is
+            on_its_way = cut and name == RECOVERY_POINTS  # the last contents may not be on disk when these are
             if unchanged_too or on_its_way or self._known.get(name) != data:
                 self._known[name] = data
                 changed.append((self.file(name), data))
@@ -255,7 +256,7 @@ class LogDir:
         return Checkpoints(self._generation, tuple(changed), cut)
 
     def write(self, checkpoints: Checkpoints) -> None:
-        """Write and sync checkpoints, where no newer ones are written already. May run in a worker. Raises OSError."""
+        """Write and sync checkpoints, unless newer ones are already written. May run in a worker. Raises OSError."""
         with self._writing:
             for path, data in checkpoints.files:
                 if checkpoints.generation > self._on_disk.get(path, 0):
@@ -265,7 +266,7 @@ class LogDir:
                 log.checkpointed_truncations = max(log.checkpointed_truncations, truncations)
 
     def save(self) -> None:
-        """Write the checkpoints now, on the loop: what was asked for before may not be on the disk yet."""
+        """Write the checkpoints now, on the loop: earlier ones may not be on disk yet."""
         self.write(self.checkpoints(unchanged_too=True))
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
@@ -278,14 +279,14 @@ class LogDir:
             self.context.events.warning("checkpoint unreadable", path=self.file(name), reason=str(error))
             return {}
 
-    # Ending
+    # Closing
 
     def mark_clean(self, broker_epoch: BrokerEpoch | None) -> None:
         """All logs are closed and synced. Raises OSError."""
         self.context.disk.write_atomic(self.file(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
 
     def go_offline(self) -> list[PartitionLog]:
-        """Refuse everything from now on; returns the logs that were here."""
+        """Refuse everything from now on; returns the logs of the directory."""
         self.context.offline = True
         lost = list(self.logs.values())
         for log in (*lost, *self.futures.values()):

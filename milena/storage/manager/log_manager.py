@@ -1,8 +1,8 @@
-"""All logs of a broker, over its log directories (KIP-112, KIP-858).
+"""All logs of a broker, in its log directories (KIP-112, KIP-858).
 
-Call ``open`` and, when the cluster's id is known, ``format``; then ``load``, and ``start`` for what is done from time
-to time (``storage.manager.upkeep``); ``stop`` shuts all of it down cleanly. A directory whose disk fails goes offline
-with its logs, the others go on; without any the node ends.
+Call ``open`` and, when the cluster id is known, ``format``; then ``load``, and ``start`` for the periodic work
+(``storage.manager.upkeep``); ``stop`` shuts everything down cleanly. If a disk fails, its directory goes offline with
+its logs and the others continue; without any directory the node ends.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 from milena.storage.files.handle_cache import HandleCache
 from milena.storage.files.names import FolderKind, marked_folder
-from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, Log, LogContext
+from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, Log, LogContext, NamedLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.future_logs import FutureLogs
 from milena.storage.manager.log_dir import DirectoryError, LogDir
 from milena.storage.manager.upkeep import Upkeep, UpkeepTimes
 
 SLICE: Final = 50
-"""Logs that are closed before other work gets its turn."""
+"""The number of logs that are closed before other work runs."""
 
 
 class LogManager:
-    """Owner of the log directories. All methods are for the loop."""
+    """Owner of the log directories. All methods run on the loop."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LogManager:
         *,
         events: EventLog | None = None,
     ) -> None:
-        """``failed`` hears of each directory that goes offline, with the logs that were in it."""
+        """``failed`` is called for each directory that goes offline, with the logs that were in it."""
         self.node_id = NodeId(config.node_id)
         self._runtime = runtime
         self._times = UpkeepTimes.of(config)
@@ -52,7 +52,7 @@ class LogManager:
         self._upkeep = Upkeep(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
         self.found_logs = False
-        """There were logs when the directories were loaded: this is no broker on new disks alone."""
+        """Whether there were logs when the directories were loaded: if so, this is not a broker with only new disks."""
         self.dirs = [self._directory(path, len(config.log_dirs)) for path in config.log_dirs]
 
     def _directory(self, path: str, count: int) -> LogDir:
@@ -74,16 +74,21 @@ class LogManager:
         return directory
 
     def tell(self, *, start_moved: Callable[[Log], None], synced: Callable[[Log], None]) -> None:
-        """Who hears of what becomes of logs (see ``LogContext``)."""
+        """Set the listeners for changes of logs (see ``LogContext``)."""
         for directory in self.dirs:
             directory.context.start_moved, directory.context.synced = start_moved, synced
+
+    def tell_ended(self, ended: Callable[[NamedLog, KafkaError], None]) -> None:
+        """Set the listener for logs that have ended while their directory is online."""
+        for directory in self.dirs:
+            directory.context.ended = ended
 
     # Starting and stopping
 
     def open(self) -> None:
-        """Lock the directories and read whose they are. Blocks shortly.
+        """Lock the directories and read which cluster and node they belong to. Blocks briefly.
 
-        Raises DirectoryError if one must not be used, or none can be. A disk that fails is offline from here on.
+        Raises DirectoryError if a directory must not be used, or none can be. A disk that fails is offline from now on.
         """
         try:
             for directory in self.dirs:
@@ -104,23 +109,23 @@ class LogManager:
             raise DirectoryError(f"log directories of different clusters: {', '.join(sorted(clusters))}")
 
     def unlock(self) -> None:
-        """Let the directories go, without closing anything."""
+        """Release the locks of the directories, without closing anything."""
         for directory in self.dirs:
             directory.unlock()
 
     @property
     def cluster_id(self) -> str | None:
-        """What the directories say; None where none is formatted."""
+        """The cluster id in the directories; None if none is formatted."""
         return next((d.meta.cluster_id for d in self.online_dirs if d.meta is not None), None)
 
     @property
     def previous_broker_epoch(self) -> BrokerEpoch | None:
-        """The epoch under which all directories were shut down cleanly, None if one was not (KIP-966)."""
+        """The broker epoch under which all directories were shut down cleanly, None if one was not (KIP-966)."""
         epochs = {directory.previous_broker_epoch for directory in self.dirs}
         return epochs.pop() if len(epochs) == 1 else None
 
     def format(self, cluster_id: str) -> None:
-        """Make the directories this node's. Raises DirectoryError if one is another's."""
+        """Assign the directories to this node. Raises DirectoryError if one belongs to another."""
         for directory in self.online_dirs:
             try:
                 directory.format(cluster_id, self.node_id, self._runtime.random.uuid)
@@ -152,15 +157,16 @@ class LogManager:
         self._upkeep.start(tasks)
 
     async def flush(self, log: PartitionLog) -> None:
-        """Sync a log, and write the offset checkpoints of all directories. Where a disk fails, it goes offline."""
+        """Sync a log, and write the offset checkpoints of all directories. If a disk fails, its directory goes
+        offline."""
         await self._upkeep.flush([log])
         await self._upkeep.write_checkpoints()
 
     async def stop(self, broker_epoch: BrokerEpoch | None = None) -> None:
-        """Close and sync all logs and mark the directories as cleanly ended. The tasks must have been stopped.
+        """Close and sync all logs and mark the directories as cleanly shut down. The tasks must have been stopped.
 
-        A directory whose logs have not all been loaded stays as it was found: it may be another process's, and what
-        this one knows of its logs is not all.
+        If the logs of a directory have not all been loaded, the directory stays as it was: it may belong to another
+        process, and this one does not know all of its logs.
         """
         for directory in self.online_dirs:
             try:
@@ -195,7 +201,7 @@ class LogManager:
         return next(directory for directory in self.dirs if directory.context is log.context)
 
     def directory_id(self, log: PartitionLog) -> UUID:
-        """The id of the directory that ``log`` lies in."""
+        """The id of the directory that contains ``log``."""
         found = self.dir_of(log).directory_id
         assert found is not None, "a directory with logs is formatted"
         return found
@@ -205,7 +211,8 @@ class LogManager:
         return any(directory.directory_id == directory_id for directory in self.dirs)
 
     def take_offline(self, directory: LogDir, error: OSError) -> None:
-        """The disk has failed. Tells the owner; ends the node with the last directory, or with that of its metadata."""
+        """The disk has failed. Notifies the owner; ends the node if this was the last directory, or the one with its
+        metadata."""
         if directory.online:
             lost = self._note_offline(directory, error)
             self._failed(directory, lost)
@@ -241,10 +248,10 @@ class LogManager:
         directory: UUID | None = None,
         is_new: bool = False,
     ) -> PartitionLog:
-        """The log of a partition. ``directory``: where it belongs; else where there are the fewest.
+        """The log of a partition. ``directory``: where it belongs; without it, a new log goes where there are the
+        fewest.
 
-        ``is_new``: it cannot be in a directory that is offline. Raises KafkaError INCONSISTENT_TOPIC_ID,
-        KAFKA_STORAGE_ERROR.
+        ``is_new``: it cannot be in an offline directory. Raises KafkaError INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
         """
         log = self.get(topic, partition)
         if log is not None:
@@ -280,15 +287,14 @@ class LogManager:
         return min(online, key=lambda directory: len(directory.logs))
 
     def delete(self, log: PartitionLog) -> None:
-        """Take a log out of use: its folder is renamed now and removed later. Where that fails, its directory is
-        offline, and the folder is a stray one at the next start."""
+        """Remove a log: its folder is renamed now and deleted later. If that fails, its directory is offline, and the
+        folder is a stray one at the next start."""
         if self._take_out(log, FolderKind.DELETE):
             due = self._runtime.clock.time_ms() + self._times.delete_delay_ms
             log.context.deletions.later(due, log.folder)
 
     def set_aside(self, log: PartitionLog) -> None:
-        """Take a log out of use that the metadata does not place here; its folder stays, under another name as far as
-        the disk lets us."""
+        """Remove a log that the metadata does not place here; its folder stays, renamed if the disk allows it."""
         if self._take_out(log, FolderKind.STRAY):
             self._events.warning("stray log set aside", folder=log.folder)
 
@@ -305,7 +311,7 @@ class LogManager:
         try:
             self._runtime.disk.rename(log.folder, folder, sync=False)
         except OSError as error:
-            log.retire(log.folder)  # the directory does not know it any more
+            log.retire(log.folder)  # the directory no longer has it
             self.take_offline(directory, error)
             return False
         log.retire(folder)

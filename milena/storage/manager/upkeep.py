@@ -28,7 +28,7 @@ SLICE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class UpkeepTimes:
-    """Intervals in ms; ``NEVER`` turns a thing off."""
+    """Intervals in ms; ``NEVER`` disables a task."""
 
     retention_ms: int = 300_000
     flush_ms: int = NEVER
@@ -40,7 +40,7 @@ class UpkeepTimes:
 
     @classmethod
     def of(cls, config: NodeConfig) -> UpkeepTimes:
-        """Under Kafka's keys. The three checkpoints are written together, at the shortest of their intervals."""
+        """From Kafka's keys. The three checkpoints are written together, at the shortest of their intervals."""
         return cls(
             config.get_int("log.retention.check.interval.ms"),
             config.get_int("log.flush.scheduler.interval.ms"),
@@ -92,25 +92,26 @@ class Upkeep:
             tasks.spawn(self._every(times.flush_ms, self._flush_old), name="flush")
 
     def flush_soon(self, log: Log) -> None:
-        """A log has rolled: what is before the new segment is synced in the background."""
+        """A log has rolled: sync what precedes the new segment, in the background."""
         if log.topic in SYNCED_FIRST:
-            return  # the next append has all of it synced; two plans at a time would share the work
+            return  # the next append syncs it as a whole; two concurrent plans would share the work
         self._rolled[log] = None
         self._wanted.set()
 
     def sync_soon(self, log: Log) -> None:
-        """Others wait until all of this log is synced. What comes while the disk works is synced together."""
+        """Others wait until this log is synced completely. Requests that arrive while the disk works are synced
+        together."""
         self._behind[log] = None
         self._sync_wanted.set()
 
     def checkpoint_soon(self) -> None:
-        """A log was cut below its recovery point."""
+        """A log was truncated below its recovery point."""
         self._checkpoint_wanted = True
         self._wanted.set()
 
     async def flush(self, logs: Sequence[Log], *, sealed_only: bool = False) -> None:
-        """Sync logs, some at a time, as each holds its files open; waits in a worker. Where the disk fails, its
-        directory goes offline."""
+        """Sync logs, a few at a time, since each has its files open; the blocking part runs in a worker. If a disk
+        fails, its directory goes offline."""
         for first in range(0, len(logs), SLICE):
             await self._flush_some(logs[first : first + SLICE], sealed_only=sealed_only)
 
@@ -120,7 +121,7 @@ class Upkeep:
             try:
                 plan = log.plan_flush(log.sealed_end if sealed_only else None)
             except KafkaError:
-                continue  # it is offline or deleted, and its owner knows
+                continue  # it is offline or deleted, and its owner knows that
             if plan is not None:
                 plans.append((log, plan))
         if not plans:
@@ -133,7 +134,7 @@ class Upkeep:
                 log.context.failed(error)
 
     async def write_checkpoints(self) -> None:
-        """The offset checkpoints of all directories, where they have changed."""
+        """Write the offset checkpoints of all directories that have changed."""
         for directory in self._logs.online_dirs:
             checkpoints = directory.checkpoints()
             if checkpoints.files:
@@ -160,7 +161,7 @@ class Upkeep:
                 await self.flush(logs, sealed_only=True)
 
     async def _sync_behind(self) -> None:
-        """Apart from other flushes, which may take long."""
+        """Separate from other flushes, which may take long."""
         while True:
             await self._sync_wanted.wait()
             self._sync_wanted.clear()
@@ -175,8 +176,8 @@ class Upkeep:
             try:
                 work(log)
             except KafkaError:
-                continue  # its directory has gone offline, and its owner knows
-            except Exception as error:  # one log's: it must not keep the others from their turn, nor end the node
+                continue  # its directory has gone offline, and its owner knows that
+            except Exception as error:  # of one log: it must neither delay the others nor end the node
                 self._runtime.contained.note("upkeep of a log", error, folder=log.folder)
             if number % SLICE == SLICE - 1:
                 await self._runtime.clock.sleep(0)

@@ -1,8 +1,8 @@
 """Which leader epoch began at which offset (KIP-101, KIP-279; docs/kafka-semantics.md: Leader epoch cache, End offset
 for a leader epoch).
 
-A sorted list of (epoch, start offset), strictly increasing in both. It answers how far a given epoch reached, which is
-what leaders and followers compare to find where their logs part.
+A sorted list of (epoch, start offset), strictly increasing in both. Leaders and followers compare where an epoch ends
+to find where their logs diverge.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _START = itemgetter(1)
 
 
 class LeaderEpochCache:
-    """The epochs of one log. Pure: ``dirty`` tells the owner that the file is behind."""
+    """The epochs of one log. Pure: ``dirty`` tells the owner that the file is out of date."""
 
     __slots__ = ("_entries", "dirty", "latest")
 
@@ -51,7 +51,7 @@ class LeaderEpochCache:
 
     @property
     def entries(self) -> Sequence[EpochEntry]:
-        """All entries, oldest first. Not to be changed."""
+        """All entries, oldest first. Read only."""
         return self._entries
 
     @property
@@ -63,9 +63,10 @@ class LeaderEpochCache:
         return self._entries[-1] if self._entries else None
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> None:
-        """Note that ``epoch`` begins at ``start``; entries that contradict it (as new, or as far) go.
+        """Record that ``epoch`` begins at ``start``. Entries with the same or a later epoch, or the same or a later
+        start, are removed.
 
-        The latest epoch keeps its start where the new one is not smaller. Raises ValueError below zero.
+        If ``epoch`` is already the latest and ``start`` is not smaller, nothing changes. Raises ValueError below zero.
         """
         if epoch < 0 or start < 0:
             raise ValueError(f"leader epoch {epoch} cannot start at offset {start}")
@@ -86,7 +87,7 @@ class LeaderEpochCache:
         self._changed()
 
     def truncate_from_start(self, offset: Offset) -> None:
-        """Drop the epochs that ended before ``offset``; the one that holds it begins there now."""
+        """Drop the epochs that ended before ``offset``; the epoch that contains it now begins there."""
         entries = self._entries
         past = bisect_right(entries, offset, key=_START)
         if not past or (past == 1 and entries[0].start == offset):
@@ -95,7 +96,7 @@ class LeaderEpochCache:
         self._changed()
 
     def replace(self, entries: Iterable[tuple[LeaderEpoch, Offset]]) -> None:
-        """Know these and no others."""
+        """Replace all entries."""
         wanted = LeaderEpochCache(entries)._entries
         if wanted != self._entries:
             self._entries[:] = wanted
@@ -107,15 +108,15 @@ class LeaderEpochCache:
             self._changed()
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
-        """The epoch whose records hold ``offset``; the latest one for offsets yet to come; None before the first."""
+        """The epoch of the record at ``offset``; the latest epoch for future offsets; None before the first."""
         past = bisect_right(self._entries, offset, key=_START)
         return self._entries[past - 1].epoch if past else None
 
     def end_offset_for(self, requested: LeaderEpoch, *, log_end: Offset) -> EpochEnd | None:
-        """Where ``requested``, or else the next smaller epoch known here, ends.
+        """Where ``requested``, or else the next smaller known epoch, ends.
 
-        None if nothing can be said (an empty cache, an epoch newer than all, or -1, the undefined one). An epoch
-        older than all known ones, any other negative one too, is answered with itself and the start of the first.
+        None if unknown (an empty cache, an epoch newer than all, or -1, the undefined one). For an epoch older than all
+        known ones, including any other negative one, the result is the epoch itself and the start of the first.
         """
         entries = self._entries
         if requested == -1:
@@ -129,17 +130,18 @@ class LeaderEpochCache:
         return EpochEnd(epoch, entries[higher].start)
 
     def previous_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
-        """The newest entry older than ``epoch``, which need not be known itself."""
+        """The newest entry older than ``epoch``, which need not be known."""
         index = bisect_left(self._entries, epoch, key=_EPOCH)
         return self._entries[index - 1] if index else None
 
     def next_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
-        """The oldest entry newer than ``epoch``, which need not be known itself."""
+        """The oldest entry newer than ``epoch``, which need not be known."""
         index = bisect_right(self._entries, epoch, key=_EPOCH)
         return self._entries[index] if index < len(self._entries) else None
 
     def entries_in_range(self, start: Offset, end: Offset) -> list[EpochEntry]:
-        """The epochs of the records in ``[start, end)``, the first one beginning at ``start`` (negative: no cut)."""
+        """The epochs of the records in ``[start, end)``; the first one begins at ``start`` (negative: it is not
+        cut)."""
         part = LeaderEpochCache(self._entries)
         if start >= 0:
             part.truncate_from_start(start)

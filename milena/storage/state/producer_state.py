@@ -1,9 +1,9 @@
-"""What a partition knows of its producers: sequences, epochs and open transactions (docs/kafka-semantics.md:
-Idempotence, KIP-98).
+"""The state of a partition's producers: sequences, epochs and open transactions (docs/kafka-semantics.md: Idempotence,
+KIP-98).
 
 For each producer id: its epoch, its last five batches, which a retry may repeat, and the start of an open transaction.
-From the open transactions follows the first unstable offset. Pure: what must outlive the process is written as a
-snapshot (``storage.files.producer_snapshot``) and the batches after it are replayed.
+The open transactions determine the first unstable offset. Pure: to survive the process, the state is written as a
+snapshot (``storage.files.producer_snapshot``), and later batches are replayed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import Offset, ProducerEpoch, ProducerId
 
 BATCHES_KEPT: Final = 5
@@ -107,7 +108,7 @@ class ProducerEntry:
 
     @property
     def last_offset(self) -> int:
-        """Of the last data batch; -1 for none."""
+        """The last offset of the last data batch; -1 for none."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def duplicate_of(self, batch: ProducerBatch) -> KeptBatch | None:
@@ -150,7 +151,7 @@ class ProducerState:
 
     @property
     def first_unstable(self) -> Offset | None:
-        """The first offset of the oldest transaction that is open, or whose end is not yet replicated."""
+        """The first offset of the oldest transaction that is open, or whose end is not replicated yet."""
         first = next(iter(self._open)) if self._open else None
         if self._undecided:
             undecided = min(self._undecided)
@@ -164,9 +165,9 @@ class ProducerState:
         return entry.duplicate_of(batch) if entry is not None else None
 
     def check_batch(self, batch: ProducerBatch, *, sequenced: bool) -> None:
-        """Raise where the batch may not follow what its producer wrote before.
+        """Raises if the batch may not follow what its producer wrote before.
 
-        ``sequenced``: from a client, whose sequences must be without gaps. Raises KafkaError with
+        ``sequenced``: the batch is from a client, whose sequences must have no gaps. Raises KafkaError with
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
         """
         entry = self.get(batch.producer_id)
@@ -205,13 +206,18 @@ class ProducerState:
                 f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}",
             )
 
-    # Taking in what was written, by a leader, a follower or a replay
+    # Applying what was written, by a leader, a follower or a replay
 
     def add_batch(self, batch: ProducerBatch) -> None:
         entry = self._entry(batch.producer_id)
         entry.enter_epoch(ProducerEpoch(batch.producer_epoch))
         delta = batch.last_offset_delta
         batches = entry.batches
+        if batches and batches[-1].last_offset >= batch.base_offset:
+            raise BrokenInvariant(
+                f"producer {batch.producer_id} has a batch up to offset {batches[-1].last_offset}, "
+                f"and one from offset {batch.base_offset} on follows"
+            )
         if len(batches) == BATCHES_KEPT:
             del batches[0]
         batches.append(
@@ -227,10 +233,12 @@ class ProducerState:
             first = entry.txn_first_offset = Offset(batch.base_offset)
             if self._open is None:
                 self._open = {}
+            elif self._open and first <= (latest := next(reversed(self._open))):
+                raise BrokenInvariant(f"a transaction begins at offset {first} after one that begins at {latest}")
             self._open[first] = ProducerId(batch.producer_id)
 
     def end_txn(self, marker: EndMarker) -> CompletedTxn | None:
-        """Take in a marker; None if it ends nothing."""
+        """Apply a marker; None if it ends no transaction."""
         entry = self._entry(marker.producer_id)
         first = entry.txn_first_offset
         entry.enter_epoch(marker.producer_epoch)
@@ -239,6 +247,10 @@ class ProducerState:
         entry.txn_first_offset = None
         if first is None:
             return None
+        if marker.offset <= first:
+            raise BrokenInvariant(
+                f"the transaction of producer {marker.producer_id} from offset {first} on ends at {marker.offset}"
+            )
         if self._open:
             self._open.pop(first, None)
         if self._undecided is None:
@@ -254,18 +266,18 @@ class ProducerState:
         return Offset(completed.last_offset + 1)
 
     def replicated_to(self, offset: Offset) -> None:
-        """The high watermark, or the log's start, is at ``offset``: transactions that ended below are decided."""
+        """The high watermark, or the log start, is at ``offset``: transactions that ended below it are decided."""
         if self._undecided:
             self._undecided = {first: last for first, last in self._undecided.items() if last >= offset}
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that were silent for ``expiration_ms``, unless they have a transaction open."""
+        """Forget producers that were idle for ``expiration_ms``, unless they have an open transaction."""
         if self._producers:
             for producer_id in [producer_id for producer_id, entry in self if is_expired(entry, now_ms, expiration_ms)]:
                 del self._producers[producer_id]
 
     def load(self, entries: Iterable[tuple[ProducerId, ProducerEntry]]) -> None:
-        """Take the producers of a snapshot in place of all that was known."""
+        """Replace all producers by those of a snapshot."""
         self.clear()
         producers: dict[int, ProducerEntry] = dict(entries)
         self._producers = producers or None

@@ -48,7 +48,7 @@ class Assignments:
             self.changed.set()
 
     def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Stop keeping the metadata of these partitions, and wake those who wait for it."""
+        """Stop keeping the metadata of these partitions, and wake the tasks that wait for it."""
         for partition in partitions:
             followed = self._followed.pop(partition, None)
             if followed is None:

@@ -52,6 +52,10 @@ class RemoteLogMetadataManager(Protocol):
         """The segments of a partition; read-only. Raises MetadataNotReady."""
         ...
 
+    async def is_empty(self) -> bool:
+        """Whether nothing was ever published, by any broker. Raises RemoteLogMetadataError if that cannot be told."""
+        ...
+
     def assign(self, led: Iterable[TopicIdPartition], followed: Iterable[TopicIdPartition]) -> None:
         """Keep the metadata of these partitions from now on, in addition to those assigned before."""
         ...

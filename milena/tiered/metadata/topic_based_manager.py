@@ -61,6 +61,7 @@ class TopicMetadataManager:
         self._consumption: Consumption | None = None
         self._tasks = runtime.new_tasks("remote log metadata")
         self._clusters: list[Cluster] = []
+        self._asking: Cluster | None = None
         self._producer: Producer | None = None
         self._log = get_logger("remote log metadata", node=node_id)
 
@@ -87,7 +88,7 @@ class TopicMetadataManager:
 
     async def _run(self) -> None:
         await self._assignments.changed.wait()
-        asking = self._cluster("admin")
+        asking = self._asking = self._cluster("admin")
         topic = await self._find_topic(asking)
         if topic is None:
             return
@@ -171,6 +172,19 @@ class TopicMetadataManager:
                 f"the remote log metadata of {partition.topic}-{partition.partition} has not been read yet"
             )
         return followed.cache
+
+    async def is_empty(self) -> bool:
+        from milena.node.client.offsets import LATEST, find_offset
+
+        if self._producer is None or self._asking is None:
+            raise RemoteLogMetadataError("the remote log metadata manager is not running")
+        try:
+            for number in range(self._settings.partitions):
+                if (await find_offset(self._asking, REMOTE_LOG_METADATA_TOPIC, number, LATEST)).offset > 0:
+                    return False
+        except (KafkaError, ChannelError) as error:
+            raise RemoteLogMetadataError(f"whether the tier was ever used is not known: {error}") from error
+        return True
 
     # -- publishing
 

@@ -8,7 +8,7 @@ gets a slow store's answer in the end.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from milena.node.metrics import Metrics
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -17,13 +17,15 @@ from milena.tiered.shared.pool import Pool
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import cancelled_calls
 
+R = TypeVar("R", contravariant=True)
+
 _POOL: Final = "kafka_log_remote_remotestoragethreadpool"
 
 
-class RemoteReadWaiter(Protocol):
+class RemoteReadWaiter(Protocol[R]):
     """A caller that waits for a read."""
 
-    def read_done(self, key: Hashable, result: object, error: Exception | None) -> None:
+    def read_done(self, key: Hashable, result: R | None, error: Exception | None) -> None:
         """Called with the result or the error. Must not raise."""
         ...
 
@@ -32,7 +34,8 @@ class _Reading:
     __slots__ = ("readers", "started", "task")
 
     def __init__(self) -> None:
-        self.readers: dict[RemoteReadWaiter, None] = {}
+        # What is read under a key has one type, which its readers know.
+        self.readers: dict[RemoteReadWaiter[Any], None] = {}
         self.started = False
         self.task: TaskHandle | None = None
 
@@ -43,7 +46,7 @@ class ReaderPool:
     def __init__(self, tier: Tier, metrics: Metrics) -> None:
         self._tier = tier
         self._tasks = tier.runtime.new_tasks("remote log readers")
-        self._places = Pool(lambda: tier.get("remote.log.reader.threads"))
+        self._places = Pool(lambda: tier.config().get_int("remote.log.reader.threads"))
         self._readings: dict[Hashable, _Reading] = {}
         self._stopped = False
         metrics.gauge(
@@ -59,7 +62,7 @@ class ReaderPool:
     def waiting(self) -> int:
         return sum(not reading.started for reading in self._readings.values())
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[Any]], reader: RemoteReadWaiter) -> None:
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[R]], reader: RemoteReadWaiter[R]) -> None:
         """Run ``work``, or join a running read with the same ``key``, and call ``reader`` with the result, never before
         this returns.
 
@@ -70,7 +73,7 @@ class ReaderPool:
         reading = self._readings.get(key)
         if reading is None:
             tier = self._tier
-            if len(self._readings) >= tier.get("remote.log.reader.threads") + tier.get(
+            if len(self._readings) >= tier.config().get_int("remote.log.reader.threads") + tier.config().get_int(
                 "remote.log.reader.max.pending.tasks"
             ):
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "too many reads of the remote storage are queued")
@@ -78,7 +81,7 @@ class ReaderPool:
             reading.task = self._tasks.spawn(self._run(key, reading, work), name="remote read")
         reading.readers[reader] = None
 
-    def leave(self, key: Hashable, reader: RemoteReadWaiter) -> None:
+    def leave(self, key: Hashable, reader: RemoteReadWaiter[Any]) -> None:
         """``reader`` does not wait any more. A queued read without waiters is dropped; a started one continues."""
         reading = self._readings.get(key)
         if reading is None or reading.readers.pop(reader, self) is self or reading.readers or reading.started:
@@ -93,7 +96,7 @@ class ReaderPool:
         await self._tasks.stop()
         self._readings.clear()
 
-    async def _run(self, key: Hashable, reading: _Reading, work: Callable[[], Awaitable[Any]]) -> None:
+    async def _run(self, key: Hashable, reading: _Reading, work: Callable[[], Awaitable[object]]) -> None:
         result: object = None
         failure: Exception | None = None
         async with self._places:

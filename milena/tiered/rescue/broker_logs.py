@@ -122,7 +122,7 @@ async def write_broker(
 
 
 def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator[tuple[int, PartitionLog]]:
-    """The logs of the replicas that this broker has, new and empty."""
+    """The replicas' new, empty logs on this broker."""
     topic = placed.topic
     effective = TopicConfig.effective(config, placed.config)
     for number, replicas in enumerate(placed.replicas):
@@ -131,8 +131,8 @@ def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator
 
 
 def begin_in_tier(log: PartitionLog, restored: RestoredLog, now_ms: int) -> None:
-    """Nothing of it is local, as on a follower that has just built its state from the tier. Transactions whose ends
-    were not copied are aborted: else nobody could read past them. Raises KafkaError."""
+    """Nothing of the log is local, as on a follower that has just built its auxiliary state from the tier. Transactions
+    whose ends were not copied are aborted, since otherwise nobody could read past them. Raises KafkaError."""
     lineage = restored.lineage
     tiering.start_in_tier(
         log,
@@ -160,5 +160,5 @@ def _failed(directory: LogDir, _: list[PartitionLog]) -> None:
 
 
 def metadata_topic(topic_id: UUID, partitions: int) -> RestoredTopic:
-    """The metadata topic itself."""
+    """The logs of the metadata topic."""
     return RestoredTopic(REMOTE_LOG_METADATA_TOPIC, topic_id, partitions)

@@ -1,7 +1,7 @@
 """Plans the restoration of a cluster from its tier: the topics and logs that can be recovered.
 
-A log's leader epochs are those of the remaining replicas, or those stored in the tier, and it ends where the tier does.
-Other segments in the tier remain listed: the new leader deletes them as the old one would have.
+A log gets the leader epochs of the remaining replicas, or those stored in the tier, and it ends at the last offset in
+the tier. Other segments in the tier stay listed: the new leader deletes them, as the old one would have done.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Restoration:
 async def plan(
     storage: RemoteStorage, history: MetadataHistory | None, of_replicas: ReplicaLineage, wishes: Wishes
 ) -> Restoration:
-    """Plan from the tier's contents. Segments that are not in ``history`` are read whole, to find where each ends;
-    without a history that is every segment.
+    """Plan from the tier's contents. Segments that are not in ``history`` are read completely to find where they end;
+    without a history, all are.
 
     Raises CannotRestore, RemoteStorageError.
     """

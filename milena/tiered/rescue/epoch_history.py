@@ -76,7 +76,7 @@ def lineage_of_replicas(disk: Disk, log_dirs: Sequence[str], partition: TopicIdP
 
 
 def _if_there(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
-    """None if its broker deletes it, or a listed segment of it, meanwhile."""
+    """The lineage of one replica; None if its broker deletes it, or one of its segments, while it is read."""
     try:
         return _of_replica(disk, log_dir, folder, partition)
     except FileNotFoundError:
@@ -130,11 +130,11 @@ async def stored_epochs(storage: RemoteStorage, segment: RemoteLogSegmentMetadat
 
 
 async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSegmentMetadata]) -> Lineage | None:
-    """The lineage of the log that the newest of ``segments`` comes from: the one with the newest epoch, and the highest
-    end offset.
+    """The lineage of the log that the newest of ``segments`` was copied from: the segment with the newest epoch and,
+    among those, the highest end offset.
 
-    The epochs come from its own checkpoint; if that is lost, from the segments before it as far as possible. Raises
-    RemoteStorageError.
+    The epochs come from that segment's own checkpoint; if it is lost, from the earlier segments as far as possible.
+    Raises RemoteStorageError.
     """
     newest = sorted(
         readable(segments), key=lambda segment: (segment.epochs[-1].epoch, segment.end_offset, segment.id.int)
@@ -161,8 +161,8 @@ async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSe
 
 
 def furthest(of_replicas: Lineage | None, of_tier: Lineage | None) -> Lineage | None:
-    """The lineage that a partition continues with: the one with the newest epoch, and of two with the same one the
-    longer, since an epoch has one log. Replicas may be old copies, or may have lagged behind their leader."""
+    """The lineage that a partition continues with: the one with the newest epoch; of two with the same newest epoch the
+    longer, since one epoch has one log. Replicas may be old copies, or may have lagged behind their leader."""
     if of_replicas is None or of_tier is None:
         return of_replicas or of_tier
     replicas, tier = of_replicas.epochs[-1].epoch, of_tier.epochs[-1].epoch
@@ -182,7 +182,7 @@ def _extend(known: LeaderEpochCache, segments: Iterable[RemoteLogSegmentMetadata
 
 
 def starting_at(lineage: Lineage, offset: Offset) -> Lineage:
-    """The same log, starting at ``offset``."""
+    """The same lineage, starting at ``offset``."""
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_start(offset)
     return replace(lineage, epochs=tuple(known.entries), log_start=offset)

@@ -143,14 +143,15 @@ def _time_index(data: bytes, metadata: RemoteLogSegmentMetadata, contents: LogCo
     if contents.batches and last > contents.max_timestamp_ms:
         yield f"timestamp {last} is none of the log's"
     elif not contents.damage and last < contents.max_timestamp_ms:
-        # A segment gets its largest timestamp as the last entry when it is closed.
+        # When a segment is closed, its largest timestamp becomes the last entry.
         ends = f"it ends with timestamp {last}" if last >= 0 else "it is empty"
         yield f"{ends}, the log's largest is {contents.max_timestamp_ms}"
 
 
 def _offsets_lost(stored: StoredSegment) -> Iterator[Problem]:
-    """Each entry of the time index is written with one of the offset index, but for those at closings, which an end of
-    the broker is too. How far apart they are, or whether there is any, depends on ``index.interval.bytes``."""
+    """Each time index entry is written together with an offset index entry, except those written when a segment is
+    closed, also by a broker that stops. The distance between entries, and whether there are any, depends on
+    ``index.interval.bytes``."""
     sizes = stored.objects
     if IndexType.OFFSET.value in sizes and IndexType.TIMESTAMP.value in sizes:
         offsets = sizes[IndexType.OFFSET.value] // _OFFSET_ENTRY.size
@@ -185,7 +186,7 @@ def _leader_epochs(data: bytes, metadata: RemoteLogSegmentMetadata, contents: Lo
 
 
 def epochs_within(known: LeaderEpochCache, start: Offset, end: Offset) -> list[EpochEntry]:
-    """The epochs of the offsets ``start`` to ``end`` (inclusive), each where it begins there."""
+    """The epochs of the offsets ``start`` to ``end`` (inclusive), each with its first offset in that range."""
     found = known.entries_in_range(start, Offset(end + 1))
     return [EpochEntry(epoch, max(first, start)) for epoch, first in found]
 

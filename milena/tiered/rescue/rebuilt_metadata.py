@@ -29,15 +29,15 @@ class NotASegment(ValueError):
 
 
 def placeholder(stored: StoredSegment) -> RemoteLogSegmentMetadata:
-    """Metadata that suffices to fetch the objects. Its offsets and epochs are meaningless."""
+    """Metadata that is sufficient to fetch the objects. Its offsets and epochs are meaningless."""
     start = Offset(stored.start_offset)
     return _segment(stored, start, start, [EpochEntry(LeaderEpoch(0), start)], -1)
 
 
 async def rebuilt(storage: RemoteStorage, stored: StoredSegment) -> tuple[RemoteLogSegmentMetadata, LogContents]:
     """The metadata as it was when the copy finished, and the contents of the log. Only the log is required: it is the
-    last object to appear. The end offset and the timestamp come from its batches, the epochs from the stored
-    checkpoint, or from the batches if that is lost or damaged.
+    last object that a copy writes. The end offset and the timestamp come from its batches, the epochs from the stored
+    checkpoint, or from the batches if the checkpoint is lost or damaged.
 
     Raises NotASegment, RemoteStorageError.
     """

@@ -1,8 +1,8 @@
 """Selects the segments of a tier that a restored cluster uses: those in the old metadata, and those whose metadata can
 be rebuilt from their files.
 
-A set of files that the metadata does not mention, or only as a started copy, is used if it serves offsets of the log
-that no other segment does. A segment that was deleted according to the metadata stays deleted.
+A segment that the metadata does not mention, or only as a started copy, is used if it serves offsets of the log that no
+other segment serves. A segment that was deleted according to the metadata stays deleted.
 """
 
 from __future__ import annotations
@@ -154,14 +154,14 @@ async def _beside(
 
 
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
-    """Whether the metadata announces its deletion, even if that is all it says of the segment."""
+    """Whether the metadata announces its deletion, even if it says nothing else of the segment."""
     return any(logged.event.state in _DELETIONS for logged in history.events.get(segment, ()))
 
 
 async def whole_segments(
     storage: RemoteStorage, stored: Iterable[StoredSegment], found: Restorable
 ) -> list[RemoteLogSegmentMetadata]:
-    """Rebuilt metadata of the sets of files with a whole log; the others are recorded in ``found``."""
+    """Rebuilt metadata of the segments with a complete log; the others are recorded in ``found``."""
     whole = []
     for candidate in stored:
         try:
@@ -180,7 +180,7 @@ async def whole_segments(
 def ended(
     begun: RemoteLogSegmentMetadata | None, stored: RemoteLogSegmentMetadata, found: Restorable
 ) -> RemoteLogSegmentMetadata | None:
-    """A started segment in its state after the copy. Its announced metadata must agree with the files."""
+    """A started segment in its state after the copy. The announced metadata must agree with the files."""
     if begun is None:
         return stored
     told, holds = (
@@ -197,8 +197,8 @@ def ended(
 def lacking(
     lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata], candidates: Iterable[RemoteLogSegmentMetadata]
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """The ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates do; of several with the
-    same offsets, one entirely on the lineage."""
+    """The ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates serve. Of several with
+    the same offsets, one that is entirely on the lineage is preferred."""
 
     def runs_of(segment: RemoteLogSegmentMetadata) -> list[_Run]:
         return [

@@ -43,7 +43,7 @@ TRANSITION: Final = "transition"
 
 UNDER_WAY_MS: Final = 3 * 3_600_000
 """The time that a copy or a deletion may take: the leader looks every hour for copies that are an hour old (Milena),
-and retries deletions in each pass. Measured up to the newest event, since a stopped cluster finishes nothing."""
+and retries deletions in each pass. It is measured up to the newest event, since a stopped cluster finishes nothing."""
 LOOKS: Final = 3
 
 _STATE = RemoteLogSegmentState
@@ -54,8 +54,8 @@ LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitab
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem. ``what`` is a sentence without the place. ``harmless``: a healthy cluster can have it too, for
-    example after a change of leaders, or resolves it by itself."""
+    """One problem. ``what`` is a sentence without the place. ``harmless``: it can occur in a healthy cluster, for
+    example after a leader change, or it resolves by itself."""
 
     kind: str
     what: str
@@ -103,9 +103,11 @@ async def verify(
     *,
     choose: Choice = lambda known: sorted(known, key=in_order),
     not_tiered: NotTiered = lambda _: None,
+    is_told: Callable[[TopicIdPartition], bool] = lambda _: True,
 ) -> Verification:
     """Check the known partitions that ``choose`` selects. ``history``: the contents of the metadata topic, None if
     unknown. ``not_tiered``: why a partition should have nothing in the tier; None if it should.
+    ``is_told``: whether ``history`` has the metadata of a partition; of others the files alone are looked at.
 
     Raises RemoteStorageError if the tier cannot be listed, and the errors of ``choose``.
     """
@@ -125,11 +127,11 @@ async def verify(
         result.size += sum(sum(segment.objects.values()) for segment in objects.values())
         of_files, listed = (
             await _files_alone(storage, partition, objects)
-            if history is None
+            if history is None or not is_told(partition)
             else await _against_metadata(storage, history, partition, objects)
         )
         found += of_files
-        result.partitions += bool(objects or listed)  # all of it may have been deleted
+        result.partitions += bool(objects or listed)  # everything may have been deleted
         why = not_tiered(partition) if objects or listed else None
         if why is not None:
             count = len(objects.keys() | {metadata.id for metadata in listed})
@@ -144,8 +146,8 @@ async def verify(
 
 
 async def confirmed(look: Callable[[Set[TopicIdPartition] | None], Awaitable[Verification]]) -> Verification:
-    """The findings of ``look`` while the cluster may be running: findings are checked again with all metadata read
-    again, and reported if they are found twice. ``look`` is given the partitions, None for all."""
+    """The findings of ``look`` while the cluster may be running: what is found is checked once more with all metadata
+    read again, and reported if it is found both times. ``look`` gets the partitions to check, None for all."""
     result = await look(None)
     before = result.findings
     for _ in range(LOOKS):
@@ -182,7 +184,7 @@ def _check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition
                 begun.append(logged.event)
             if not logged.accepted:
                 what = f"{logged.event.state.name} must not follow, at {where}"
-                # Two leaders may delete it, and one may end its copy when the other has given it up.
+                # Two leaders may delete it, and one may finish its copy when the other has given it up.
                 yield Finding(TRANSITION, what, segment_id.partition, segment_id.id, harmless=deleting)
             elif logged.event.state is _STATE.DELETE_SEGMENT_STARTED:
                 deleting = True
@@ -278,8 +280,8 @@ def _check_lineage(
 def _lacking(
     lineage: Lineage, begin: Offset, deleted: Sequence[tuple[Offset, Offset]]
 ) -> Iterator[tuple[Offset, Offset]]:
-    """The first offsets of the log that the tier lacks if it begins at ``begin``. The recorded log start may be a
-    minute old: the log's first epoch also begins there, and everything ``deleted`` is before it."""
+    """The first offsets of the log that the tier lacks if the log starts at ``begin``. The recorded log start may be a
+    minute old: the log's first epoch also begins there, and everything that was ``deleted`` is before it."""
     at = max(lineage.log_start or Offset(0), lineage.epochs[0].start)
     for first, last in deleted:
         if last >= at:

@@ -34,7 +34,7 @@ class RemoteEnd(NamedTuple):
     epoch: LeaderEpoch
 
 
-def highest_remote(tier: Listing, epochs: LeaderEpochCache, *, log_end: Offset) -> RemoteEnd | None:
+def find_highest_remote_offset(tier: Listing, epochs: LeaderEpochCache, *, log_end: Offset) -> RemoteEnd | None:
     """The highest offset of this log in the tier; None if there is none.
 
     It is determined by the newest copied epoch. If the tier has higher offsets in that epoch than this log, those are

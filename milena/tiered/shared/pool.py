@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
+from milena.protocol.invariants import BrokenInvariant
+
 
 class Pool:
     """``async with pool`` waits for a free place. ``limit`` is evaluated on each acquire and release."""
@@ -49,6 +51,8 @@ class Pool:
         self._give_back()
 
     def _give_back(self) -> None:
+        if self.busy <= 0:
+            raise BrokenInvariant(f"a place of a pool is given back, {self.busy} are in use, {len(self._waiting)} wait")
         self.busy -= 1
         while self._waiting and self.busy < self._limit():
             turn = self._waiting.popleft()

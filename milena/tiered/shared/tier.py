@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
+from milena.config.node_config import NodeConfig
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import NodeId
@@ -14,10 +15,10 @@ from milena.runtime.context import Runtime
 from milena.storage.log.context import EventLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
-from milena.tiered.shared.abandoned_segments import GivenUp
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.meters import TierMeters
 from milena.tiered.shared.quota import RateQuota
+from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
 
@@ -55,8 +56,8 @@ class Tier:
 
     runtime: Runtime
     node_id: NodeId
-    get: Callable[[str], Any]
-    """Returns a key's current value in the broker's configuration."""
+    config: Callable[[], NodeConfig]
+    """The broker's configuration as it is now."""
     storage: RemoteStorage
     indexes: RemoteIndexCache
     metadata: RemoteLogMetadataManager
@@ -64,12 +65,16 @@ class Tier:
     copy_quota: RateQuota
     fetch_quota: RateQuota
     events: EventLog
-    given_up: GivenUp
+    unreliable: UnreliableSegments
     copies: CopyAttempts
     """Attempts of all partitions: a store that rejects one copy will reject others."""
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller is certainly valid: otherwise another broker may be the
     leader."""
+    may_begin: bool = False
+    """Whether nothing was ever published when the tier's place was looked for: it may be a new one."""
+    was_seen: bool = False
+    """Whether the tier's place was found by this process."""
 
     def report(self, what: str, replica: HostedReplica, error: Exception) -> None:
         """Log that a round has failed."""

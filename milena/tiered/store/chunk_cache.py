@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.clock import Clock
 from milena.runtime.tasks import Tasks
 from milena.tiered.store.remote_storage import (
@@ -174,4 +175,7 @@ class ChunkCache:
             self._drop(chunk)
 
     def _drop(self, chunk: Chunk) -> None:
-        self.used -= self._slots.pop(chunk).size
+        slot = self._slots.pop(chunk)
+        if slot.size > self.used:
+            raise BrokenInvariant(f"chunk {chunk} of {slot.size} bytes goes where {self.used} are cached")
+        self.used -= slot.size

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 from uuid import UUID
 
 from milena.protocol.uuids import to_text
@@ -58,7 +58,7 @@ class FsspecSettings:
     """The location of the tier, its options, and the limits of read-ahead (sizes in bytes)."""
 
     url: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     """Passed to the file system: keys, endpoints, ..."""
     chunk: int
     cache: int

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.clock import Timer
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
@@ -240,6 +241,8 @@ class RemoteIndexCache:
             key, size = found.key, found.size
         else:
             return
+        if size > self.size:
+            raise BrokenInvariant(f"indexes of {size} bytes go where {self.size} are cached")
         self.size -= size
         left = self._leaving[segment] = asyncio.get_running_loop().create_future()
         self._tasks.spawn(self._delete(key, left), name=f"delete indexes of {segment}")

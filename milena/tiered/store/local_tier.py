@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 PIECE: Final = 4 << 20
 """Bytes copied in one work item: others use the same threads in between."""
-ABANDONED_AGE_MS: Final = 24 * 60 * 60 * 1000
+OLD_COPY_MS: Final = 24 * 60 * 60 * 1000
 """The minimum age of another broker's unfinished copy when it is swept."""
 
 
@@ -355,7 +355,7 @@ class LocalTier:
     def _sweep_copies(self) -> None:
         """Remove the remains of interrupted copies of this broker, and old ones of brokers that are gone."""
         disk = self._disk
-        limit = self._clock.time_ms() - ABANDONED_AGE_MS
+        limit = self._clock.time_ms() - OLD_COPY_MS
         for owner in disk.list(self._copying) if disk.exists(self._copying) else ():
             for name in disk.list(f"{self._copying}/{owner}"):
                 folder = f"{self._copying}/{owner}/{name}"

@@ -14,6 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
@@ -27,7 +28,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
 )
-from milena.tiered.segments.tiered_offsets import highest_remote, remote_log_start
+from milena.tiered.segments.tiered_offsets import find_highest_remote_offset, remote_log_start
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
 from milena.tiered.work.adopting import adopt, first_served
@@ -82,11 +83,13 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
         segment = _segment_at(log, candidate)
         if segment is None:
             return  # deleted meanwhile, or truncated
+        if candidate.end > log.last_stable_offset:
+            raise BrokenInvariant(f"segment {candidate} of {log}, which is stable up to {log.last_stable_offset}")
         if segment.size:
             if not (tier.copies.may_begin and role.attempts.may_begin):
                 return
             tier.copy_quota.record(segment.size, tier.runtime.clock.time_ms())
-            interval = tier.get(INTERVAL) / 1000
+            interval = tier.config().get_int(INTERVAL) / 1000
             with tier.copies.attempt(interval), role.attempts.attempt(interval):
                 await copy_segment(tier, role, log, prepare(tier, role, log, segment, candidate.end))
             if not role.holds(log):
@@ -109,19 +112,23 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
         role.started_log = log
     if role.leads:
         _pass_deleted(cache, log)
-    end = highest_remote(cache, log.epochs, log_end=log.log_end_offset)
-    tier.given_up.prune(role.partition, cache)
+    end = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
+    tier.unreliable.prune(role.partition, cache)
     if end is not None:
-        log.set_copied(_still_there(cache, log, end.offset, tier.given_up.of(role.partition)))
+        log.set_highest_offset_in_remote_storage(
+            _still_there(cache, log, end.offset, tier.unreliable.of(role.partition))
+        )
     return True
 
 
-def _still_there(cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, given_up: Container[UUID]) -> Offset:
+def _still_there(
+    cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, unreliable: Container[UUID]
+) -> Offset:
     """The last offset up to which the tier contains the local log completely. ``copied`` was there once; segments from
     before the tier was disabled and enabled again do not count."""
     at = max(log.local_log_start_offset, log.epochs.entries[0].start)
     while at <= copied:
-        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=given_up)
+        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=unreliable)
         if served is None:
             return Offset(at - 1)
         at = Offset(served.last + 1)
@@ -175,8 +182,17 @@ def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | Non
 
 
 async def _check_place(tier: Tier, role: ReplicaRole) -> None:
+    """A missing tier is new only if no broker has published anything: other brokers may have copied what is no concern
+    of this one."""
     try:
-        await tier.storage.check()
+        try:
+            await tier.storage.check()
+        except RetriableRemoteStorageError:
+            if tier.was_seen or not await tier.metadata.is_empty():
+                raise
+            tier.may_begin = True
+            await tier.storage.check()
+        tier.was_seen, tier.may_begin = True, False
     except RemoteStorageError:
         tier.meters.of(role.replica.topic).copy_errors.add()
         raise
@@ -192,6 +208,9 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
     """The metadata and files of the closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError,
     KafkaError if no leader epoch of it is known."""
     disk = log.context.disk
+    index = log.segments.floor_index(segment.base_offset)
+    if log.segments[index] is not segment or log.segments.end_of(index, log.log_end_offset) != end:
+        raise BrokenInvariant(f"segment {segment.base_offset} to {end} is not of {log}")
     epochs = tuple(log.epochs.entries_in_range(segment.base_offset, end))
     if not epochs:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {segment.base_offset} to {end} is known")
@@ -256,12 +275,12 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
         role.copying.discard(metadata.id)
     meters.copied_bytes.add(metadata.size)
     if role.holds(log):
-        log.note_copied(metadata.end_offset)
+        log.raise_highest_offset_in_remote_storage(metadata.end_offset)
 
 
 async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
     custom = await tier.storage.copy(prepared.metadata, prepared.files)
-    limit = tier.get(CUSTOM_METADATA_LIMIT)
+    limit = tier.config().get_int(CUSTOM_METADATA_LIMIT)
     if custom is not None and len(custom) > limit:
         raise CustomMetadataTooLarge(custom, limit)
     return custom

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
+    allowed,
 )
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
@@ -29,8 +31,10 @@ async def delete_segment(
 async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> None:
     """The first step: from here on this broker does not rely on the segment, whatever the outcome. Raises
     RemoteLogMetadataError."""
+    if not allowed(segment.state, RemoteLogSegmentState.DELETE_SEGMENT_STARTED):
+        raise BrokenInvariant(f"segment {segment.segment_id} is deleted after {segment.state.name}")
     tier.indexes.remove((segment.id,))
-    tier.given_up.add(segment.partition, (segment.id,))
+    tier.unreliable.add(segment.partition, (segment.id,))
     await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
 
 

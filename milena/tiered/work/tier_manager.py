@@ -69,7 +69,7 @@ class RemoteLogManager:
         self._stopped = False
 
     def _pool(self, key: str) -> Pool:
-        return Pool(lambda: self.tier.get(key))
+        return Pool(lambda: self.tier.config().get_int(key))
 
     # -- life
 
@@ -111,15 +111,16 @@ class RemoteLogManager:
     def reconfigure(self) -> None:
         """The broker's configuration may have changed."""
         tier = self.tier
-        tier.copy_quota.limit = tier.get("remote.log.manager.copy.max.bytes.per.second")
-        tier.fetch_quota.limit = tier.get("remote.log.manager.fetch.max.bytes.per.second")
-        tier.indexes.resize(tier.get("remote.log.index.file.cache.total.size.bytes"))
+        tier.copy_quota.limit = tier.config().get_int("remote.log.manager.copy.max.bytes.per.second")
+        tier.fetch_quota.limit = tier.config().get_int("remote.log.manager.fetch.max.bytes.per.second")
+        tier.indexes.resize(tier.config().get_int("remote.log.index.file.cache.total.size.bytes"))
 
     @property
     def knows_of_no_copy(self) -> bool:
-        """Whether the metadata of all tiered partitions here is known, and lists no copied segment."""
+        """Whether nothing was published before this broker's first copy, and the metadata of all tiered partitions here
+        is known and lists no copied segment."""
         metadata, started = self.tier.metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED
-        return all(
+        return self.tier.may_begin and all(
             metadata.is_ready(role.partition)
             and all(segment.state is started for segment in metadata.cache(role.partition).segments())
             for role in self
@@ -163,7 +164,7 @@ class RemoteLogManager:
         if erase_remote and partition in self._erasing:
             self._erasing[partition] = True
         elif not erase_remote:
-            self.tier.given_up.forget(partition)
+            self.tier.unreliable.forget(partition)
 
     def _begin(self, role: ReplicaRole) -> None:
         self._roles[role.partition] = role
@@ -207,10 +208,10 @@ class RemoteLogManager:
         leads = role.replica.is_leader
         metadata = self.tier.metadata
         if metadata.is_ready(role.partition):
-            self.tier.given_up.add(
+            self.tier.unreliable.add(
                 role.partition, [segment.id for segment in metadata.cache(role.partition).segments()]
             )
-        log.set_copied(Offset(-1))
+        log.set_highest_offset_in_remote_storage(Offset(-1))
         if leads:
             self._begin_with_local(role.replica, log)
             if self.role_of(role.replica) is not role:
@@ -248,11 +249,11 @@ class RemoteLogManager:
 
     @property
     def _interval(self) -> float:
-        return float(self.tier.get(INTERVAL)) / 1000
+        return float(self.tier.config().get_int(INTERVAL)) / 1000
 
     async def _repeat(self, role: ReplicaRole, job: Job) -> None:
         try:
-            if delay := self.tier.get(INITIAL_DELAY):
+            if delay := self.tier.config().get_int(INITIAL_DELAY):
                 await role.pause(delay / 1000)
             while not role.ended:
                 if await self.tier.metadata.wait_ready(role.partition, self._interval):
@@ -304,6 +305,6 @@ class RemoteLogManager:
                 "segments remain in the tier", topic=partition.topic, partition=partition.partition, count=len(left)
             )
         if self._erasing.pop(partition, False):
-            self.tier.given_up.forget(partition)
+            self.tier.unreliable.forget(partition)
         if partition not in self._roles:
             self._forget(partition)

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from milena.protocol.api_keys import ApiKey
-from tests.oracle.differential.pair import Pair, versions
+from tests.oracle.differential.members import enter, join, joining, settle, sync
+from tests.oracle.differential.pair import Pair, eventually, versions
 from tests.oracle.differential.sides import Name
-from tests.oracle.differential.test_groups import enter, join, settle
 
 UNKNOWN_ID: Final = UUID(int=77)
 
@@ -105,6 +105,44 @@ def test_commits_of_members(pair: Pair, topic: str, version: int) -> None:
     commit(pair, version, group, topic, (0, 3), **mine)
     commit(pair, version, group, topic, (0, 4))
     fetch(pair, 9, group, (topic, [0]))
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
+def test_commits_while_a_group_rebalances(pair: Pair, topic: str, version: int) -> None:
+    """A member may commit until all have joined again, also from the callback in which it gives up its partitions; one
+    that has left may not."""
+    pair.create(topic)
+    group = f"{topic}-group"
+    other = pair.another()
+    first = enter(pair, group, "first")
+    settle(pair, group, first)
+    second = other.ask(ApiKey.JOIN_GROUP, 9, **joining(group)).learn("second", lambda answer: answer["member_id"])
+
+    def commits() -> None:
+        for generation in (-1, 0, 1, 2, 3):
+            for member in (first, second):
+                mine: dict[str, Any] = {"member_id": member, "generation_id_or_member_epoch": generation}
+                commit(pair, version, group, topic, (0, generation + 10), **mine)
+        fetch(pair, 9, group, (topic, [0]))
+
+    commits()  # the second has an id and no place
+    other.send(ApiKey.JOIN_GROUP, 9, **joining(group, member_id=second))
+    eventually(lambda: _is(pair, group, "PreparingRebalance"))
+    commits()
+    join(pair, 9, group, member_id=first)
+    other.receive(ApiKey.JOIN_GROUP, 9).check("the second joins")
+    commits()  # the assignment is to come
+    settle(pair, group, first, generation=2)
+    sync(other, 5, group, member_id=second, generation_id=2)
+    commits()
+    pair.same(ApiKey.LEAVE_GROUP, 5, group_id=group, members=[{"member_id": second}])
+    commits()
+    other.close()
+
+
+def _is(pair: Pair, group: str, state: str) -> None:
+    for answer in pair.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[group]).both:
+        assert answer["groups"][0]["group_state"] == state
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))

@@ -12,9 +12,9 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.conftest import CONFIG, FEATURES, make_ready
+from tests.oracle.differential.members import enter, heartbeat, join, joining, settle
 from tests.oracle.differential.pair import Pair
 from tests.oracle.differential.sides import Name, Side
-from tests.oracle.differential.test_groups import enter, heartbeat, join, joining, settle
 from tests.oracle.kafka_node import running_kafka, started_kafka
 
 STATIC, DYNAMIC = "of-a-static-member", "of-members-that-die"

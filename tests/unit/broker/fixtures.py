@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,16 +20,17 @@ from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
 from milena.broker.waiting.purgatory import Purgatory
-from milena.broker.waiting.sliced_work import SlicedWork
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
 from milena.node.api import Caller, RequestContext, ServedApi
 from milena.node.metadata.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from milena.node.metrics import Counter, Metrics, Timing
+from milena.node.serving.sliced_work import SlicedWork
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.requests import messages
 from milena.protocol.requests.headers import RequestHeader, parse_response_header
+from milena.protocol.schemas import steps
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 from milena.runtime.containment import Containment
 from milena.runtime.files import RealDisk
@@ -79,7 +80,7 @@ class Request:
     def __init__(self, key: int, version: int, *, client_id: str = "test", listener: str = "PLAINTEXT") -> None:
         self.key, self.version = key, version
         self.answers = Answers()
-        api = ServedApi("Test", lambda *_: None, True, None, Counter(), Timing())
+        api = ServedApi("Test", lambda *_: None, True, None, None, Counter(), Timing())
         header = RequestHeader(key, version, 7, client_id)
         self.ctx = RequestContext(header, api, Caller(listener, "127.0.0.1"), self.answers, 0.0)
 
@@ -106,6 +107,8 @@ class Request:
 
 def at_once(answer: Any) -> Any:
     """What a handler answers; a coroutine must not have to wait for it."""
+    if isinstance(answer, Generator):
+        return steps.at_once(answer)
     if not inspect.iscoroutine(answer):
         return answer
     try:

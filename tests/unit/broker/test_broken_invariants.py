@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from milena.broker.replica.invariants import BrokenInvariant
-from milena.broker.replica.isr import PendingExpand
+from milena.broker.replica.isr import Committed, PendingExpand, PendingShrink
 from milena.broker.replica.isr_proposals import Altered
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.replica_state import FollowerFetch
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from milena.storage.log.append_info import Origin
+from milena.storage.log.log_append import AppendCheck
+from milena.storage.log.partition_log import PartitionLog
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
 PRESENT = led_by(ME, replicas=(1, 2), isr=(1,), leader_epoch=4, partition_epoch=9)
@@ -44,8 +48,18 @@ def assert_offline(partition: Partition) -> None:
         (replace(PRESENT, leader_epoch=LeaderEpoch(3), partition_epoch=PartitionEpoch(10)), "epoch 3 after 4"),
         (replace(PRESENT, leader=OTHER, partition_epoch=PartitionEpoch(10)), "epoch 4 of 2 was that of 1"),
         (replace(PRESENT, isr=(ME, NodeId(3)), partition_epoch=PartitionEpoch(10)), r"ISR \(1, 3\) of replicas"),
+        (replace(PRESENT, isr=(OTHER,), partition_epoch=PartitionEpoch(10)), r"leader 1 outside of the ISR \(2,\)"),
+        (replace(PRESENT, isr=(ME, ME), partition_epoch=PartitionEpoch(10)), r"ISR \(1, 1\) has a member twice"),
+        (replace(PRESENT, isr=(ME, OTHER)), r"ISR \(1, 2\) of partition epoch 9 was \(1,\)"),
     ],
-    ids=["a leader epoch that falls", "two leaders in one epoch", "an ISR beyond the replicas"],
+    ids=[
+        "a leader epoch that falls",
+        "two leaders in one epoch",
+        "an ISR beyond the replicas",
+        "a leader outside of the ISR",
+        "a member twice",
+        "two ISRs in one partition epoch",
+    ],
 )
 def test_metadata_that_cannot_be_ends_the_partition(partition: Partition, image: PartitionImage, why: str) -> None:
     with pytest.raises(KafkaError, match=why) as error:
@@ -66,6 +80,65 @@ def test_an_answer_with_an_isr_beyond_the_replicas_ends_the_partition(bench: Ben
     isr = (ME, OTHER, NodeId(3))
     proposal.done(Altered(leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(10), isr=isr))
     assert_offline(partition)
+
+
+@pytest.mark.parametrize("isr", [(OTHER,), (ME, ME)])
+def test_an_answer_with_an_isr_that_cannot_be_ends_the_partition(
+    bench: Bench, partition: Partition, isr: tuple[NodeId, ...]
+) -> None:
+    partition.follower_fetched(fetched(partition, 0))
+    (proposal,) = bench.proposals.open
+    proposal.done(Altered(leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(10), isr=isr))
+    assert_offline(partition)
+
+
+def test_a_follower_beyond_the_log_end_ends_the_partition(partition: Partition) -> None:
+    """Such a one is told of its divergence, or out of range: its fetch does not count."""
+    with pytest.raises(KafkaError, match="follower 2 has offset 1 after the log end 0"):
+        partition.follower_fetched(fetched(partition, 1))
+    assert_offline(partition)
+
+
+def test_a_leader_whose_log_is_in_another_epoch_ends_the_partition(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PartitionLog, "assign_epoch", lambda *_: None)
+    with pytest.raises(KafkaError, match="leader epoch 5 begins where the log is in 4"):
+        partition.become(replace(PRESENT, leader_epoch=LeaderEpoch(5), partition_epoch=PartitionEpoch(10)))
+    assert_offline(partition)
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["at once", "checked before"])
+def test_a_log_that_ends_takes_its_partition_along(partition: Partition, long: bool) -> None:
+    partition.append(batch(b"x"), 1)
+    check = partition._log_to_append_to(1).append_or_check(batch(*[b"x"] * 5000), Origin.CLIENT, LeaderEpoch(4))
+    assert isinstance(check, AppendCheck)
+    partition.online_log.segments.active.size += 1
+    with pytest.raises(KafkaError) as error:
+        partition.append_checked(check.finish(), 1) if long else partition.append(batch(b"y"), 1)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(partition)
+
+
+def test_a_partition_is_hosted_once(bench: Bench, partition: Partition) -> None:
+    with pytest.raises(BrokenInvariant, match="is hosted already"):
+        bench.partitions.add(partition)
+
+
+def test_the_maximal_isr_has_all_of_the_isr(partition: Partition) -> None:
+    class Wrong:
+        isr, maximal = (ME, OTHER), (ME,)
+
+    with pytest.raises(BrokenInvariant, match="lacks members"):
+        partition.registration._set(cast("Any", Wrong()))
+    assert partition.maximal_isr == (ME,)
+
+
+def test_a_proposal_without_the_leader_is_refused(partition: Partition) -> None:
+    known = partition.registration.state
+    assert isinstance(known, Committed)
+    with pytest.raises(BrokenInvariant, match="leader 1 outside"):
+        partition.registration.propose(PendingShrink(known, (ME,)))
 
 
 def test_a_high_watermark_that_a_member_of_the_isr_lacks_ends_the_partition(partition: Partition) -> None:

@@ -32,10 +32,12 @@ class Controller:
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
 
-    async def request(self, key: ApiKey, version: int | None = None, *, request_data: bytes = b"", **_: Any) -> Any:
+    async def request(
+        self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> Any:
         if key is ApiKey.DESCRIBE_QUORUM:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        header, body = parse_request_header(memoryview(request_data))
+        header, body = parse_request_header(memoryview(fields["request_data"]))
         request = messages.decode_request(header.api_key, header.api_version, body)
         self.seen.append([resource.resource_name for resource in request.resources])
         responses = [
@@ -61,7 +63,7 @@ def resource(kind: int, name: str, *changes: tuple[str, str | None], op: int = 0
 async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[str, int]], list[list[str]]]:
     """(name, error) in the answer's order, and the names that each request to the controller had."""
     controller = Controller()
-    own_changes = OwnChanges(controller, bench.config.get, NoProgress(), bench.clock)
+    own_changes = OwnChanges(controller, bench.config.get_int, NoProgress(), bench.clock)
     node = SimpleNamespace(node_id=ME, controller=controller, config=bench.config, own_changes=own_changes)
     request = Request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
     body = messages.encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)

@@ -10,7 +10,7 @@ from milena.broker.apis import find_coordinator
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
-from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, at_once, led_by
 
 KEY = ApiKey.FIND_COORDINATOR
 GROUP, TRANSACTION, SHARE = range(3)
@@ -45,7 +45,7 @@ def ask(bench: Bench, version: int, *software: str) -> Any:
     decoded = messages.decode_request(
         KEY, version, messages.encode_request(KEY, version, key_type=TRANSACTION, **asked)
     )
-    request.ctx.respond_fields(**find_coordinator.handle(bench, request.ctx, decoded))  # type: ignore[arg-type]
+    request.ctx.respond_fields(**at_once(find_coordinator.handle(bench, request.ctx, decoded)))  # type: ignore[arg-type]
     return request.response if version < 4 else request.response.coordinators[0]
 
 

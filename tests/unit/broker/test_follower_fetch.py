@@ -7,67 +7,17 @@ from typing import Any
 
 import pytest
 
-from milena.broker.apis.fetch import handle
 from milena.broker.apis.produce import handle as handle_produce
 from milena.broker.replica.partition import Partition
 from milena.node.metadata.image import BrokerImage, ListenerImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
-from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
-from milena.protocol.requests.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
+from milena.protocol.requests.fetch_response import FetchedPartition
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from milena.protocol.types import LeaderEpoch, NodeId
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
-from tests.unit.broker.test_leading import REPLICAS, append, led, register
-
-
-def fetch(
-    bench: Bench,
-    offset: int | None,
-    *,
-    node: int = 2,
-    epoch: int | None = None,
-    version: int = 17,
-    session: tuple[int, int] = (0, -1),
-    wait: int = 500,
-    rack: str = "",
-    **wanted: Any,
-) -> Request:
-    """A follower's fetch of t-0, or with ``node`` -1 a consumer's; ``offset`` None for nothing new in a session."""
-    ids = version >= 13
-    options = {"current_leader_epoch": 0} | wanted
-    one = [] if offset is None else [FetchPartition(0, offset, 1 << 20, **options)]
-    topic_id = bench.image.topics["t"].id
-    topics = [(None if ids else "t", topic_id if ids else None, one)] if one else []
-    replica_epoch = -1 if version < 15 else node if epoch is None else epoch
-    request = FetchRequest(
-        wait,
-        1,
-        1 << 20,
-        topics,
-        session_id=session[0],
-        session_epoch=session[1],
-        replica_id=node,
-        replica_epoch=replica_epoch,
-        rack_id=rack,
-    )
-    made = Request(ApiKey.FETCH, version)
-    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))
-    return made
-
-
-def response(request: Request) -> FetchResponse:
-    return decode_fetch_response(request.version, request.body)
-
-
-def result(request: Request) -> FetchedPartition:
-    ((_, _, (one,)),) = response(request).topics
-    return one
-
-
-def records(found: FetchedPartition) -> bytes:
-    data: Any = found.records
-    return bytes(data)
+from tests.unit.broker.follower_fetches import fetch, records, response, result
+from tests.unit.broker.leading import REPLICAS, append, led, register
 
 
 def produce(bench: Bench, *, timeout: int = 1000) -> Request:
@@ -327,6 +277,7 @@ def test_a_follower_that_asks_for_what_is_in_the_tier_is_told_so_with_the_bounds
     log = partition.online_log
     log.remote_enabled = True
     log.roll()
+    log.raise_highest_offset_in_remote_storage(Offset(log.log_end_offset - 1))
     log.move_local_start(log.log_end_offset)
     log.drop(log.segments.take_first(1))
     ((_, _, (found,)),) = response(fetch(bench, 1)).topics

@@ -10,7 +10,7 @@ from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.replica.partition import Partition
 from milena.node.metadata.image import TOPIC_RESOURCE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
-from tests.unit.broker.test_leading import REPLICAS, append, fetch, led, shrink
+from tests.unit.broker.leading import REPLICAS, append, fetch, led, shrink
 
 
 def changes(logged: StringIO) -> list[tuple[list[int], list[int]]]:

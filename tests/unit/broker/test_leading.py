@@ -12,64 +12,13 @@ from hypothesis import strategies as st
 from milena.broker.apis import delete_records
 from milena.broker.replica.isr import Committed, PendingExpand, Reaction, reaction
 from milena.broker.replica.partition import ACKS_ALL, Partition
-from milena.broker.replica.replica_state import FollowerFetch
-from milena.node.metadata.image import BrokerImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 from tests.fixtures.properties import examples
-from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by
-
-THIRD = NodeId(3)
-REPLICAS = (1, 2, 3)
-LAG = 30.0
-
-
-def register(bench: Bench, node: int, epoch: int, *, fenced: bool = False, leaving: bool = False) -> None:
-    bench.image.brokers[node] = BrokerImage(
-        NodeId(node), BrokerEpoch(epoch), UUID(int=node), (), {}, fenced=fenced, in_controlled_shutdown=leaving
-    )
-
-
-def led(bench: Bench, isr: tuple[int, ...] = REPLICAS, *, min_isr: int = 1, leader_epoch: int = 0) -> Partition:
-    for node in REPLICAS:
-        register(bench, node, node)
-    image = led_by(ME, replicas=REPLICAS, isr=isr, leader_epoch=leader_epoch)
-    partition = bench.host(bench.topic("t", image), 0, min_insync_replicas=min_isr)
-    partition.become(image)
-    return partition
-
-
-def fetch(
-    bench: Bench, partition: Partition, node: int, offset: int, *, epoch: int | None = None, log_start: int = 0
-) -> None:
-    partition.follower_fetched(
-        FollowerFetch(
-            node=NodeId(node),
-            broker_epoch=BrokerEpoch(node if epoch is None else epoch),
-            offset=Offset(offset),
-            log_start=Offset(log_start),
-            leader_end=partition.online_log.log_end_offset,
-            now_ms=bench.replication.now_ms(),
-        )
-    )
-
-
-def append(partition: Partition, count: int = 1) -> None:
-    for _ in range(count):
-        partition.append(batch(b"x"), 1)
-
-
-def state_of(partition: Partition) -> object:
-    assert partition.leader_state is not None
-    return partition.registration.state
-
-
-def shrink(bench: Bench, partition: Partition, seconds: float = LAG + 1) -> None:
-    bench.clock.advance(seconds)
-    assert partition.leader_state is not None
-    partition.leader_state.maybe_shrink()
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, at_once, batch, led_by
+from tests.unit.broker.leading import LAG, REPLICAS, THIRD, append, fetch, led, register, shrink, state_of
 
 
 def refusal_of(bench: Bench, partition: Partition, node: int, offset: int, epoch: int) -> ErrorCode:
@@ -429,7 +378,7 @@ def delete(bench: Bench, offset: int, *, timeout_ms: int = 10_000) -> Request:
     partitions = [{"partition_index": 0, "offset": offset}]
     fields = {"topics": [{"name": "t", "partitions": partitions}], "timeout_ms": timeout_ms}
     body = messages.decode_request(21, 2, messages.encode_request(21, 2, **fields))
-    answer = delete_records.handle(bench, request.ctx, body)
+    answer = at_once(delete_records.handle(bench, request.ctx, body))
     if answer is not None:
         request.ctx.respond_fields(**answer)
     return request

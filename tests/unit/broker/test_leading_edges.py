@@ -14,7 +14,7 @@ from milena.broker.replica.replica_state import FollowerFetch
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import LeaderEpoch, Offset, PartitionEpoch
 from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
-from tests.unit.broker.test_leading import LAG, REPLICAS, THIRD, append, fetch, led, register, state_of
+from tests.unit.broker.leading import LAG, REPLICAS, THIRD, append, fetch, led, register, state_of
 
 DIRECTORIES = (UUID(int=1001), UUID(int=1002), UUID(int=1003))
 

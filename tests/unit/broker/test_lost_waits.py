@@ -29,11 +29,11 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.types import Offset
+from tests.unit.broker.consumer_fetches import fetch as fetching
+from tests.unit.broker.consumer_fetches import want
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by, set_isr
 from tests.unit.broker.groups.served import Groups
-from tests.unit.broker.test_fetch import fetch as fetching
-from tests.unit.broker.test_fetch import want
-from tests.unit.broker.test_produce import produce as producing
+from tests.unit.broker.produces import produce as producing
 
 Make = Callable[[Bench], Request]
 
@@ -167,7 +167,7 @@ class TestGroups:
     def test_a_commit_that_cannot_be_answered_is_closed(self, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
         groups.log.hold = True
         request = groups.committing(9, 0)
-        monkeypatch.setattr(offset_commit, "_fields", broken)
+        monkeypatch.setattr(offset_commit, "_set_error", broken)
         with pytest.raises(ZeroDivisionError):
             groups.log.commit()
         assert request.answers.closed

@@ -43,7 +43,7 @@ def in_tier(bench: Bench, *, copied: int) -> PartitionLog:
     """The log, as one of a tiered topic of which the offsets up to ``copied`` are in the tier."""
     log = bench.partitions.get("t", 0).online_log
     log.remote_enabled = True
-    log.set_copied(Offset(copied))
+    log.set_highest_offset_in_remote_storage(Offset(copied))
     return log
 
 
@@ -80,7 +80,9 @@ class TestListOffsets:
         self, log: Bench
     ) -> None:
         tiered = in_tier(log, copied=-1)
+        tiered.raise_highest_offset_in_remote_storage(Offset(0))
         tiered.move_local_start(Offset(1))
+        tiered.set_highest_offset_in_remote_storage(Offset(-1))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
         assert offsets(log, PENDING, replica=2) == [(0, -1, -1, -1)]
 
@@ -95,7 +97,7 @@ class TestListOffsets:
         tiered.set_high_watermark(Offset(2))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
         assert offsets(log, LATEST_TIERED, PENDING, replica=2) == [(0, 2, -1, 1), (0, -1, -1, -1)]
-        tiered.set_copied(Offset(1))
+        tiered.set_highest_offset_in_remote_storage(Offset(1))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, 1, -1, 1), (0, -1, -1, -1)]
         assert offsets(log, PENDING, replica=2) == [(0, 2, -1, 1)]
 

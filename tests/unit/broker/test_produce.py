@@ -6,33 +6,13 @@ from typing import Any
 
 import pytest
 
-from milena.broker.apis.produce import ADMIN_CLIENT, handle
+from milena.broker.apis.produce import ADMIN_CLIENT
 from milena.broker.replica.partition import ACKS_ALL
-from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.compression import Codec
-from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from milena.protocol.requests.produce import decode_produce_response
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by, set_isr
-
-
-def produce(
-    bench: Bench,
-    records: memoryview | None,
-    *,
-    version: int = 9,
-    acks: int = 1,
-    topic: str = "t",
-    index: int = 0,
-    client_id: str = "test",
-    transactional_id: str | None = None,
-    timeout_ms: int = 1000,
-) -> Request:
-    image = bench.image.topics.get(topic)
-    name, topic_id = (topic, None) if version < 13 else (None, image.id if image else None)
-    request = ProduceRequest(transactional_id, acks, timeout_ms, [(name, topic_id, [(index, records)])])
-    made = Request(ApiKey.PRODUCE, version, client_id=client_id)
-    handle(bench, made.ctx, memoryview(bytearray(encode_produce_request(version, request))))  # type: ignore[arg-type]
-    return made
+from tests.unit.broker.produces import produce
 
 
 def result(request: Request) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from milena.broker.waiting import deadlines as deadlines_module
 from milena.broker.waiting.deadlines import Deadlines
 from milena.broker.waiting.purgatory import AT_ONCE, COMPLETION_COST, COMPLETIONS_PER_TURN, OffsetReached, Purgatory
+from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.containment import Containment
 from tests.unit.broker.hand_clock import HandClock
 
@@ -304,3 +305,16 @@ def test_many_whose_time_is_up_have_further_goes(purgatory: Purgatory, clock: Ha
         one_go(clock)
         assert ended(many) == goes * deadlines_module.AT_ONCE
     assert all(one.ended == ["expire"] for one in many)
+
+
+def test_changes_are_held_back_once(purgatory: Purgatory) -> None:
+    purgatory.hold()
+    with pytest.raises(BrokenInvariant, match="0 changes are held back already"):
+        purgatory.hold()
+
+
+def test_nobody_watches_when_no_operation_waits(purgatory: Purgatory) -> None:
+    purgatory.wait(Operation(), ("a",), 5)
+    purgatory._tickets.clear()
+    with pytest.raises(BrokenInvariant, match="1 keys are watched"):
+        purgatory.close()

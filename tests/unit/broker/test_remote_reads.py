@@ -54,7 +54,7 @@ def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[Found]]:
     """A fetch that waits for one read; the list takes what it is told."""
     pool, told = HandPool(), list[Found]()
     meters = SimpleNamespace(of=lambda _: SimpleNamespace(fetch_requests=SimpleNamespace(add=lambda: None)))
-    tier = SimpleNamespace(meters=meters, get=lambda _: 60_000)
+    tier = SimpleNamespace(meters=meters, config=lambda: SimpleNamespace(get_int=lambda _: 60_000))
     reads = cast(Any, SimpleNamespace(tier=tier, pool=pool, purgatory=bench.purgatory))
     one = InTier(WANTED, partition, BOUNDS, max_bytes=100)
     limits = cast(FetchLimits, SimpleNamespace(committed=False, only_leader=True))

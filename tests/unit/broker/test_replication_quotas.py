@@ -14,9 +14,9 @@ from milena.config.values import ConfigError
 from milena.node.metrics import Metrics
 from milena.protocol.types import NodeId
 from tests.unit.broker.fixtures import ME, Bench
+from tests.unit.broker.follower_fetches import fetch, records, response, result
 from tests.unit.broker.hand_clock import HandClock
-from tests.unit.broker.test_follower_fetch import fetch, records, response, result
-from tests.unit.broker.test_leading import append, led
+from tests.unit.broker.leading import append, led
 
 LEADER_RATE = "leader.replication.throttled.rate"
 

@@ -10,6 +10,7 @@ from milena.config.node_config import NodeConfig
 from milena.controller.commands.brokers import Registration, register
 from milena.controller.commands.heartbeats import Heartbeat, HeartbeatReply, heartbeat
 from milena.controller.commands.topics import NewTopic, create_topics
+from milena.controller.rules.record_checks import check_records
 from milena.controller.state.result import Result
 from milena.controller.state.sessions import Sessions
 from milena.controller.state.state import ControllerState
@@ -55,6 +56,7 @@ class Cluster:
     def write(self, records: Sequence[Any]) -> None:
         level = self.state.image.metadata_version or 30
         decoded = [decode_record(encode_record(record, level)) for record in records]
+        check_records(self.state.image, decoded, self.state.next_offset)
         self.changes += [record for record in decoded if isinstance(record, PartitionChangeRecord)]
         self.state.replay(decoded, base_offset=self.state.next_offset, epoch=LeaderEpoch(1), timestamp_ms=1)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.controller.commands.alter_partition import Outcome, Proposal, alter_partitions
+from milena.controller.commands.alter_partition import alter_partitions
 from milena.controller.commands.brokers import unregister
 from milena.lab.world.world import simulate
 from milena.protocol.api_keys import ApiKey
@@ -16,6 +16,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster
+from tests.unit.controller.proposals import propose
 from tests.unit.controller.simulated import Site, scenario
 
 
@@ -29,41 +30,27 @@ def led_by_1(*isr: int, brokers: int = 3, features: dict[str, int] | None = None
     return cluster
 
 
-def propose(cluster: Cluster, *isr: int, sender: int = 1, topic: UUID | None = None, **fields: Any) -> Outcome:
-    """Propose an ISR with the epochs that are right, but for ``fields``; the outcome, its records written."""
-    present = cluster.partition()
-    brokers = cluster.state.image.brokers
-    epochs = fields.pop("epochs", {})
-    request: dict[str, Any] = {
-        "partition": 0,
-        "leader_epoch": present.leader_epoch,
-        "partition_epoch": present.partition_epoch,
-        "isr": tuple((NodeId(m), epochs.get(m, brokers[m].epoch if m in brokers else -1)) for m in isr),
-    }
-    proposal = Proposal(**(request | fields))
-    topic_id = topic or cluster.state.image.topics["t"].id
-    epoch = brokers[sender].epoch
-    ((_, (outcome,)),) = cluster.commit(alter_partitions(cluster.state, sender, epoch, [(topic_id, [proposal])]))
-    return outcome
-
-
 def test_a_taken_proposal_changes_the_isr_and_the_partition_epoch_alone() -> None:
     cluster = led_by_1(1)
     before = cluster.partition()
     outcome = propose(cluster, 1, 2)
     after = cluster.partition()
     assert outcome.code is ErrorCode.NONE
-    assert outcome.now is not None
-    assert (outcome.now.isr, outcome.now.leader) == (after.isr, after.leader) == ((1, 2), 1)
+    answered = outcome.registration
+    assert answered is not None
+    assert (answered.isr, answered.leader) == (after.isr, after.leader) == ((1, 2), 1)
     assert (after.leader_epoch, after.partition_epoch) == (before.leader_epoch, before.partition_epoch + 1)
-    assert (outcome.now.leader_epoch, outcome.now.partition_epoch) == (after.leader_epoch, after.partition_epoch)
+    assert (answered.leader_epoch, answered.partition_epoch) == (
+        after.leader_epoch,
+        after.partition_epoch,
+    )
 
 
 def test_a_proposal_of_what_there_is_writes_nothing() -> None:
     cluster = led_by_1(1, 2)
     before = cluster.state.next_offset
     outcome = propose(cluster, 1, 2)
-    assert (outcome.code, outcome.now) == (ErrorCode.NONE, cluster.partition())
+    assert (outcome.code, outcome.registration) == (ErrorCode.NONE, cluster.partition())
     assert cluster.state.next_offset == before
 
 
@@ -113,7 +100,7 @@ def test_each_check_refuses_and_writes_nothing(fields: dict[str, Any], code: Err
     cluster = led_by_1(1)
     before = cluster.state.next_offset
     outcome = propose(cluster, 1, 2, **fields)
-    assert (outcome.code, outcome.now) == (code, None)
+    assert (outcome.code, outcome.registration) == (code, None)
     assert outcome.reason
     assert cluster.state.next_offset == before
 
@@ -187,7 +174,7 @@ def test_the_last_joiner_completes_a_reassignment_and_a_removed_leader_hears_of_
     )
     cluster.write([reassigning])
     outcome = propose(cluster, 1, 2, 4)
-    assert (outcome.code, outcome.now) == (ErrorCode.NEW_LEADER_ELECTED, None)
+    assert (outcome.code, outcome.registration) == (ErrorCode.NEW_LEADER_ELECTED, None)
     after = cluster.partition()
     assert (after.replicas, after.isr, after.leader, after.removing, after.adding) == ((2, 4), (2, 4), 2, (), ())
 

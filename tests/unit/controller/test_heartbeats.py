@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from milena.controller.commands.directories import assign
 from milena.controller.commands.heartbeats import expire_one
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster, directory
 
 
@@ -160,3 +162,25 @@ def test_cordoned_directories_are_noted_when_they_change() -> None:
     with pytest.raises(KafkaError) as failure:
         cluster.create_topic()
     assert failure.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@pytest.mark.parametrize("elr", [0, 1])
+def test_a_replica_whose_directory_fails_before_its_broker_is_unfenced_does_not_lead(elr: int) -> None:
+    cluster = Cluster(features={"eligible.leader.replicas.version": elr})
+    cluster.start_broker(1, dirs=2)
+    topic = cluster.assign_topic(1)
+    key = (topic, 0)
+    cluster.commit(assign(cluster.state, NodeId(1), cluster.state.image.brokers[1].epoch, {directory(1): [key]}))
+    cluster.beat(1, want_fence=True)
+    assert not cluster.beat(1, offline_dirs=(directory(1),)).fenced
+    partition = cluster.partition()
+    assert (partition.leader, partition.isr or partition.elr) == (-1, (1,))
+    assert cluster.state.image.brokers[1].log_dirs == (directory(1, 1),)
+
+
+def test_a_broker_whose_only_directory_fails_before_it_is_unfenced_leads_nothing() -> None:
+    cluster = Cluster(1)
+    cluster.assign_topic(1)
+    cluster.beat(1, want_fence=True)
+    cluster.beat(1, offline_dirs=(directory(1),))
+    assert cluster.partition().leader == -1

@@ -114,9 +114,9 @@ def test_for_all_only_those_are_told_of_that_needed_an_election() -> None:
 
 
 def test_for_all_those_are_told_of_that_could_not_be_elected() -> None:
-    cluster = on_three(2, 3, name="a")
+    cluster = on_three(1, 2, 3, name="a")
     topic = cluster.state.image.topics["a"].id
-    cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, leader=2)])
+    cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, isr=(2, 3), leader=2)])
     assert elect(cluster, PREFERRED, None) == {"a": {0: "PREFERRED_LEADER_NOT_AVAILABLE"}}
 
 

@@ -58,6 +58,8 @@ ALL = {f"t{number}" for number in range(TOPICS)}
 PLACES: dict[str, Callable[[BatchView], int]] = {
     "base offset": lambda _: 7,
     "length": lambda _: 10,
+    "higher leader epoch": lambda _: 13,
+    "lower leader epoch": lambda _: 15,
     "magic": lambda _: 16,
     "records": lambda batch: batch.size_in_bytes - 3,
 }
@@ -83,6 +85,22 @@ def test_a_controller_does_not_start_without_what_it_had_committed(place: str) -
         assert names(site) == ALL
 
     simulate(run, seed=1)
+
+
+@pytest.mark.parametrize("at", [13, 15])
+def test_a_leader_epoch_that_begins_with_damage_is_not_taken_for_one(at: int) -> None:
+    async def run(world: World) -> None:
+        site = await stopped(world)
+        site = await site.restart()
+        await site.create("more")
+        site.machine.kill()
+        await site.machine.wait_ended()
+        position, batch = next((position, b) for position, b in batches(site) if b.is_control and b.base_offset)
+        site.machine.storage.corrupt(LOG, position + at)
+        with pytest.raises(DirectoryError, match=f"the offsets {batch.base_offset} to {batch.last_offset} are lost"):
+            await site.restart()
+
+    simulate(run, seed=11)
 
 
 def test_records_that_a_snapshot_covers_need_not_be_sound() -> None:

@@ -302,3 +302,23 @@ def test_the_gauges_show_the_cluster() -> None:
         assert read(gauge + "lastcommittedrecordoffset") == read(gauge + "lastappliedrecordoffset")
 
     simulate(scenario(steps), seed=15)
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_change_that_fits_into_no_batch_is_refused_or_takes_several(
+    monkeypatch: pytest.MonkeyPatch, atomic: bool
+) -> None:
+    async def steps(site: Site) -> None:
+        monkeypatch.setattr("milena.controller.log.batches.MAX_RECORDS_PER_BATCH", 2)
+        metadata = site.controller.metadata
+        before = metadata.log.log_end_offset
+        if atomic:
+            with pytest.raises(KafkaError, match="does not fit into one batch"):
+                metadata.write([NoOpRecord()] * 5)
+        else:
+            await metadata.write([NoOpRecord()] * 5, atomic=False)
+        data = metadata.log.read_bytes(Offset(0), 1 << 24, upper=metadata.log.log_end_offset, min_one=True)
+        counts = [batch.last_offset_delta + 1 for batch in iter_batches(data) if batch.base_offset >= before]
+        assert counts == ([] if atomic else [2, 2, 1])
+
+    simulate(scenario(steps), seed=1)

@@ -7,14 +7,20 @@ from uuid import UUID
 
 import pytest
 
+from milena.controller.apis import fetch
 from milena.lab.world.world import simulate
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
+from milena.protocol.limits import MAX_OBSERVED
 from milena.protocol.metadata_records import NoOpRecord
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.requests.fetch import EpochEndOffset, SnapshotId
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.requests.fetch_response import decode_fetch_response
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
+from milena.protocol.schemas.primitives import TooManyElements
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from tests.unit.broker.fixtures import Request
 from tests.unit.controller.simulated import HOST, PORT, Site, scenario
 
 LEADER = CurrentLeader(1000, 1)
@@ -209,3 +215,19 @@ def test_who_lacks_what_was_deleted_is_sent_to_the_snapshot_and_gets_it_in_piece
             assert (await snapshot(site, *where, **fields)).error_code == expected
 
     simulate(scenario(refusals, **SMALL), seed=9)
+
+
+@pytest.mark.parametrize(("count", "code"), [(MAX_OBSERVED - 1, ErrorCode.INVALID_REQUEST), (MAX_OBSERVED, None)])
+def test_more_partitions_than_an_observer_could_want_are_not_even_read(count: int, code: ErrorCode | None) -> None:
+    async def steps(site: Site) -> None:
+        partitions = [FetchPartition(0, 0, 1)] * count
+        body = encode_fetch_request(13, FetchRequest(0, 0, 1, [(None, METADATA_TOPIC_ID, partitions)]))
+        request = Request(ApiKey.FETCH, 13)
+        if code is None:
+            with pytest.raises(TooManyElements):
+                fetch.handle(site.controller, request.ctx, memoryview(body))
+        else:
+            fetch.handle(site.controller, request.ctx, memoryview(body))
+            assert decode_fetch_response(13, request.body).error_code == code
+
+    simulate(scenario(steps), seed=1)

@@ -14,8 +14,8 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.metadata_records import ConfigRecord, PartitionChangeRecord
 from milena.protocol.types import NodeId
 from tests.unit.controller.cluster import Cluster
+from tests.unit.controller.proposals import propose
 from tests.unit.controller.simulated import Site, scenario
-from tests.unit.controller.test_alter_partition import propose
 
 
 def on(*replicas: int, isr: tuple[int, ...] | None = None, brokers: int = 5) -> Cluster:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
+import pytest
+
 from milena.controller.commands.alter_partition import Proposal, alter_partitions
+from milena.controller.commands.directories import assign
 from milena.controller.commands.leader_elections import elect_leaders
 from milena.controller.commands.reassignment import Target, alter_reassignments
 from milena.protocol.errors import ErrorCode
 from milena.protocol.metadata_records import PartitionChangeRecord
-from milena.protocol.types import NodeId
-from tests.unit.controller.cluster import Cluster
+from milena.protocol.types import LOST_DIR, NodeId
+from tests.unit.controller.cluster import Cluster, directory
 
 
 def on(*replicas: int) -> Cluster:
@@ -79,3 +84,27 @@ def test_of_two_proposals_of_an_isr_the_first_is_taken() -> None:
     assert [outcome.code for outcome in outcomes] == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
     assert cluster.partition().isr == (1, 2)
     assert cluster.partition().partition_epoch == present.partition_epoch + 1
+
+
+@pytest.mark.parametrize(
+    ("directories", "leader"), [((directory(2), LOST_DIR), 3), ((LOST_DIR, directory(2)), 2)], ids=["lost", "found"]
+)
+def test_the_last_directory_of_a_replica_counts(directories: tuple[UUID, ...], leader: int) -> None:
+    cluster = on(2, 3)
+    topic = cluster.state.image.topics["t"].id
+    epoch = cluster.state.image.brokers[2].epoch
+    cluster.commit(assign(cluster.state, NodeId(2), epoch, {one: [(topic, 0)] for one in directories}))
+    partition = cluster.partition()
+    assert (partition.leader, partition.directory_of(NodeId(2))) == (leader, directories[-1])
+    assert (2 in partition.isr) == (leader == 2)
+
+
+def test_a_reassignment_does_not_end_with_the_replica_that_is_lost() -> None:
+    """All that is added is in sync, as when the last of the ELR was elected: the next change would end it."""
+    cluster = on(4, 2, 3)
+    topic = cluster.state.image.topics["t"].id
+    cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, adding_replicas=(3,), removing_replicas=(4,))])
+    epoch = cluster.state.image.brokers[3].epoch
+    cluster.commit(assign(cluster.state, NodeId(3), epoch, {LOST_DIR: [(topic, 0)]}))
+    partition = cluster.partition()
+    assert (partition.replicas, partition.isr, partition.leader, partition.adding) == ((4, 2, 3), (4, 2), 4, (3,))

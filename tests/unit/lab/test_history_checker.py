@@ -224,6 +224,15 @@ def test_acks_1_promises_nothing_until_it_is_read() -> None:
     assert {one.anomaly for one in check([send(0, 0), weak, read, log(0)])} == {Anomaly.LOST_WRITE}
 
 
+def test_of_a_record_that_was_written_twice_with_acks_1_the_place_that_was_read_counts() -> None:
+    weak = replace(send(1, 5, acks=1), once=False)
+    reads = Poll(PARTITION, "r", 3.0, ((2, weak.value),)), Poll(PARTITION, "again", 3.0, ((5, "v3"),))
+    history: tuple[Event, ...] = (weak, *reads, send(3, 5), AllowedDeletion(PARTITION, 4, "asked"))
+    assert texts(*history, FinalLog(PARTITION, ((5, "v3", 0),), 4)) == []
+    violations = check([*history, FinalLog(PARTITION, ((5, "v3", 0),), 1)])
+    assert [one.anomaly for one in violations] == [Anomaly.LOST_WRITE]
+
+
 def test_without_a_final_log_a_record_is_lost_when_readers_have_passed_it() -> None:
     history: list[Event] = [send(0, 0), send(1, 1), send(2, 2)]
     assert texts(*history, Poll(PARTITION, "r", 5, ((0, "v0"),))) == []

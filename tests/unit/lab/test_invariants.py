@@ -81,39 +81,48 @@ ONE, TWO, THREE = CommittedBatch(0, 2, 0, 11), CommittedBatch(3, 3, 0, 12), Comm
 
 def ledger() -> Ledger:
     found = Ledger("t-0")
-    found.take("broker 1", [ONE, TWO, THREE])
+    found.take("broker 1", [ONE, TWO, THREE], 2)
     return found
 
 
 def test_what_is_committed_is_the_same_everywhere() -> None:
-    ledger().take("broker 2", [ONE, TWO])
-    ledger().take("broker 2", [THREE, CommittedBatch(7, 7, 2, 14)])
+    ledger().take("broker 2", [ONE, TWO], 2)
+    ledger().take("broker 2", [THREE, CommittedBatch(7, 7, 2, 14)], 2)
 
 
 @pytest.mark.parametrize("changed", [TWO._replace(crc=99), TWO._replace(epoch=1), TWO._replace(last=4)])
 def test_a_changed_batch_is_found(changed: CommittedBatch) -> None:
     with pytest.raises(InvariantBroken, match="is committed where"):
-        ledger().take("broker 2", [ONE, changed])
+        ledger().take("broker 2", [ONE, changed], 2)
 
 
 def test_a_batch_that_begins_elsewhere_is_found() -> None:
     with pytest.raises(InvariantBroken, match="nothing begins there"):
-        ledger().take("broker 2", [CommittedBatch(2, 3, 0, 12)])
+        ledger().take("broker 2", [CommittedBatch(2, 3, 0, 12)], 2)
 
 
 def test_a_leader_has_all_that_is_committed() -> None:
-    ledger().elect("broker 2", log_end=7, last_epoch=2)
+    last = ledger().last_known_in(3)
+    assert last is not None
+    ledger().elect("broker 2", last=last, log_end=7, last_epoch=2)
     with pytest.raises(InvariantBroken, match="up to 6; 7 was committed"):
-        ledger().elect("broker 2", log_end=6, last_epoch=2)
+        ledger().elect("broker 2", last=last, log_end=6, last_epoch=2)
     with pytest.raises(InvariantBroken, match="leader epoch 1 at 6, not 2"):
-        ledger().elect("broker 2", log_end=9, last_epoch=1)
+        ledger().elect("broker 2", last=last, log_end=9, last_epoch=1)
+
+
+def test_a_leader_that_hears_late_of_its_election_need_not_have_what_later_leaders_committed() -> None:
+    found = Ledger("t-0")
+    found.take("broker 1", [ONE], 1)
+    found.take("broker 2", [TWO], 3)  # written in an earlier epoch, and committed by the leader of epoch 3
+    assert [found.last_known_in(epoch) for epoch in (0, 1, 2, 3)] == [None, ONE, ONE, TWO]
 
 
 def test_where_promises_are_void_the_truth_begins_anew() -> None:
     found = ledger()
     found.void(3)
-    found.elect("broker 2", log_end=0, last_epoch=-1)
-    found.take("broker 2", [CommittedBatch(0, 0, 3, 21)])
+    assert found.last_known_in(9) is None
+    found.take("broker 2", [CommittedBatch(0, 0, 3, 21)], 3)
     assert (found.end, found.last_epoch, found.floor) == (1, 3, 3)
 
 
@@ -199,6 +208,20 @@ def test_what_a_controller_lost_before_it_was_committed_was_never_so() -> None:
     rules.check("broker 1", {}, image(7, new))
     with pytest.raises(InvariantBroken):
         rules.check("broker 1", {}, image(7, lost))
+
+
+def test_a_controller_begins_with_all_that_was_committed() -> None:
+    rules = ImageRules()
+    before, now = partition((1, 2, 3)), partition((1, 2), version=1)
+    rules.controller_moved(image(5, before))
+    rules.controller_moved(image(6, now))
+    rules.controller_restarted(7, 7, image(6, now))
+    with pytest.raises(InvariantBroken, match="it begins at offset 6, and 7 was committed"):
+        rules.controller_restarted(6, 7, image(5, before))
+    with pytest.raises(InvariantBroken, match="its predecessor had"):
+        rules.controller_restarted(7, 7, image(6, before))
+    with pytest.raises(InvariantBroken, match="it has read None for"):
+        rules.controller_restarted(7, 7, MetadataImage(Offset(6)))
 
 
 @pytest.mark.parametrize(

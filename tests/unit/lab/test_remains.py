@@ -44,7 +44,7 @@ def disk(*segments: tuple[int, bytes], folder: str = FOLDER) -> Storage:
 
 def ledger() -> Ledger:
     found = Ledger("t-0")
-    found.take("the leader", batches_in(b"".join(BATCHES)))
+    found.take("the leader", batches_in(b"".join(BATCHES)), 2)
     return found
 
 
@@ -86,7 +86,7 @@ def test_a_ledger_keeps_what_a_fault_has_left() -> None:
     found = ledger()
     found.void(3, 4)
     assert (found.end, found.floor) == (4, 3)
-    found.take("broker 2", batches_in(batch(4, epoch=3)))
+    found.take("broker 2", batches_in(batch(4, epoch=3)), 3)
     assert (found.end, found.last_epoch) == (6, 3)
     found.void(4)
     assert (found.end, found.floor) == (0, 4)

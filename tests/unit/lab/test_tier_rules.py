@@ -40,7 +40,7 @@ def log(start: int, segments: dict[int, int], *, retention: int) -> PartitionLog
 
 def start_seen(found: PartitionLog, committed: int) -> None:
     ledger = Ledger("t-0")
-    ledger.take("the leader", [CommittedBatch(base, base, 0, 7, BATCH) for base in range(committed)])
+    ledger.take("the leader", [CommittedBatch(base, base, 0, 7, BATCH) for base in range(committed)], 0)
     TierRules(Storage(Randomness(1))).start_seen("the leader", KEY, found, ledger)
 
 

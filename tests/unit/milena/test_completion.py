@@ -37,6 +37,7 @@ def test_a_script_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> 
         (["up", "--no-m"], ["--no-metrics"]),
         (["group", "reset-offsets", "billing", "--to-"], ["--to-earliest", "--to-latest", "--to-offset"]),
         (["topic", "nonsense", ""], []),
+        (["up", "--dir", ""], []),
     ],
 )
 def test_bash_offers_what_fits(typed: list[str], offered: list[str]) -> None:

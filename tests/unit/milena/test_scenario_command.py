@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from milena.command_line.errors import UsageError, UserError
+from milena.commands.scenario import command
 from milena.commands.scenario.command import main
-from milena.lab.scenarios.script import all_scenarios
+from milena.lab.scenarios.script import all_scenarios, is_comparison, source
 
 THREE = """
 id: mine
@@ -44,7 +46,8 @@ def test_every_scenario_is_listed_with_its_variants(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("scenario", all_scenarios())
 def test_every_scenario_can_be_shown(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "\nstep 1: " in output(capsys, "show", scenario)
+    part = "clean" if is_comparison(source(scenario)) else "step 1"
+    assert f"\n{part}: " in output(capsys, "show", scenario)
 
 
 def test_a_scenario_is_shown_as_the_document_draws_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +88,59 @@ def test_the_third_log_is_compared_too(tmp_path: Path, capsys: pytest.CaptureFix
     assert "mine: FAILED, 1 of 2 steps, " in shown
 
 
+def test_a_control_experiment_runs_with_its_test_peer(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = output(capsys, "run", "kip279_unclean", "--variant", "kip101", "-q").splitlines()
+    assert line.startswith("kip279_unclean (kip101): passed, 5 of 5 steps, ")
+
+
+def test_a_comparison_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line.split() for line in output(capsys, "run", "kip279-alternatives").splitlines()]
+    assert ["proposal", "1", "0", "+32", "26", "11", "the", "same"] in lines
+    assert ["KIP-101", "1", "0", "0", "22", "1", "differ", "at", "0", "to", "0"] in lines
+    assert ["alternative", "2", "2", "+64,", "+160", "0,", "0", "72", "0", "the", "same"] in lines
+    assert ["8", "1", "4", "4", "2"] in lines
+    assert lines[-2][:5] == ["kip279_alternatives:", "passed,", "3", "of", "3"]
+
+
+def test_a_comparison_that_fails_shows_what_was_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "show", "kip279_alternatives", "--yaml")
+    wrong = text.replace("exchanges: [B -> A  epoch 2 -> end offset 21]", "exchanges: [B -> A  epoch 2 -> nothing]")
+    shown = output(capsys, "run", "-q", written(tmp_path, wrong.replace("6: {KIP-101: 1", "6: {KIP-101: 2")), code=1)
+    assert "    expected: B -> A  epoch 2 -> nothing\n" in shown
+    assert "1 (expected 2)" in shown
+    assert "  wrong: 6 leaderships, KIP-101: expected 2 round trips, found 1\n" in shown
+    assert "kip279_alternatives: FAILED, 2 of 3 cases, " in shown
+
+
+def test_a_comparison_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = json.loads(output(capsys, "run", "kip279_alternatives", "--json"))
+    clean, _, unclean = found["results"]
+    assert (found["scenario"], found["outcome"], found["wrong"]) == ("kip279_alternatives", "passed", [])
+    assert clean["results"]["proposal"]["response_bits"] == [32]
+    assert unclean["results"]["alternative 2"]["round_trips"] == 2
+    assert found["longer"]["8"]["proposal"] == 4
+
+
+def test_a_scenario_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = written(tmp_path, THREE.replace("same: [A, B, C]", "C: {committed: 3}"))
+    passed, failed = json.loads(output(capsys, "run", "kip903_wire", wrong, "--json", code=1))
+    assert (passed["outcome"], passed["steps"], passed["passed"], passed["wrong"]) == ("passed", 5, 5, [])
+    assert (failed["scenario"], failed["outcome"], failed["passed"]) == ("mine", "failed", 0)
+    assert any("C: committed: expected 3, found 0" in one for one in failed["wrong"])
+
+
+def test_a_file_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(output(capsys, "show", "kip903_wire", "--json"))["document"].startswith("KIP-903")
+
+
+def test_what_a_world_cannot_play_is_skipped_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "all_scenarios", lambda: ["kafka_17428"])
+    (line,) = output(capsys, "run", "--all", "-q", "--on", "processes").splitlines()
+    assert line.startswith("kafka_17428: skipped: only with --on simulation: The disk is made to fail")
+
+
 def test_what_was_wrong_is_told_below_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = THREE.replace("same: [A, B, C]", "C: {log: {0: [0, 0]}, committed: 3}")
     shown = output(capsys, "run", written(tmp_path, wrong), code=1)
@@ -105,6 +161,10 @@ def test_what_was_wrong_is_told_below_the_tables(tmp_path: Path, capsys: pytest.
         ("title: all", "titel: all", r"step 1 has no titel \(did you mean title\?\)"),
         ("- topic:", "- wait: {leder: A}\n      - topic:", r"no condition leder \(did you mean leader\?\)"),
         ("steps:", "steps: [", "not YAML: "),
+        ("steps:", "only: {simulation: }\nsteps:", "only is one world with the reason"),
+        ("steps:", "only: {simulatoin: so}\nsteps:", r"no world simulatoin \(did you mean simulation\?\)"),
+        ("steps:", "variants: {old: {peers: {A: kip11}}}\nsteps:", r"no test peer kip11 \(did you mean kip101\?\)"),
+        ("- produce:", "- replace: {A: kip11}\n      - produce:", r"no test peer kip11 \(did you mean kip101\?\)"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_sentence(before: str, after: str, said: str, tmp_path: Path) -> None:
@@ -130,9 +190,10 @@ def test_a_step_that_cannot_be_done_fails(
     ("arguments", "said"),
     [
         (["run", "kip279_unclaen"], r"no scenario 'kip279_unclaen' \(did you mean kip279_unclean\?\)"),
+        (["run", "kip279_alternatives", "--variant", "plain"], "compares algorithms and has no variants"),
+        (["run", "kip279_alternatives", "--on", "processes"], "the alternatives run on logs, not between nodes"),
         (["run", "kip279_unclean", "--variant", "kip10"], r"has no variant 'kip10' \(did you mean kip101\?\)"),
-        (["run", "kip279_unclean", "--variant", "kip101"], "needs the test peer kip101"),
-        (["run", "kafka_17428", "--on", "processes"], "kafka_17428: only with --on simulation"),
+        (["run", "kafka_17428", "--on", "processes"], "only with --on simulation: The disk is made to fail"),
         (["show", "nothing/here.yaml"], "nothing/here.yaml: No such file or directory"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,9 +16,11 @@ from milena.commands.tier.command import main
 from milena.commands.tier.restore import parts_of_metadata
 from milena.commands.tier.words import ranges
 from milena.node.metadata.image import TOPIC_RESOURCE
+from milena.node.metadata.resting_image import read_image
 from milena.protocol.metadata_records import (
     LATEST_METADATA_VERSION,
     ConfigRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -26,7 +29,8 @@ from milena.protocol.metadata_records import (
 from milena.protocol.records.records import BatchBuilder
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.files import RealDisk
-from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.storage.files.meta_properties import decode_meta_properties, encode_meta_properties
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
 from tests.unit.tiered.segments import PARTITION
 from tests.unit.tiered.whole_tier import write_segment
 
@@ -89,6 +93,37 @@ def test_segments_of_topics_that_are_not_tiered_any_more_are_named(
     assert findings(capsys, cluster) == [("leftover", f"{why}, 2 segments are left of it")]
     assert main(["verify", "--dir", str(cluster)]) == 1
     assert f"leftover: t-0: {why}" in capsys.readouterr().out
+
+
+def test_what_is_told_in_log_directories_that_are_not_known_is_no_orphan(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with `milena node --override log.dirs=...`."""
+    number = metadata_partition(PARTITION, 3)
+    folder = f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
+    disk = RealDisk()
+    image = read_image(disk, str(cluster / "controller-100" / "data" / "__cluster_metadata-0"))
+    disk.close()
+    others = []
+    for broker in (1, 2):
+        first, other = cluster / f"broker-{broker}" / "data", cluster / f"elsewhere-{broker}"
+        other.mkdir()
+        shutil.move(first / folder, other / folder)
+        meta = decode_meta_properties((first / "meta.properties").read_bytes())
+        own = replace(meta, directory_id=UUID(int=1000 + broker))
+        (other / "meta.properties").write_bytes(encode_meta_properties(own))
+        others += ["--dir", str(other)]
+    ids = (UUID(int=1001), UUID(int=1002))
+    topic = image.topics[REMOTE_LOG_METADATA_TOPIC].id
+    record(cluster, PartitionChangeRecord(partition_id=number, topic_id=topic, directories=ids))
+    assert findings(capsys, cluster) == []
+    assert main(["verify", "--dir", str(cluster)]) == 0
+    assert f"the partitions {number} of the metadata topic are in log directories that are not known" in (
+        capsys.readouterr().err
+    )
+    (lost,) = (cluster / "remote").rglob(f"{0:020d}-*.log")
+    lost.unlink()
+    assert [kind for kind, _ in findings(capsys, cluster, *others)] == ["missing"]
 
 
 def test_a_brokers_own_copy_of_the_metadata_will_do(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:

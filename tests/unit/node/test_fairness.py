@@ -227,7 +227,7 @@ async def test_a_large_request_is_a_turn_of_its_own() -> None:
     peer, other = Peer(site, "a"), Peer(site, "b")
     other.ask(1000)
     site.begun.clear()
-    body = messages.encode_request(ApiKey.LIST_GROUPS, 4, states_filter=["x" * 20_000])
+    body = messages.encode_request(ApiKey.LIST_GROUPS, 4, states_filter=["x" * 16_000])
     peer.ask(5, ApiKey.LIST_GROUPS, 4, body)
     assert site.begun == ["a"]
     assert site.round().count("a") == 1

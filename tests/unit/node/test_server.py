@@ -10,10 +10,11 @@ import pytest
 
 from milena.node.api import RequestContext
 from milena.node.rules.rules import Effect, Rule
-from milena.node.serving.connection import MAX_PIPELINED
+from milena.node.serving.connection import MAX_PIPELINED, ServerConnection
 from milena.node.serving.server import ServerLimits
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.limits import max_elements
 from tests.unit.node.peers import Client, Endpoint, running, until
 
@@ -67,6 +68,24 @@ class TestAnswers:
             r.node.cold = later
             client = await r.client()
             assert (await client.ask(ApiKey.LIST_GROUPS, 4)).groups[0].group_id == "g"
+            await client.close()
+
+    async def test_a_request_is_answered_once(self) -> None:
+        async with running() as r:
+            broken: list[Exception] = []
+
+            def twice(ctx: RequestContext, body: memoryview) -> None:
+                ctx.respond([b"one"])
+                try:
+                    ctx.fill([b"two"])
+                except BrokenInvariant as error:
+                    broken.append(error)
+
+            r.node.raw = twice
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"x")
+            assert await client.receive() == (0, b"one")
+            assert "was answered twice" in str(broken[0])
             await client.close()
 
 
@@ -177,6 +196,22 @@ class TestOrderOfEffects:
             for number in range(total):
                 (await waiting.get()).respond([b"y"])
                 assert (await client.receive())[0] == number
+            await client.close()
+            await other.close()
+
+    async def test_a_connection_with_more_requests_than_may_be_in_flight_ends(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ServerConnection, "_held", lambda _: False)
+        async with running() as r:
+            seen: list[RequestContext] = []
+            r.node.raw = lambda ctx, body: seen.append(ctx)
+            client, other = await r.client(), await r.client()
+            for _ in range(MAX_PIPELINED + 1):
+                client.send_raw(ApiKey.PRODUCE, 9, b"x")
+            assert await client.reader.read() == b""
+            assert len(seen) == MAX_PIPELINED
+            await other.ask(ApiKey.LIST_GROUPS, 4)
             await client.close()
             await other.close()
 

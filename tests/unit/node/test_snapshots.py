@@ -24,7 +24,7 @@ from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.control_records import SnapshotFooter, SnapshotHeader
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.files import RealDisk
-from tests.unit.node.test_replay import EVERYTHING, entries
+from tests.unit.node.every_record import EVERYTHING, entries
 
 
 def some_image(records: list[r.MetadataRecord]) -> MetadataImage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.memory_budget import (
     LEAST_GAIN,
     LOOK_INTERVAL,
@@ -154,3 +155,12 @@ def test_the_time_that_we_did_not_read_does_not_count() -> None:
     assert not held_up.overdue()
     site.now += LOOK_INTERVAL
     assert held_up.overdue()
+
+
+def test_no_more_is_given_back_than_is_held() -> None:
+    site = Site(MB)
+    holding = site.holding("a")
+    holding.hold(1000)
+    site.budget.used = 1
+    with pytest.raises(BrokenInvariant, match="1 bytes of 1000000 are held, 1000 become 0"):
+        holding.close()

@@ -376,3 +376,22 @@ async def test_an_error_in_the_upkeep_of_one_log_is_that_logs_alone(
     assert (manager.runtime.contained.count, manager.fatal, manager.failed) == (1, [], [])
     monkeypatch.undo()
     await logs.stop()
+
+
+async def test_a_deletion_that_the_disk_refuses_takes_the_directory_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "no")
+
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log = logs.get_or_create("topic", 0, TOPIC_ID, default_config(), is_new=True)
+    append(log, b"x")
+    monkeypatch.setattr(manager.disk, "rename", refuse)
+    logs.delete(log)
+    assert [path for path, _ in manager.failed] == [f"{tmp_path}/dir0"]
+    with pytest.raises(KafkaError):
+        append(log, b"y")
+    assert manager.folders() == ["topic-0"]
+    manager.kill()

@@ -10,8 +10,9 @@ import pytest
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.flush import FlushPlan
-from milena.storage.log.log_state import BrokenInvariant
+from milena.storage.log.log_state import BrokenLog
 from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unsynced import Pending
 from tests.unit.storage.logs import LogFolder, append, values_of
 
 Change = Callable[[PartitionLog], object]
@@ -40,20 +41,24 @@ def bounds(log: PartitionLog) -> tuple[int, ...]:
 
 
 BREAKING: dict[str, Change] = {
-    "the log end falls by an append": lambda log: log.appended(Offset(10)),
+    "the log end falls by an append": lambda log: log.appended(Offset(10), 1),
+    "records are in an epoch that the cache lacks": lambda log: log.appended(Offset(11), 2),
+    "an append begins below the log end": lambda log: log.begins_append(9),
     "the log end rises by a truncation": lambda log: log.cut_to(Offset(11)),
     "a leader's high watermark falls": lambda log: log.raise_high_watermark(Offset(7)),
     "a leader's high watermark passes the log end": lambda log: log.raise_high_watermark(Offset(11)),
     "the log start falls": lambda log: log.move_start(Offset(1)),
     "the log start passes the high watermark": lambda log: log.move_start(Offset(9)),
     "the local log start passes the high watermark": lambda log: log.move_local_start(Offset(9)),
+    "local records go that are not in the tier": lambda log: log.move_local_start(Offset(5)),
+    "a log restarts beside its records": lambda log: log.restart_at(Offset(10), log_start=Offset(2)),
     "a log restarts before it starts": lambda log: log.restart_at(Offset(4), log_start=Offset(5)),
     "a log restarts below zero": lambda log: log.restart_at(Offset(4), log_start=Offset(-1)),
     "an epoch begins beyond the log end": lambda log: log.assign_epoch(LeaderEpoch(2), Offset(11)),
     "an epoch begins before the log": lambda log: log.assign_epoch(LeaderEpoch(2), Offset(1)),
     "a leader writes in a former epoch": lambda log: append(log, b"x", epoch=0),
     "the recovery point passes the log end": lambda log: log.flushed(
-        FlushPlan(log.context.disk, Offset(11), 0, (), (), ())
+        FlushPlan(log.context.disk, Offset(11), 0, log.folder, (), Pending({}, 0), ())
     ),
 }
 
@@ -62,7 +67,7 @@ BREAKING: dict[str, Change] = {
 def test_a_change_that_would_break_an_invariant_is_not_made_and_ends_the_log(tmp_path: Path, change: Change) -> None:
     folder, log = filled(tmp_path)
     before, epochs = bounds(log), list(log.epochs.entries)
-    with pytest.raises(BrokenInvariant) as broken:
+    with pytest.raises(BrokenLog) as broken:
         change(log)
     assert broken.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert (bounds(log), list(log.epochs.entries)) == (before, epochs)
@@ -75,7 +80,7 @@ def test_a_change_that_would_break_an_invariant_is_not_made_and_ends_the_log(tmp
 
 def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
-    with pytest.raises(BrokenInvariant):
+    with pytest.raises(BrokenLog):
         log.raise_high_watermark(Offset(11))
     (told,) = folder.events.named("log is offline, an invariant would be broken")
     assert told == {
@@ -88,7 +93,7 @@ def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> N
         "high_watermark": 8,
         "log_end": 10,
         "recovery_point": 2,
-        "highest_copied": -1,
+        "highest_offset_in_remote_storage": -1,
         "truncations": 0,
         "segments": 1,
         "active_segment": 0,

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from milena.lab.world.world import World, simulate
-from milena.protocol.types import Offset
+from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.partition_log import PartitionLog
+from tests.unit.storage.kept_node import CONFIG, Node
 from tests.unit.storage.logs import values_of
-from tests.unit.storage.test_upkeep import CONFIG, Node
 
 SEEDS = range(12)
 ONE_SEGMENT = 1 << 20
@@ -137,3 +137,94 @@ def test_checkpoints_of_a_log_that_has_gone_are_not_its_successors() -> None:
         assert values_of(found) == [b"x" * 200] * 3
 
     simulate(run, seed=1)
+
+
+def test_a_log_that_moves_while_its_copy_is_flushed_has_synced_its_small_files() -> None:
+    """The new place is worth what the former one was, whatever becomes of that flush."""
+
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine, dirs=2)
+        await node.start()
+        log = node.log(segment_bytes=1000)
+        node.write(log, 10)
+        await node.logs.flush(log)
+        future = copied_whole(node, log)
+        under_way = future.plan_flush()
+        assert under_way is not None
+        node.logs.futures.promote(log, future)
+        assert future.recovery_point == 10
+        sealed = [f"{future.folder}/{offset:020}" for offset in (0, 3, 6)]
+        files = {path: file for path, file in machine.storage.files.items() if path.startswith(tuple(sealed))}
+        assert len(files) == 3 * 3 + 2, "logs, indexes, and snapshots of all but the first"
+        assert [path for path, file in files.items() if file.synced < len(file.data)] == []
+
+    simulate(run, seed=1)
+
+
+def test_a_first_record_of_an_epoch_waits_for_a_topic_id_that_a_flush_has_yet_to_sync() -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        log = node.log(segment_bytes=ONE_SEGMENT)
+        topic_id = log.topic_id
+        assert topic_id is not None
+        node.write(log, 1)
+        log.assign_topic_id(topic_id)  # as where it was found without one
+        log.plan_flush()
+        log.assign_epoch(LeaderEpoch(9), log.log_end_offset)
+        file = machine.storage.files[f"{log.folder}/partition.metadata"]
+        assert file.synced == len(file.data)
+
+    simulate(run, seed=1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_two_flushes_at_once_each_is_worth_what_it_says(seed: int) -> None:
+    """The second one is done while the first has yet to begin."""
+
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        log = node.log(segment_bytes=ONE_SEGMENT)
+        node.write(log, 10)
+        first, second = log.plan_flush(), log.plan_flush()
+        assert first is not None and second is not None
+        second.run()
+        log.flushed(second)
+        machine.power_off()
+        await machine.wait_ended()
+        found = (await Node(machine).start()).get("topic", 0)
+        assert found is not None
+        assert values_of(found) == [b"x" * 200] * log.recovery_point
+
+    simulate(run, seed=seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_flush_of_a_log_whose_folder_is_renamed_meanwhile_counts_for_nothing(seed: int) -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        log = node.log(segment_bytes=1000)
+        node.write(log, 10)
+        plan = log.plan_flush()
+        assert plan is not None
+        node.runtime.disk.rename(log.folder, "/data0/topic-1")
+        log.moved_to("/data0/topic-1")
+        plan.run()
+        log.flushed(plan)
+        told = log.recovery_point
+        log.flush()
+        told_again = log.recovery_point
+        machine.power_off()
+        await machine.wait_ended()
+        found = (await Node(machine).start()).get("topic", 1)
+        assert found is not None
+        assert (told, told_again) == (0, 10)
+        assert values_of(found) == [b"x" * 200] * 10
+
+    simulate(run, seed=seed)

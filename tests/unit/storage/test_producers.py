@@ -136,6 +136,24 @@ def test_a_restart_remembers_the_last_batch(tmp_path: Path) -> None:
     send(again, 3)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_snapshot_that_contradicts_the_batches_does_not_count(tmp_path: Path, clean: bool) -> None:
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    for sequence in range(2):
+        send(log, sequence)
+    log.roll()
+    send(log, 2)
+    log.close()
+    (newest, older) = (tmp_path / "topic-0" / f"{offset:020}.snapshot" for offset in (3, 2))
+    newest.rename(older)
+    again = folder.open(clean=clean, recovery_point=2)
+    assert again.log_end_offset == 3
+    assert folder.events.named("log damaged before its recovery point")
+    assert send(again, 2).duplicate
+    send(again, 3)
+
+
 def test_open_transactions_hold_the_stable_offset(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"plain")
@@ -238,3 +256,15 @@ def test_batches_are_judged_as_by_the_whole_history(batches: list[tuple[int, int
         state.add_batch(batch)
         oracle.accepted.append((epoch, sequence, count))
         offset += count
+
+
+def test_a_marker_of_a_coordinator_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"x", producer=(7, 0, 0), transactional=True)
+    entry = log.producers.get(7)
+    assert entry is not None
+    entry.coordinator_epoch = 5
+    with pytest.raises(KafkaError) as refused:
+        end_txn(log, (7, 0), commit=True)
+    assert refused.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert log.log_end_offset == 1 and log.last_stable_offset == 0

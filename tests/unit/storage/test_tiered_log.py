@@ -73,7 +73,7 @@ def test_which_logs_may_be_tiered(tmp_path: Path, config: dict[str, Any], topic:
 @pytest.mark.parametrize(("copied", "deleted"), [(-1, 0), (0, 1), (2, 3)])
 def test_only_what_is_in_the_tier_leaves_the_disk(tmp_path: Path, copied: int, deleted: int) -> None:
     _, log = tiered(tmp_path, 4, local_retention_bytes=1)
-    log.note_copied(Offset(copied))
+    log.raise_highest_offset_in_remote_storage(Offset(copied))
     assert log.delete_old_segments(START_MS) == deleted
     assert bases(log) == list(range(deleted, 4))
     assert (log.log_start_offset, log.local_log_start_offset) == (0, deleted)
@@ -81,10 +81,10 @@ def test_only_what_is_in_the_tier_leaves_the_disk(tmp_path: Path, copied: int, d
 
 def test_the_local_limits_rule_where_segments_are_copied(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 5, retention_ms=1 << 40, local_retention_ms=1000)
-    log.note_copied(Offset(4))
+    log.raise_highest_offset_in_remote_storage(Offset(4))
     assert log.delete_old_segments(START_MS + 3001) == 3
     _, log = tiered(tmp_path / "size", 5, retention_bytes=1 << 40, local_retention_bytes=2 * SIZE)
-    log.note_copied(Offset(4))
+    log.raise_highest_offset_in_remote_storage(Offset(4))
     assert log.delete_old_segments(START_MS) == 3
 
 
@@ -108,11 +108,11 @@ def test_the_active_segment_is_closed_once_it_is_due_so_that_it_can_be_copied_an
 ) -> None:
     """KAFKA-15272; KAFKA-15047 by time, KAFKA-16414 by size too."""
     _, log = tiered(tmp_path, 2, **limit)
-    log.note_copied(Offset(0))
+    log.raise_highest_offset_in_remote_storage(Offset(0))
     assert log.delete_old_segments(START_MS + 10_000) == 1
     assert bases(log) == [1, 2]
     assert log.delete_old_segments(START_MS + 10_000) == 0
-    log.note_copied(Offset(1))
+    log.raise_highest_offset_in_remote_storage(Offset(1))
     assert log.delete_old_segments(START_MS + 10_000) == 1
     assert (bases(log), log.log_start_offset, log.local_log_start_offset) == ([2], 0, 2)
 
@@ -140,7 +140,7 @@ def test_a_timestamp_in_the_future_holds_its_segment_and_all_after_it_against_ti
         log.roll()
         append(log, b"xxxx", keys=(b"k",), timestamp=START_MS, epoch=number)
     log.set_high_watermark(log.log_end_offset)
-    log.note_copied(Offset(4))
+    log.raise_highest_offset_in_remote_storage(Offset(4))
     assert log.delete_old_segments(START_MS + 10_000) == 2
     assert log.delete_old_segments(future + 1000) == 0
     log.update_config(replace(log.config, local_retention_bytes=2 * SIZE))
@@ -150,7 +150,7 @@ def test_a_timestamp_in_the_future_holds_its_segment_and_all_after_it_against_ti
 
 def test_the_epochs_of_what_is_in_the_tier_stay(tmp_path: Path) -> None:
     folder, log = tiered(tmp_path, 4, local_retention_bytes=1)
-    log.note_copied(Offset(2))
+    log.raise_highest_offset_in_remote_storage(Offset(2))
     log.delete_old_segments(START_MS)
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 1), (2, 2), (3, 3)]
     log.close()
@@ -162,7 +162,7 @@ def test_the_epochs_of_what_is_in_the_tier_stay(tmp_path: Path) -> None:
 
 def test_a_log_that_is_tiered_no_more_begins_with_its_first_local_record(tmp_path: Path) -> None:
     folder, log = tiered(tmp_path, 4, local_retention_bytes=1)
-    log.note_copied(Offset(2))
+    log.raise_highest_offset_in_remote_storage(Offset(2))
     log.delete_old_segments(START_MS)
     log.close()
     folder.tiered = False
@@ -190,7 +190,7 @@ def test_the_tier_moves_the_log_start_and_not_beyond_what_is_committed(tmp_path:
 def test_a_log_that_is_cut_forgets_what_was_copied_from_there_on(tmp_path: Path, cut: int) -> None:
     """The next record at these offsets may be another one: it must not count as copied."""
     _, log = tiered(tmp_path, 4, local_retention_bytes=3 * SIZE)
-    log.note_copied(Offset(2))
+    log.raise_highest_offset_in_remote_storage(Offset(2))
     assert log.delete_old_segments(START_MS) == 1
     log.truncate_to(Offset(cut))
     assert log.highest_offset_in_remote_storage == min(cut - 1, 2)
@@ -201,8 +201,8 @@ def test_a_log_that_is_cut_forgets_what_was_copied_from_there_on(tmp_path: Path,
 def test_what_is_not_in_the_tier(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 4)
     assert [segment.base_offset for segment in tiering.only_local(log)] == [0, 1, 2, 3]
-    log.note_copied(Offset(1))
-    log.note_copied(Offset(0))
+    log.raise_highest_offset_in_remote_storage(Offset(1))
+    log.raise_highest_offset_in_remote_storage(Offset(0))
     assert [segment.base_offset for segment in tiering.only_local(log)] == [2, 3]
 
 
@@ -294,7 +294,7 @@ def test_an_epoch_that_began_where_the_log_is_cut_below_its_local_part_goes(tmp_
 def test_a_tiered_log_that_is_never_to_lose_records_lets_local_ones_go_all_the_same(tmp_path: Path) -> None:
     """``cleanup.policy`` speaks of the whole log, ``local.retention.*`` of the disk."""
     _, log = tiered(tmp_path, 3, cleanup_policy=(), local_retention_bytes=1)
-    log.note_copied(Offset(1))
+    log.raise_highest_offset_in_remote_storage(Offset(1))
     assert log.delete_old_segments(START_MS) == 2
     assert (log.log_start_offset, log.local_log_start_offset) == (0, 2)
 
@@ -320,7 +320,7 @@ def test_a_copy_of_the_local_part_knows_the_producers_of_the_whole_log(tmp_path:
     log.roll()
     append(log, b"other", epoch=2)
     log.set_high_watermark(log.log_end_offset)
-    log.note_copied(Offset(2))
+    log.raise_highest_offset_in_remote_storage(Offset(2))
     log.delete_old_segments(START_MS)
     assert (log.log_start_offset, log.local_log_start_offset) == (0, 3)
     _, copy = tiered(tmp_path / "copy", 0)
@@ -345,7 +345,7 @@ def test_a_damaged_snapshot_changes_nothing(tmp_path: Path) -> None:
 def test_epochs_that_do_not_tell_of_the_tier_are_noticed(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 3, local_retention_bytes=1)
     assert tiering.epochs_reach_start(log)
-    log.note_copied(Offset(1))
+    log.raise_highest_offset_in_remote_storage(Offset(1))
     log.delete_old_segments(START_MS)
     assert (log.log_start_offset, log.local_log_start_offset) == (0, 2)
     assert tiering.epochs_reach_start(log)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.checkpoints import decode_epochs
-from milena.storage.files.names import EPOCHS
+from milena.storage.files.names import EPOCHS, LOG
 from milena.storage.log.append_info import Origin
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.state.epoch_cache import EpochEntry
@@ -163,7 +164,7 @@ def test_the_snapshot_of_a_cut_is_synced_before_the_recovery_point_moves_past_it
     append(log, b"x")
     plan = log.plan_flush()
     assert plan is not None
-    assert f"{log.folder}/{13:020d}.snapshot" in plan.paths
+    assert f"{log.folder}/{13:020d}.snapshot" in plan.pending.files
 
 
 def test_a_log_without_records_leaves_no_snapshot_at_its_start(tmp_path: Path) -> None:
@@ -248,3 +249,47 @@ def test_starting_over_moves_the_high_watermark_along_and_leaves_no_epoch_on_the
     log.set_high_watermark(Offset(20))
     log.truncate_fully_and_start_at(Offset(30))
     assert (log.high_watermark, epochs_on_disk(log)) == (30, [])
+
+
+def damage(log: PartitionLog, segment: int, batch: int) -> None:
+    """The length of a batch of a segment becomes impossible."""
+    file = Path(log.segments[segment].path(LOG))
+    data = bytearray(file.read_bytes())
+    position = len(data) // 5 * batch
+    data[position + 8 : position + 12] = bytes(4)
+    file.write_bytes(data)
+
+
+def test_where_the_new_end_cannot_be_found_nothing_changes(tmp_path: Path) -> None:
+    _, log = filled(tmp_path)
+    log.close()
+    damage(log, 1, 4)
+    before = (log.log_end_offset, log.recovery_point, list(log.epochs.entries), log.truncations)
+    for segment in log.segments:
+        segment._recent = None
+    with pytest.raises(KafkaError) as error:
+        log.truncate_to(Offset(9))
+    assert error.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (log.log_end_offset, log.recovery_point, log.epochs.entries, log.truncations) == before
+    assert [segment.base_offset for segment in log.segments] == [0, 5, 10, 15]
+    assert values_of(log, 10) == VALUES[10:]
+
+
+def test_damage_in_what_a_truncation_leaves_ends_the_log(tmp_path: Path) -> None:
+    """Its producers cannot be told: the log refuses everything, and is recovered at the next start."""
+    folder, log = filled(tmp_path)
+    log.flush()
+    log.producer_files.remove_all(log.folder)
+    damage(log, 0, 1)
+    ended: list[object] = []
+    log.context.ended = lambda one, _: ended.append(one)
+    with pytest.raises(KafkaError, match="the producers before 13 cannot be read") as error:
+        log.truncate_to(Offset(13))
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert ended == [log]
+    assert log.log_end_offset == 13
+    (line,) = folder.events.named("log is offline, it is damaged")
+    assert line["log_end"] == 13
+    with pytest.raises(KafkaError, match="is offline"):
+        append(log, b"x")
+    assert values_of(folder.open(clean=False, recovery_point=0)) == VALUES[:1]

@@ -4,62 +4,18 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from milena.config.node_config import NodeConfig
-from milena.lab.world.world import Machine, World, simulate
+from milena.lab.world.world import World, simulate
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.log.flush import run_plans
-from milena.storage.log.partition_log import PartitionLog
-from milena.storage.manager.log_manager import LogManager
 from milena.storage.manager.upkeep import SLICE, Upkeep, UpkeepTimes
-from tests.unit.storage.logs import TOPIC_ID, Events, append, default_config, values_of
-from tests.unit.storage.managers import CLUSTER
-
-CONFIG = replace(default_config(), segment_bytes=1000, retention_ms=600_000, file_delete_delay_ms=60_000)
-KEYS = {
-    "log_retention_check_interval_ms": 60_000,
-    "replica_high_watermark_checkpoint_interval_ms": 5_000,
-    "log_flush_scheduler_interval_ms": 1_000,
-}
-
-
-class Node:
-    """A machine's log manager, with its tasks running."""
-
-    def __init__(self, machine: Machine, *, dirs: int = 1) -> None:
-        self.machine = machine
-        self.runtime = machine.start()
-        self.events = Events()
-        self.offline: list[str] = []
-        paths = [f"/data{number}" for number in range(dirs)]
-        config = NodeConfig.of(log_dirs=",".join(paths), **KEYS)
-        self.logs = LogManager(
-            self.runtime, config, lambda directory, _logs: self.offline.append(directory.path), events=self.events
-        )
-
-    async def start(self) -> LogManager:
-        self.logs.open()
-        self.logs.format(CLUSTER)
-        await self.logs.load(lambda _topic: CONFIG)
-        self.logs.start(self.runtime.new_tasks("storage"))
-        return self.logs
-
-    def log(self, partition: int = 0, **config: Any) -> PartitionLog:
-        return self.logs.get_or_create("topic", partition, TOPIC_ID, replace(CONFIG, **config), is_new=True)
-
-    def write(self, log: PartitionLog, count: int) -> None:
-        for _ in range(count):
-            append(log, b"x" * 200, timestamp=self.runtime.clock.time_ms())
-        log.set_high_watermark(log.log_end_offset)
-
-    def names(self, log: PartitionLog) -> list[str]:
-        return self.runtime.disk.list(log.folder)
+from tests.unit.storage.kept_node import Node
+from tests.unit.storage.logs import values_of
 
 
 def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1) -> None:

@@ -10,7 +10,7 @@ from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.work.deletion import update_of
 from tests.unit.storage.logs import batch_of, marker
-from tests.unit.tiered.test_remote_reader import PARTITION, carry, lineage, lose_local, read, wanted, write
+from tests.unit.tiered.remote_reads import PARTITION, carry, lineage, lose_local, read, wanted, write
 from tests.unit.tiered.tiered_log import Bench
 
 A, B, C = 7, 8, 9

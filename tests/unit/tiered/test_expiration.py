@@ -107,7 +107,7 @@ def test_a_fresh_leader_counts_nothing_twice() -> None:
 
     async def scenario(bench: Bench) -> None:
         await expired(bench)
-        bench.log.set_copied(Offset(-1))
+        bench.log.set_highest_offset_in_remote_storage(Offset(-1))
         bench.replica.term += 1
         bench.log.update_config(bench.log.config)
         await expire_round(bench.tier, bench.role())
@@ -131,7 +131,7 @@ def test_the_log_start_never_passes_what_is_committed() -> None:
 def test_a_follower_learns_what_is_copied_and_deletes_nothing() -> None:
     async def scenario(bench: Bench) -> None:
         await expired(bench)
-        bench.log.set_copied(Offset(-1))
+        bench.log.set_highest_offset_in_remote_storage(Offset(-1))
         bench.replica.is_leader = False
         await follow_round(bench.tier, bench.role())
         assert bench.log.highest_offset_in_remote_storage == 5

@@ -17,7 +17,7 @@ from milena.tiered.work.expiration import expire_round
 from milena.tiered.work.gauges import TierGauges
 from milena.tiered.work.roles import ReplicaRole
 from tests.unit.storage.logs import batch_of
-from tests.unit.tiered.test_remote_reader import lineage
+from tests.unit.tiered.remote_reads import lineage
 from tests.unit.tiered.tiered_log import Bench, HandReplica, on_bench
 
 MANAGER = "kafka_log_remote_remotelogmanager"
@@ -56,7 +56,7 @@ def test_closed_segments_wait_to_be_copied_and_the_active_one_does_not() -> None
         add_to_active(bench)
         sizes = [segment.size for segment in bench.log.segments]
         assert lag(bench, "copy") == (sum(sizes[:3]), 3)
-        bench.log.note_copied(Offset(1))
+        bench.log.raise_highest_offset_in_remote_storage(Offset(1))
         assert lag(bench, "copy") == (sum(sizes[1:3]), 2)
         await copy_round(bench.tier, role)
         assert lag(bench, "copy") == (0, 0)

@@ -14,7 +14,7 @@ import pytest
 
 from milena.lab.world.world import Machine, World, simulate
 from milena.runtime.context import Runtime
-from milena.tiered.store.local_tier import ABANDONED_AGE_MS, PIECE, LocalTier
+from milena.tiered.store.local_tier import OLD_COPY_MS, PIECE, LocalTier
 from milena.tiered.store.remote_storage import SegmentFiles
 from tests.contract.worlds import Surroundings, on_asyncio
 from tests.unit.tiered.segments import PARTITION
@@ -118,7 +118,7 @@ async def test_remains_of_a_removed_broker_are_swept_after_a_day(world: World) -
     await tier.start()
     disk.make_folders(f"{COPYING}/7/AAAAAAAAAAAAAAAAAAAAAA.1")
     disk.write_atomic(f"{COPYING}/7/AAAAAAAAAAAAAAAAAAAAAA.1/log", b"half")
-    await runtime.clock.sleep(ABANDONED_AGE_MS / 1000 - 60)
+    await runtime.clock.sleep(OLD_COPY_MS / 1000 - 60)
     await tier.sweep_orphans(PARTITION, ())
     assert len(everything(disk)) == 1
     await runtime.clock.sleep(120)

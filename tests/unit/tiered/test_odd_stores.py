@@ -17,10 +17,10 @@ from milena.tiered.store.fsspec_tier import FsspecTier
 from milena.tiered.store.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
 from tests.contract.tiers import PARTITION, segment
 from tests.contract.worlds import Surroundings
-from tests.unit.tiered.test_chunk_cache import Bench as ChunkBench
-from tests.unit.tiered.test_chunk_cache import in_simulation
-from tests.unit.tiered.test_fsspec_tier import Recording, RecordingStore, really, settings, sources
-from tests.unit.tiered.test_reader_pool import Store, Waiter, with_pool
+from tests.unit.tiered.chunks import Bench as ChunkBench
+from tests.unit.tiered.chunks import in_simulation
+from tests.unit.tiered.reader_pools import Store, Waiter, with_pool
+from tests.unit.tiered.recording_store import Recording, RecordingStore, really, settings, sources
 from tests.unit.tiered.tiered_log import Bench, on_bench
 
 RAISED: Final = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +15,8 @@ from milena.runtime.task_scope import TaskScope
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.store.remote_storage import RemoteStorageError
 from tests.unit.broker.hand_clock import HandClock
-from tests.unit.tiered.tiered_log import Bench, on_bench
+from tests.unit.tiered.reader_pools import Store, Waiter, with_pool
+from tests.unit.tiered.tiered_log import Bench
 
 POOL = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
 
@@ -26,7 +26,9 @@ async def test_an_unexpected_error_is_reported_and_ends_no_node() -> None:
     ended: list[str] = []
     failed = lambda what, _: ended.append(what)  # noqa: E731
     runtime = SimpleNamespace(contained=contained, new_tasks=lambda name: TaskScope(name, failed, contained))
-    pool, waiter = ReaderPool(cast(Any, SimpleNamespace(runtime=runtime, get=lambda _: 2)), Metrics()), Waiter()
+    config = SimpleNamespace(get_int=lambda _: 2)
+    tier = SimpleNamespace(runtime=runtime, config=lambda: config)
+    pool, waiter = ReaderPool(cast(Any, tier), Metrics()), Waiter()
 
     async def broken() -> None:
         raise ZeroDivisionError
@@ -37,46 +39,6 @@ async def test_an_unexpected_error_is_reported_and_ends_no_node() -> None:
     ((key, error),) = waiter.told
     assert (key, type(error), contained.count, ended) == ("a", ZeroDivisionError, 1, [])
     await pool.stop()
-
-
-class Waiter:
-    """Notes what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Hashable, Any]] = []
-        self.heard = asyncio.Event()
-
-    def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
-        self.told.append((key, error or result))
-        self.heard.set()
-
-
-class Store:
-    """Work that ends when it is let go."""
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.gate = asyncio.Event()
-
-    def work(self, name: str, outcome: Exception | None = None) -> Callable[[], Awaitable[str]]:
-        async def work() -> str:
-            self.begun.append(name)
-            await self.gate.wait()
-            if outcome is not None:
-                raise outcome
-            return name.upper()
-
-        return work
-
-
-def with_pool(scenario: Callable[[ReaderPool, Store, Bench], Awaitable[None]]) -> None:
-    async def run(bench: Bench) -> None:
-        bench.keys |= {"remote.log.reader.threads": 2, "remote.log.reader.max.pending.tasks": 2}
-        pool = ReaderPool(bench.tier, bench.metrics)
-        await scenario(pool, Store(), bench)
-        await pool.stop()
-
-    on_bench(run)
 
 
 def test_so_many_read_so_many_wait_and_the_rest_is_refused() -> None:

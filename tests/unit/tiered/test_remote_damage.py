@@ -16,7 +16,7 @@ from milena.tiered.reading.remote_reader import RemoteLogReader
 from milena.tiered.reading.remote_search import first_at_or_after
 from milena.tiered.store.remote_storage import RemoteStorageError
 from tests.unit.storage.logs import batch_of
-from tests.unit.tiered.test_remote_reader import PARTITION, carry, lose_local, read, served, wanted
+from tests.unit.tiered.remote_reads import PARTITION, carry, lose_local, read, served, wanted
 from tests.unit.tiered.tiered_log import ROOT, Bench
 
 BATCHES, RECORDS = 6, 3

@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch, iter_batches
-from milena.protocol.records.records import iter_records
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.runtime.network import FileRange
 from milena.storage.log.append_info import Origin
-from milena.storage.log.loading import open_log
 from milena.storage.log.partition_log import PartitionLog
-from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
+from milena.tiered.reading.remote_reader import RemoteLogReader
 from milena.tiered.reading.remote_search import first_at_or_after
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
-    TopicIdPartition,
 )
 from milena.tiered.store.remote_storage import RemoteRange, RemoteResourceNotFound, RemoteStorageError
-from milena.tiered.work.copying import prepare
 from milena.tiered.work.deletion import update_of
 from tests.unit.storage.logs import batch_of, marker
-from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
-
-PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
-FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-
-
-def contents(found: RemoteRecords | None) -> bytes:
-    assert found is not None
-    if isinstance(found.records, FileRange):
-        return found.records.handle.pread(found.length, found.records.position)
-    return bytes(found.records)
-
-
-def wanted(offset: int, max_bytes: int = 1 << 20, *, min_one: bool = True, committed: bool = False) -> RemoteRead:
-    return RemoteRead(Offset(offset), max_bytes, min_one, Offset(1 << 40), committed)
-
-
-def served(found: RemoteRecords | None) -> list[tuple[int, bytes]]:
-    """(offset, value) of the records of whole batches."""
-    return [
-        (batch.base_offset + record.offset_delta, record.value or b"")
-        for batch in iter_batches(memoryview(contents(found)))
-        for record in iter_records(batch)
-    ]
+from tests.unit.tiered.remote_reads import (
+    PARTITION,
+    carry,
+    contents,
+    lineage,
+    lose_local,
+    read,
+    served,
+    wanted,
+    write,
+)
+from tests.unit.tiered.tiered_log import ROOT, Bench
 
 
 def fill(bench: Bench, log: PartitionLog, *, segments: int = 4, seed: int = 1) -> None:
@@ -67,31 +48,6 @@ def fill(bench: Bench, log: PartitionLog, *, segments: int = 4, seed: int = 1) -
     log.set_high_watermark(log.log_end_offset)
 
 
-async def carry(
-    bench: Bench,
-    log: PartitionLog,
-    change: Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata] = lambda metadata: metadata,
-) -> list[RemoteLogSegmentMetadata]:
-    """Put all closed segments of ``log`` into the tier."""
-    role = bench.role()
-    carried = []
-    for index in range(len(log.segments) - 1):
-        prepared = prepare(bench.tier, role, log, log.segments[index], log.segments[index + 1].base_offset)
-        metadata = change(prepared.metadata)
-        await bench.metadata.add(metadata)
-        await bench.store.copy(metadata, prepared.files)
-        await bench.metadata.update(update_of(bench.tier, metadata, FINISHED))
-        carried.append(metadata)
-    return carried
-
-
-def lose_local(log: PartitionLog) -> None:
-    """All closed segments leave the disk."""
-    log.set_high_watermark(max(log.high_watermark, log.sealed_end))
-    log.move_local_start(log.sealed_end)
-    log.drop(log.segments.take_first(len(log.segments) - 1))
-
-
 def without_files(bench: Bench) -> None:
     """The store has no files to send from, as an object store."""
     fetch = bench.store.fetch
@@ -100,38 +56,6 @@ def without_files(bench: Bench) -> None:
         return replace(await fetch(metadata, start, end), file=None)
 
     bench.store.fetch = fetched  # type: ignore[method-assign]
-
-
-def lineage(bench: Bench, name: str) -> PartitionLog:
-    """An empty log of the same partition, as another broker may have it."""
-    log = bench.log
-    folder = f"/data/{name}-0"
-    return open_log(
-        log.context,
-        folder,
-        "t",
-        0,
-        TOPIC_ID,
-        log.config,
-        recovery_point=Offset(0),
-        log_start_offset=Offset(0),
-        clean=True,
-    )
-
-
-def write(log: PartitionLog, epoch: int, *values: bytes) -> None:
-    """One batch for each value."""
-    if log.epochs.latest != epoch:
-        log.assign_epoch(LeaderEpoch(epoch), log.log_end_offset)
-    for value in values:
-        log.append_as_leader(batch_of(value), leader_epoch=LeaderEpoch(epoch))
-
-
-def read(scenario: Callable[[Bench, RemoteLogReader], Awaitable[None]], **config: Any) -> None:
-    async def run(bench: Bench) -> None:
-        await scenario(bench, RemoteLogReader(bench.tier))
-
-    on_bench(run, **config)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.reading.remote_reader import RemoteLogReader
 from milena.tiered.reading.remote_search import first_at_or_after
 from tests.fixtures.properties import examples
-from tests.unit.tiered.test_remote_reader import PARTITION, carry, lose_local, read
+from tests.unit.tiered.remote_reads import PARTITION, carry, lose_local, read
 from tests.unit.tiered.tiered_log import Bench
 
 Batches = list[list[int]]

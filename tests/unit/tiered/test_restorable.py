@@ -16,8 +16,8 @@ from milena.tiered.rescue.broker_logs import events_of
 from milena.tiered.rescue.cluster_restore import CannotRestore, RestoredLog, Wishes
 from milena.tiered.rescue.epoch_history import furthest
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tests.unit.tiered.restored_logs import log_of, restored
 from tests.unit.tiered.segments import PARTITION, epochs, update
-from tests.unit.tiered.test_restoring import log_of, restored
 from tests.unit.tiered.whole_tier import WholeTier, lineage, on_a_tier
 
 COPYING = RemoteLogSegmentState.COPY_SEGMENT_STARTED

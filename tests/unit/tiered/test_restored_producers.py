@@ -12,8 +12,8 @@ from milena.storage.state.producer_state import ProducerState
 from milena.tiered.rescue.broker_logs import events_of
 from milena.tiered.rescue.epoch_history import Lineage
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from tests.unit.tiered.restored_logs import restored
 from tests.unit.tiered.segments import PARTITION
-from tests.unit.tiered.test_restoring import restored
 from tests.unit.tiered.whole_tier import FIRST_TIME, WholeTier, lineage, on_a_tier
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -27,8 +25,8 @@ from milena.tiered.rescue.broker_logs import (
     metadata_topic,
     write_broker,
 )
-from milena.tiered.rescue.cluster_restore import CannotRestore, Restoration, RestoredLog, Wishes, plan
-from milena.tiered.rescue.epoch_history import Lineage, lineage_of_tier
+from milena.tiered.rescue.cluster_restore import CannotRestore, Wishes
+from milena.tiered.rescue.epoch_history import lineage_of_tier
 from milena.tiered.rescue.metadata_folders import read_history
 from milena.tiered.rescue.rebuilt_metadata import UNKNOWN_BROKER
 from milena.tiered.segments.segment_metadata import (
@@ -36,31 +34,12 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentState,
     TopicIdPartition,
 )
+from tests.unit.tiered.restored_logs import log_of, restored
 from tests.unit.tiered.segments import PARTITION, epochs, update
 from tests.unit.tiered.whole_tier import FIRST_TIME, FOLDER, WholeTier, lineage, on_a_tier
 
 SECOND = replace(PARTITION, partition=1)
 TIERED = {"remote.storage.enable": "true"}
-
-
-async def restored(
-    tier: WholeTier,
-    wishes: Wishes | None = None,
-    *,
-    with_metadata: bool = False,
-    replicas: Mapping[TopicIdPartition, Lineage] | None = None,
-) -> Restoration:
-    async def of_replicas(one: TopicIdPartition) -> Lineage | None:
-        return (replicas or {}).get(one)
-
-    return await plan(tier.storage, tier.history() if with_metadata else None, of_replicas, wishes or Wishes())
-
-
-async def log_of(tier: WholeTier, *arguments: Any, **options: Any) -> RestoredLog:
-    """The only log there is."""
-    [topic] = (await restored(tier, *arguments, **options)).topics
-    [log] = topic.logs.values()
-    return log
 
 
 def two_epochs(tier: WholeTier) -> list[RemoteLogSegmentMetadata]:

@@ -16,7 +16,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from milena.tiered.segments.tiered_offsets import RemoteEnd, highest_remote, remote_log_start
+from milena.tiered.segments.tiered_offsets import RemoteEnd, find_highest_remote_offset, remote_log_start
 from milena.tiered.work.retention import LogView, Validity, Verdict, abandoned, decide
 from tests.unit.tiered.dumb_tier import DumbTier
 from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, segment
@@ -230,8 +230,10 @@ def cache(starts: Mapping[int, int]) -> LeaderEpochCache:
 
 def test_the_end_of_the_tier_is_that_of_its_newest_epoch() -> None:
     tier = DumbTier(finished(0, 0, 9, {0: 0}), finished(1, 10, 19, {0: 10, 1: 15}))
-    assert highest_remote(tier, cache({0: 0, 1: 15}), log_end=Offset(50)) == RemoteEnd(Offset(19), LeaderEpoch(1))
-    assert highest_remote(tier, cache({0: 0, 1: 15, 2: 30}), log_end=Offset(50)) == RemoteEnd(
+    assert find_highest_remote_offset(tier, cache({0: 0, 1: 15}), log_end=Offset(50)) == RemoteEnd(
+        Offset(19), LeaderEpoch(1)
+    )
+    assert find_highest_remote_offset(tier, cache({0: 0, 1: 15, 2: 30}), log_end=Offset(50)) == RemoteEnd(
         Offset(19), LeaderEpoch(1)
     )
 
@@ -239,13 +241,15 @@ def test_the_end_of_the_tier_is_that_of_its_newest_epoch() -> None:
 def test_what_another_lineage_copied_beyond_the_epochs_end_does_not_count() -> None:
     """KAFKA-15241."""
     tier = DumbTier(finished(0, 0, 9, {0: 0}))
-    assert highest_remote(tier, cache({0: 0, 1: 5}), log_end=Offset(50)) == RemoteEnd(Offset(4), LeaderEpoch(0))
-    assert highest_remote(tier, cache({0: 0}), log_end=Offset(7)) == RemoteEnd(Offset(6), LeaderEpoch(0))
+    assert find_highest_remote_offset(tier, cache({0: 0, 1: 5}), log_end=Offset(50)) == RemoteEnd(
+        Offset(4), LeaderEpoch(0)
+    )
+    assert find_highest_remote_offset(tier, cache({0: 0}), log_end=Offset(7)) == RemoteEnd(Offset(6), LeaderEpoch(0))
 
 
 def test_a_tier_of_other_epochs_says_nothing() -> None:
     tier = DumbTier(finished(0, 0, 9, {1: 0}))
-    assert highest_remote(tier, cache({0: 0, 2: 5}), log_end=Offset(50)) is None
+    assert find_highest_remote_offset(tier, cache({0: 0, 2: 5}), log_end=Offset(50)) is None
     assert remote_log_start(tier, cache({0: 0, 2: 5})) is None
 
 
@@ -385,7 +389,7 @@ def test_the_end_of_the_tier_is_an_offset_that_it_holds_in_the_logs_epoch(
         for entry in log.entries
     ]
     newest = max((index for index, highest in enumerate(reached) if highest is not None), default=None)
-    found = highest_remote(DumbTier(*segments), log, log_end=Offset(log_end))
+    found = find_highest_remote_offset(DumbTier(*segments), log, log_end=Offset(log_end))
     if newest is None:
         assert found is None
         return

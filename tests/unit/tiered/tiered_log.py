@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -23,11 +24,11 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
-from milena.tiered.shared.abandoned_segments import GivenUp
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.meters import TierMeters
 from milena.tiered.shared.quota import RateQuota
 from milena.tiered.shared.tier import Tier
+from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.local_tier import LocalTier
 from milena.tiered.store.remote_storage import RetriableRemoteStorageError, SegmentFiles
@@ -154,7 +155,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
 
     async def run(world: World) -> None:
         runtime = world.machine("broker").start()
-        node = NodeConfig.of(remote_log_storage_system_enable=True)
+        node = configured(())
         given = {"remote_storage_enable": True, "retention_ms": -1, "retention_bytes": -1, **config}
         topic_config = replace(TopicConfig.effective(node, {}), **given)
         events = Events()
@@ -166,7 +167,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
         tier = Tier(
             runtime,
             NodeId(1),
-            lambda key: keys.get(key, node.get(key)),
+            lambda: configured(tuple(keys.items())),
             store,
             indexes,
             metadata,
@@ -174,7 +175,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             RateQuota(UNLIMITED, windows=11, window_seconds=1),
             events,
-            GivenUp(),
+            UnreliableSegments(),
             CopyAttempts(runtime.clock, RetriableRemoteStorageError),
             lambda: True,
         )
@@ -185,3 +186,9 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
         await indexes.close()
 
     simulate(run, seed=seed)
+
+
+@cache
+def configured(keys: tuple[tuple[str, object], ...]) -> NodeConfig:
+    """A broker with a tier, and these keys beside."""
+    return NodeConfig.of(remote_log_storage_system_enable=True, **{key.replace(".", "_"): value for key, value in keys})

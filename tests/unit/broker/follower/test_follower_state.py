@@ -80,6 +80,23 @@ def test_the_high_watermark_is_the_smaller_of_both_and_never_falls(bench: Bench)
     assert one.log.high_watermark == 8
 
 
+def test_what_the_leader_has_deleted_makes_room_for_the_batch_within_which_its_log_starts(bench: Bench) -> None:
+    """Its last record is of an epoch of which the leader knows nothing any more."""
+    one = follow(bench, (1, 20), (2, 8), high_watermark=27)
+    one.state = FetchState.FETCHING
+    assert take(one, answer(records(27, 9), high_watermark=36, log_start=28)) is Event.RECORDS
+    log = one.log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (28, 36, 36)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(EPOCH, 28)]
+
+
+def test_what_the_leader_still_has_makes_no_room(bench: Bench) -> None:
+    one = follow(bench, (1, 20), (2, 8), high_watermark=27)
+    one.state = FetchState.FETCHING
+    assert take(one, answer(records(27, 9), high_watermark=36, log_start=27)) is Event.BROKEN
+    assert one.log.log_end_offset == 28
+
+
 def test_the_log_start_follows_the_leaders(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
     take(one, answer(high_watermark=8, log_start=3))
@@ -222,6 +239,7 @@ def test_a_cut_that_leaves_only_the_tier_begins_there_anew(bench: Bench, cut: tu
     log.append_as_follower(records(4, 2, 1))
     log.append_as_follower(records(6, 2, EPOCH))
     log.set_high_watermark(Offset(4))
+    log.raise_highest_offset_in_remote_storage(Offset(3))
     log.move_local_start(Offset(4))
     log.drop(log.segments.take_first(1))
     assert one.take_epoch_end(EPOCH, 0, *cut) is event
@@ -241,3 +259,10 @@ def test_after_errors_the_pauses_grow_up_to_the_longest(bench: Bench) -> None:
     one.advance(Event.RECORDS)
     one.advance(Event.RETRIABLE)
     assert one.pause(1.0) == 0.02
+
+
+def test_a_log_in_an_epoch_above_the_leaders_ends_the_partition(bench: Bench) -> None:
+    one = follow(bench, (3, 2))
+    one.log.epochs.assign(LeaderEpoch(9), Offset(1))
+    assert take(one, answer(records(2, 1, epoch=9), high_watermark=3)) is Event.BROKEN
+    assert one.partition.log is None

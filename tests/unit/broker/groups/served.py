@@ -24,7 +24,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.runtime.randomness import Randomness
-from tests.unit.broker.fixtures import ME, Bench, Request, led_by
+from tests.unit.broker.fixtures import ME, Bench, Request, at_once, led_by
 from tests.unit.broker.groups.hand_log import HandLog
 
 RANGE = (("range", b"topics"),)
@@ -69,7 +69,7 @@ class Groups:
         """A request that may be answered later."""
         request = Request(key, version)
         decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))
-        answer = handle(self.node, request.ctx, decoded)
+        answer = at_once(handle(self.node, request.ctx, decoded))
         if answer is not None:
             request.ctx.respond_fields(**answer)
         return request

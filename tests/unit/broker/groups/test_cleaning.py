@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from uuid import UUID
 
 import pytest
 
+from milena.broker.groups import offsets
 from milena.broker.groups.model import CommittedOffset
-from milena.broker.groups.shard import EXPIRY_SLICE
+from milena.broker.groups.shard import EXPIRY_SLICE, Shard
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID
-from tests.unit.broker.groups.test_coordinator import NEW, OLD, Coordinated, coordinated
-
-__all__ = ["coordinated"]
+from tests.unit.broker.groups.coordinators import NEW, OLD, Coordinated
 
 
 def read_again(coordinated: Coordinated) -> dict[str, int]:
@@ -145,3 +145,40 @@ def test_what_is_committed_while_old_offsets_go_stays(coordinated: Coordinated) 
     list(steps)
     assert {partition: one.offset for partition, one in group.offsets.items()} == {("t", 2_999): 7}
     assert shard.get("g") is group
+
+
+@pytest.mark.parametrize("slices", [0, 1])
+def test_what_an_unforeseen_error_left_undone_is_tried_again(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch, slices: int
+) -> None:
+    """At the deletion itself, or in a later slice of the work; without another deletion or load."""
+    coordinated.commit(5, OLD)
+    error = ValueError("unforeseen")
+    remove, broken = Shard.remove_offsets_where, [error, error]
+
+    def failing(shard: Shard, chosen: offsets.Chosen) -> Generator[None, None, bool]:
+        if broken:
+            yield from [None] * slices
+            raise broken.pop()
+        return (yield from remove(shard, chosen))
+
+    monkeypatch.setattr(Shard, "remove_offsets_where", failing)
+    coordinated.groups.topics_deleted({OLD: "t"})
+    coordinated.tasks.run()
+    assert coordinated.noted == [error, error]
+    assert coordinated.offsets() == {}
+
+
+def test_a_question_about_the_metadata_that_fails_is_asked_again(coordinated: Coordinated) -> None:
+    coordinated.commit(5, OLD)
+    coordinated.topics.remove(OLD)
+    error = ValueError("unforeseen")
+
+    def fail() -> bool:
+        raise error
+
+    coordinated.current = [fail, lambda: True]
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert coordinated.noted == [error]
+    assert coordinated.offsets() == {}

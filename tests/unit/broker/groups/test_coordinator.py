@@ -2,110 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
-from types import SimpleNamespace
-from typing import Any
 from uuid import UUID
 
 import pytest
 
 from milena.broker.groups import store
-from milena.broker.groups.cleaning import TopicsView
-from milena.broker.groups.coordinator import GroupCoordinator
-from milena.broker.groups.model import CommittedOffset, GroupSettings
-from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
-from milena.protocol.types import OFFSETS_TOPIC, ZERO_UUID, LeaderEpoch
+from milena.protocol.types import ZERO_UUID, LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, led_by
+from tests.unit.broker.groups.coordinators import NEW, OLD, Coordinated
 from tests.unit.broker.groups.served import Groups
-
-OLD, NEW = UUID(int=7), UUID(int=8)
-
-
-class Turn:
-    def __await__(self) -> Generator[None, None, None]:
-        yield None
-
-
-class Tasks:
-    """Runs what is spawned one turn at a time."""
-
-    def __init__(self) -> None:
-        self.running: list[Coroutine[Any, Any, None]] = []
-        self.turns = 0
-        self.kept: list[Callable[[], Coroutine[Any, Any, None]]] = []
-
-    def keep(self, task: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        self.kept.append(task)
-
-    def attempt(self, task: Coroutine[Any, Any, None], name: str) -> None:
-        self.running.append(task)
-
-    def run(self) -> None:
-        self.turns = 0
-        for task in self.running:
-            for _ in task.__await__():
-                self.turns += 1
-        self.running.clear()
-
-
-class Coordinated:
-    """A coordinator of one partition of ``__consumer_offsets``, which this broker leads alone."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.tasks = Tasks()
-        self.partition: Partition = bench.led(OFFSETS_TOPIC)
-        self.noted: list[Exception] = []
-        contained = SimpleNamespace(note=lambda what, error, **where: self.noted.append(error))
-        runtime: Any = SimpleNamespace(clock=bench.clock, random=bench.runtime.random, contained=contained)
-        tasks: Any = self.tasks
-        self.topics = {OLD, NEW}
-        """Ids of those that this broker knows."""
-        self.current: list[Callable[[], bool]] = []
-        """What comes of each question whether this is all that there is; without an answer it is the test's error."""
-        self.groups = GroupCoordinator(
-            runtime,
-            tasks,
-            partition_count=lambda: 1,
-            topics=TopicsView(exists=lambda topic_id: topic_id in self.topics, current=self._is_current),
-            settings=GroupSettings(initial_delay_ms=0),
-            commit_timeout_ms=5_000,
-            retention_ms=1_000,
-            check_interval_ms=1_000,
-        )
-        self.epoch = 0
-        self.elect()
-        self.tasks.run()
-
-    async def _is_current(self) -> bool:
-        return self.current.pop(0)()
-
-    def elect(self, epochs: int = 2) -> None:
-        """A new leader epoch of the same broker; in the ones passed over, another may have led."""
-        self.epoch += epochs
-        self.partition.become(led_by(ME, leader_epoch=self.epoch))
-        self.groups.elected(0, LeaderEpoch(self.epoch), self.partition)
-
-    def commit(self, offset: int, topic_id: UUID = ZERO_UUID, topic: str = "t") -> ErrorCode:
-        shard = self.groups.shard("g")
-        errors: list[ErrorCode] = []
-        committed = CommittedOffset(offset, -1, "", 0, -1, topic_id)
-        shard.commit(shard.get_or_create("g"), {(topic, 0): committed}, errors.append)
-        return errors[0]
-
-    def offsets(self) -> dict[str, int]:
-        found = self.groups.shard("g").committed_offsets("g")
-        return {topic: committed.offset for (topic, _), committed in found.items()}
-
-
-@pytest.fixture
-def coordinated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Coordinated:
-    async def turn(_: float) -> None:
-        await Turn()
-
-    monkeypatch.setattr(bench.clock, "sleep", turn)
-    return Coordinated(bench)
 
 
 def test_offsets_come_back_with_the_next_leader_epoch(coordinated: Coordinated) -> None:
@@ -164,7 +71,7 @@ def test_a_coordinator_that_lost_its_epoch_writes_and_promises_nothing(coordinat
     coordinated.partition.become(led_by(ME, leader_epoch=9))
     assert coordinated.commit(5) is ErrorCode.NOT_COORDINATOR
     errors: list[ErrorCode] = []
-    shard.when_settled(errors.append)
+    shard.when_all_committed(errors.append)
     assert errors == [ErrorCode.NOT_COORDINATOR]
 
 
@@ -201,7 +108,7 @@ def test_the_groups_of_a_leadership_that_is_over_answer_nobody_any_more(coordina
     else:
         coordinated.elect()
     told: list[ErrorCode] = []
-    shard.when_settled(told.append)
+    shard.when_all_committed(told.append)
     assert (shard.closed, told) == (True, [ErrorCode.NOT_COORDINATOR])
     loading = how == "elected again"
     assert refusal(coordinated) is (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)

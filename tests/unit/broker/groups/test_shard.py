@@ -2,55 +2,9 @@
 
 from __future__ import annotations
 
-from milena.broker.groups import store
-from milena.broker.groups.joining import join
-from milena.broker.groups.membership import sync
-from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState, JoinAnswer, JoinRequest
-from milena.broker.groups.shard import Shard
+from milena.broker.groups.model import GroupState
 from milena.protocol.errors import ErrorCode
-from milena.runtime.randomness import Randomness
-from tests.unit.broker.groups.hand_log import HandLog
-from tests.unit.broker.hand_clock import HandClock
-
-ANSWER_ONE = CommittedOffset(41, 3, "note", 1_000)
-
-
-class World:
-    def __init__(self) -> None:
-        self.clock = HandClock()
-        self.log = HandLog()
-        self.shard = self.new_shard()
-
-    def new_shard(self) -> Shard:
-        settings = GroupSettings(initial_delay_ms=0)
-        return Shard(self.log, clock=self.clock, random=Randomness(1), settings=settings)
-
-    def join(self, group_id: str) -> JoinAnswer:
-        group = self.shard.get_or_create(group_id)
-        request = JoinRequest("", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b"m"),), False, True)
-        answers: list[JoinAnswer] = []
-        join(group, request, answers.append, self.clock.time_ms())
-        self.shard.settle(group)
-        sync(
-            group,
-            member_id=answers[0].member_id,
-            instance_id=None,
-            generation=answers[0].generation,
-            protocol_type=None,
-            protocol_name=None,
-            assignments={answers[0].member_id: b"share"},
-            reply=lambda answer: None,
-            now_ms=self.clock.time_ms(),
-        )
-        return answers[0]
-
-    def reload(self) -> Shard:
-        shard = self.new_shard()
-        loader = store.Loader(shard.new_group)
-        for batch in self.log.batches:
-            loader.apply(memoryview(batch))
-        shard.take_over(loader.finish(self.clock.time_ms()))
-        return shard
+from tests.unit.broker.groups.shards import ANSWER_ONE, World
 
 
 def test_a_group_survives_a_restart_with_members_assignment_and_generation() -> None:
@@ -108,5 +62,5 @@ def test_a_shard_that_lost_its_partition_writes_nothing_more() -> None:
 
 def test_a_group_that_nothing_came_of_is_not_kept() -> None:
     world = World()
-    world.shard.settle(world.shard.get_or_create("g"))
+    world.shard.after_request(world.shard.get_or_create("g"))
     assert not world.shard.groups

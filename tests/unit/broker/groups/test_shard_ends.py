@@ -9,7 +9,7 @@ from milena.broker.groups.membership import heartbeat, leave
 from milena.broker.groups.model import CommittedOffset, GroupState, JoinAnswer, JoinRequest
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
-from tests.unit.broker.groups.test_shard import ANSWER_ONE, World
+from tests.unit.broker.groups.shards import ANSWER_ONE, World
 
 SESSION = 10.0
 
@@ -53,7 +53,7 @@ class TestClosing:
         world = World()
         world.shard.close()
         told: list[ErrorCode] = []
-        world.shard.when_settled(told.append)
+        world.shard.when_all_committed(told.append)
         assert told == [ErrorCode.NOT_COORDINATOR]
 
 
@@ -176,7 +176,7 @@ class TestTime:
         world = World()
         member = world.join("g")
         group = world.shard.groups["g"]
-        world.shard.settle(group)
+        world.shard.after_request(group)
         world.clock.advance(SESSION / 2)
         beat = {"member_id": member.member_id, "generation": member.generation}
         assert heartbeat(group, instance_id=None, now_ms=world.clock.time_ms(), **beat) is ErrorCode.NONE  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""A test peer as a process: ``python -m milena.commands.scenario.peer_process NAME server.properties``.
+
+It takes the place of `milena node` in a scenario on processes (``milena.testing.scenario_processes``).
+"""
+
+from __future__ import annotations
+
+import sys
+
+from milena.broker.server import Broker
+from milena.command_line.options import Values
+from milena.commands.node import COMMAND, join_supervisor, read_config
+from milena.commands.serving import NodeProcess
+from milena.config.node_config import NodeConfig
+from milena.controller.server import Controller
+from milena.lab.scenarios.peers import PEERS
+from milena.runtime.context import Runtime
+from milena.runtime.process import run_node
+from milena.up.layout import ClusterDir, cluster_of
+
+
+class PeerProcess(NodeProcess):
+    """Makes the named peer in place of the node that the properties file describes."""
+
+    def __init__(self, name: str, config: NodeConfig, values: Values, cluster: ClusterDir) -> None:
+        super().__init__(config, values, cluster, is_child=False)
+        self._make = PEERS[name]
+        self._peer_config = config
+
+    def make_broker(self, runtime: Runtime) -> Broker:
+        peer = self._make(runtime, self._peer_config)
+        assert isinstance(peer, Broker)
+        return peer
+
+    def make_controller(self, runtime: Runtime) -> Controller:
+        peer = self._make(runtime, self._peer_config)
+        assert isinstance(peer, Controller)
+        return peer
+
+
+def main(name: str, properties: str) -> int:
+    cluster = cluster_of(properties)
+    assert cluster is not None, "test peers take the place of nodes of a local cluster"
+    join_supervisor(cluster)
+    values = COMMAND.parse([properties])
+    return run_node(PeerProcess(name, read_config(values, use_environment=False), values, cluster).run)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,96 @@
+"""Test peers: nodes that behave as Kafka did before a KIP or a fix, for control experiments. Each is a node of Milena
+except for one API, one answer, or one round of its work on the tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from milena.broker.server import Broker
+from milena.config.node_config import NodeConfig
+from milena.controller.server import SUPPORTED_FEATURES, Controller
+from milena.lab.scenarios.peers import tier_rules
+from milena.lab.scenarios.peers.alter_partition_behind import Behind
+from milena.node.api import ApiTable
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.schemas.api_versions import ApiVersionsAnswers
+from milena.protocol.schemas.registry import Role, VersionRange, served
+from milena.runtime.context import Runtime
+
+NO_EPOCHS_OF_MEMBERS: Final = 2
+"""The last version of AlterPartition before KIP-903."""
+PACKAGE: Final = "milena.lab.scenarios.peers"
+
+Node = Broker | Controller
+Peer = Callable[[Runtime, NodeConfig], Node]
+"""Makes a test peer: a node that is in some way not ours."""
+
+
+def kip101_leader(runtime: Runtime, config: NodeConfig) -> Broker:
+    """Answers OffsetForLeaderEpoch without an epoch, as KIP-101 did, and reports no divergence in fetches."""
+    return _broker(
+        runtime,
+        config,
+        {ApiKey.OFFSET_FOR_LEADER_EPOCH: "kip101_epoch_ends", ApiKey.FETCH: "fetch_without_divergence"},
+    )
+
+
+def metadata_epochs_leader(runtime: Runtime, config: NodeConfig) -> Broker:
+    """Takes a follower's broker epoch from its own metadata, not from the fetch."""
+    return _broker(runtime, config, {ApiKey.FETCH: "fetch_with_metadata_epochs"})
+
+
+def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Controller:
+    """Offers AlterPartition only up to version 2, and so checks no broker epochs."""
+    controller = Controller(runtime, config)
+    controller.api_versions = _Older(Role.CONTROLLER, SUPPORTED_FEATURES)
+    return controller
+
+
+def counts_diverging_leader(runtime: Runtime, config: NodeConfig) -> Broker:
+    """Counts the offset of a fetch that it answers with a divergence."""
+    return _broker(runtime, config, {ApiKey.FETCH: "fetch_counting_divergence"})
+
+
+def behind_controller(runtime: Runtime, config: NodeConfig, *, fences: bool = False) -> Controller:
+    """Answers its first AlterPartition as it would have before the last change of leader."""
+    modules = {key: key.name.lower() for key in served(Role.CONTROLLER)}
+    modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
+    modules[ApiKey.ALTER_PARTITION] = f"{PACKAGE}.alter_partition_behind"
+    return Behind(runtime, config, ApiTable("milena.controller.apis", modules), fences=fences)
+
+
+class _Older(ApiVersionsAnswers):
+    def __init__(self, role: Role, supported: Mapping[str, VersionRange | tuple[int, int]]) -> None:
+        super().__init__(role, supported)
+        offered = self._keys[ApiKey.ALTER_PARTITION]
+        self._keys[ApiKey.ALTER_PARTITION] = VersionRange(offered.min, NO_EPOCHS_OF_MEMBERS)
+
+
+def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]) -> Broker:
+    modules = {key: key.name.lower() for key in served(Role.BROKER)}
+    modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
+    modules |= {key: f"{PACKAGE}.{name}" for key, name in replaced.items()}
+    return Broker(runtime, config, apis=ApiTable("milena.broker.apis", modules))
+
+
+def _with_rules(**rounds: tier_rules.Round | None) -> Peer:
+    """A broker that runs these rounds on its tier in place of the jobs of these names. None: it leaves that job out."""
+    return lambda runtime, config: tier_rules.OtherRules(runtime, config, rounds)
+
+
+PEERS: Final[Mapping[str, Peer]] = {
+    "kip101": kip101_leader,
+    "metadata_epochs": metadata_epochs_leader,
+    "counts_diverging": counts_diverging_leader,
+    "alter_partition_v2": alter_partition_v2_controller,
+    "behind": behind_controller,
+    "behind_fences": partial(behind_controller, fences=True),
+    "counts_failed_copies": _with_rules(expire=tier_rules.expire_counting_failed_copies),
+    "expires_unseeded": _with_rules(copy=None, expire=tier_rules.expire_unseeded),
+    "starts_after_last_listed": _with_rules(expire=tier_rules.expire_to_last_listed),
+    "wants_all_epochs": _with_rules(expire=tier_rules.expire_only_of_known_epochs),
+    "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped, expire=tier_rules.expire_unseeded),
+}
+"""By the names that scenarios use."""

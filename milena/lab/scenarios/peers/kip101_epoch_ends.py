@@ -1,0 +1,67 @@
+"""OffsetForLeaderEpoch as KIP-101 had it: the start of the first epoch above the one asked for, without its epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from milena.broker.server import Broker
+from milena.node.api import Fields, RequestContext
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import LeaderEpochCache
+
+UNKNOWN: Final = -1
+
+
+class AskedPartition(Protocol):
+    """A partition of the request."""
+
+    partition: int
+    leader_epoch: int
+
+
+class AskedTopic(Protocol):
+    """A topic of the request."""
+
+    topic: str
+    partitions: Sequence[AskedPartition]
+
+
+class Request(Protocol):
+    """OffsetForLeaderEpochRequest."""
+
+    topics: Sequence[AskedTopic]
+
+
+def handle(node: Broker, ctx: RequestContext, request: Request) -> Fields:
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [
+                    {
+                        "partition": one.partition,
+                        "error_code": 0,
+                        "leader_epoch": UNKNOWN,
+                        "end_offset": _end_of(node, topic.topic, one.partition, LeaderEpoch(one.leader_epoch)),
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _end_of(node: Broker, topic: str, partition: int, asked: LeaderEpoch) -> int:
+    log = node.partitions.get(topic, partition).require()
+    end = kip101_end_offset(log.epochs, log.log_end_offset, asked)
+    return UNKNOWN if end is None else end
+
+
+def kip101_end_offset(epochs: LeaderEpochCache, log_end: Offset, asked: LeaderEpoch) -> Offset | None:
+    """The log end offset for the latest epoch, else the start of the first epoch above the one asked for."""
+    if asked == epochs.latest:
+        return log_end
+    above = epochs.next_entry(asked)
+    return None if above is None else above.start

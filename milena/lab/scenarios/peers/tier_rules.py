@@ -1,0 +1,132 @@
+"""Brokers whose work on the tier follows the rules that Kafka had before a bug was fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from milena.broker.server import Broker
+from milena.config.node_config import NodeConfig
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.context import Runtime
+from milena.storage.log import tiering
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.tiered_offsets import Listing
+from milena.tiered.shared.tier import Tier
+from milena.tiered.work.deletion import delete_segment
+from milena.tiered.work.expiration import view_of
+from milena.tiered.work.retention import Validity, Verdict, decide
+from milena.tiered.work.roles import ReplicaRole
+from milena.tiered.work.tier_manager import Job, RemoteLogManager
+
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
+
+
+class OtherRules(Broker):
+    """Runs other rounds than Milena's for the replicas that it leads. ``rounds``: by the names of jobs; None for a job
+    that it leaves out."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig, rounds: dict[str, Round | None]) -> None:
+        self._rounds = rounds
+        super().__init__(runtime, config)
+
+    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
+        manager = super()._tiering(config)
+        if manager is not None:
+            ours = manager._jobs_of
+            manager._jobs_of = lambda role: self._others(role, ours(role))  # type: ignore[method-assign]
+        return manager
+
+    def _others(self, role: ReplicaRole, jobs: Sequence[Job]) -> Sequence[Job]:
+        if not role.leads:
+            return jobs
+        wanted = [(job, self._rounds.get(job.name, job.work)) for job in jobs]
+        return [Job(job.name, job.pool, work) for job, work in wanted if work is not None]
+
+
+async def expire_counting_failed_copies(tier: Tier, role: ReplicaRole) -> None:
+    """KAFKA-17062: a copy that was begun counts for retention like one that was finished."""
+    await _expire(tier, role, failed_count=True)
+
+
+async def expire_unseeded(tier: Tier, role: ReplicaRole) -> None:
+    """KAFKA-20732: retention looks at a log of which a new leader does not know yet how much is in the tier.
+    KAFKA-15351: nor where it begins there."""
+    await _expire(tier, role)
+
+
+async def expire_to_last_listed(tier: Tier, role: ReplicaRole) -> None:
+    """KAFKA-16890: the log begins after the last segment of the list, and not after the furthest."""
+    await _expire(tier, role, to_last_listed=True)
+
+
+async def expire_only_of_known_epochs(tier: Tier, role: ReplicaRole) -> None:
+    """KAFKA-16511: a segment of an epoch before the log's first one is taken for one of another log."""
+    await _expire(tier, role, validity=OnlyKnownEpochs())
+
+
+async def copy_unclipped(tier: Tier, role: ReplicaRole) -> None:
+    """KAFKA-15241: what is copied of an epoch counts, also if the epoch is shorter in this log. Copies nothing: in
+    the scenario nothing is left to copy then."""
+    log = role.log
+    if log is not None and tier.metadata.is_ready(role.partition):
+        cache = tier.metadata.cache(role.partition)
+        ends = (cache.highest_offset_for_epoch(entry.epoch) for entry in reversed(log.epochs.entries))
+        log.raise_highest_offset_in_remote_storage(next((end for end in ends if end is not None), Offset(-1)))
+
+
+async def _expire(
+    tier: Tier,
+    role: ReplicaRole,
+    *,
+    failed_count: bool = False,
+    to_last_listed: bool = False,
+    validity: Validity | None = None,
+) -> None:
+    log = role.log
+    if log is None or not tier.metadata.is_ready(role.partition):
+        return
+    cache: Listing = tier.metadata.cache(role.partition)
+    view = replace(view_of(log), copied=None)  # what counts as copied is no question of Kafka's
+    if failed_count:
+        failed = sum(one.size for one in cache.segments() if one.state is not _FINISHED)
+        view = replace(view, retention_bytes=max(0, view.retention_bytes - failed))
+        cache = AllFinished(cache)
+    verdict = decide(cache, view, now=tier.runtime.clock.time_ms(), validity=validity)
+    start = _after_last(verdict) if to_last_listed else verdict.log_start
+    if start is not None:
+        tiering.update_log_start(log, start)
+    for segment in (*verdict.delete, *verdict.dangling):
+        await delete_segment(tier, segment)
+
+
+def _after_last(verdict: Verdict) -> Offset | None:
+    return Offset(verdict.delete[-1].end_offset + 1) if verdict.delete else None
+
+
+class OnlyKnownEpochs(Validity):
+    """Looks at the first epoch too, as Kafka did up to 3.7."""
+
+    __slots__ = ()
+
+    def holds(self, segment: RemoteLogSegmentMetadata, lineage: Sequence[EpochEntry], log_end: Offset) -> bool:
+        return segment.epochs[0].epoch >= lineage[0].epoch and super().holds(segment, lineage, log_end)
+
+
+class AllFinished:
+    """Implements ``Listing`` over another one: every copy looks finished."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+
+    def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
+        return self._listing.highest_offset_for_epoch(epoch)
+
+    def segments_of_epoch(self, epoch: LeaderEpoch) -> Sequence[RemoteLogSegmentMetadata]:
+        return [replace(one, state=_FINISHED) for one in self._listing.segments_of_epoch(epoch)]
+
+    def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
+        return [replace(one, state=_FINISHED) for one in self._listing.segments()]

@@ -1,0 +1,19 @@
+"""What Kafka's DumpLogSegments prints of damaged files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMPLAINTS: Final = (
+    "Found timestamp mismatch",
+    "Found out of order timestamp",
+    "Non-consecutive offset",
+    "Mismatches in",
+    "Mismatch",
+    "isvalid: false",
+    "Skipping",
+    "Exception",
+    "Could not",
+    "invalid bytes",
+    "does not exist",
+)

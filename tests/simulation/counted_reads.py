@@ -1,0 +1,45 @@
+"""Reads from a tier, counted and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from milena.lab.cluster import SimulatedCluster
+from milena.node.client.cluster import Cluster
+from tests.simulation.steps import create, until, write
+from tests.simulation.tiered_topics import TIERED, bases
+
+T = TypeVar("T")
+TOPIC = "kafka_server_brokertopicmetrics"
+EXPIRED = "kafka_server_delayedremotefetchmetrics_expirespersec_total"
+HANGS = (3600.0, 3600.0)
+"""Seconds that work on the tier takes."""
+
+
+def counted(cluster: SimulatedCluster, name: str, broker: int = 1) -> float:
+    return cluster.brokers[broker].metrics.value(f"{TOPIC}_{name}persec_total", topic="t")
+
+
+async def timed(cluster: SimulatedCluster, work: Awaitable[T]) -> tuple[T, float]:
+    """What comes of it, and the seconds that it took."""
+    clock = cluster.brokers[1].runtime.clock
+    begin = clock.monotonic()
+    return await work, clock.monotonic() - begin
+
+
+async def filled(cluster: SimulatedCluster, client: Cluster) -> None:
+    """22 records, of which 20 are in the tier alone."""
+    await write(client, 22)
+    await until(lambda: bases(cluster) == [20])
+
+
+async def filled_twice(cluster: SimulatedCluster, client: Cluster) -> None:
+    """The topic ``t``, and another one like it, of which 20 records are in the tier alone, and ``local``, of three."""
+    await create(client, "u", configs=TIERED)
+    await create(client, "local")
+    await filled(cluster, client)
+    await write(client, 22, "u")
+    await write(client, 3, "local")
+    other = cluster.brokers[1].partitions.get("u", 0).online_log
+    await until(lambda: other.local_log_start_offset == 20)

@@ -1,0 +1,99 @@
+"""A request of many elements does not keep the loop, however many they are: its work is done in slices."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from milena.lab.cluster import start_cluster
+from milena.lab.world.world import World, simulate
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.schemas.registry import Role, served
+from tests.simulation.askers import Asker, prepare
+from tests.simulation.counted_work import Work
+from tests.simulation.many_elements import Elements, Path
+
+MANY = 20_000
+SLICE = 6
+"""Lines of Python for each element that may run in one go of the loop, were there ``MANY``: some tens of milliseconds,
+however many there are."""
+PASS = 12
+"""As ``SLICE``, for what still goes over all elements at once: the partitions of a fetch session are planned so, and
+what DeleteRecords has deleted is told so."""
+ANSWER = 30
+"""The same for Produce, whose answer is made and written at once. Fewer elements are allowed there."""
+
+
+class Steps:
+    """The most lines that ran in one go of the loop."""
+
+    def __init__(self, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = 0
+        run: Any = asyncio.Handle._run
+
+        def counted(handle: asyncio.Handle) -> None:
+            before = work.lines
+            run(handle)
+            self.most = max(self.most, work.lines - before)
+
+        monkeypatch.setattr(asyncio.Handle, "_run", counted)
+
+
+LONG = [
+    (ApiKey.PRODUCE, ("topic_data",), ANSWER),
+    (ApiKey.PRODUCE, ("topic_data", "partition_data"), ANSWER),
+    (ApiKey.FETCH, ("topics",), PASS),
+    (ApiKey.FETCH, ("topics", "partitions"), PASS),
+    (ApiKey.METADATA, ("topics",), SLICE),
+    (ApiKey.OFFSET_COMMIT, ("topics",), SLICE),
+    (ApiKey.OFFSET_COMMIT, ("topics", "partitions"), SLICE),
+    (ApiKey.OFFSET_FETCH, ("groups",), SLICE),
+    (ApiKey.FIND_COORDINATOR, ("coordinator_keys",), SLICE),
+    (ApiKey.LEAVE_GROUP, ("members",), SLICE),
+    (ApiKey.DESCRIBE_GROUPS, ("groups",), SLICE),
+    (ApiKey.LIST_OFFSETS, ("topics", "partitions"), SLICE),
+    (ApiKey.OFFSET_FOR_LEADER_EPOCH, ("topics",), SLICE),
+    (ApiKey.OFFSET_FOR_LEADER_EPOCH, ("topics", "partitions"), SLICE),
+    (ApiKey.DELETE_GROUPS, ("groups_names",), SLICE),
+    (ApiKey.DESCRIBE_PRODUCERS, ("topics", "partition_indexes"), SLICE),
+    (ApiKey.DESCRIBE_TOPIC_PARTITIONS, ("topics",), SLICE),
+    (ApiKey.DELETE_RECORDS, ("topics", "partitions"), PASS),
+]
+"""APIs, their long arrays, and the most lines for each element."""
+
+
+class LongAsker(Asker):
+    def value(self, elements: Elements, name: str, kind: str, number: int | None) -> Any:
+        if kind == "uuid" and number is not None:
+            return UUID(int=(1 << 64) + number)
+        return super().value(elements, name, kind, number)
+
+    async def _run(self, data: bytes) -> None:
+        await asyncio.sleep(1)
+        with self.work.counting():
+            await super()._run(data)
+
+
+@pytest.mark.parametrize(("key", "path", "lines"), LONG, ids=lambda value: getattr(value, "name", str(value)))
+def test_a_long_request_leaves_the_loop_to_others(
+    key: ApiKey, path: Path, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work()
+    steps = Steps(work, monkeypatch)
+
+    async def run(world: World) -> None:
+        cluster = await start_cluster(world, 1, {"auto_create_topics_enable": False})
+        await prepare(cluster)
+        asker = LongAsker(cluster, Role.BROKER, work)
+        version = served(Role.BROKER)[key].max
+        await asker.send(key, version, path, Elements.FRESH, 1)
+        await asyncio.sleep(2)
+        steps.most = 0
+        await asker.send(key, version, path, Elements.FRESH, MANY)
+        cluster.check_alive()
+
+    simulate(run, seed=1)
+    assert MANY / 100 < steps.most < lines * MANY < work.lines

@@ -1,0 +1,152 @@
+"""A fetch that is read in slices: what it answers, and what may happen between two slices."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from milena.broker.apis import fetch as fetch_api
+from milena.broker.reading import fetching
+from milena.node.serving.sliced_work import MAX_HELD
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from tests.unit.broker.consumer_fetches import fetch, response, results, values, want
+from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.long_produces import goes
+
+COUNT = 8
+
+
+@pytest.fixture(autouse=True)
+def slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two partitions are many, and a slice has one."""
+    monkeypatch.setattr(fetch_api, "FEW", 2)
+    monkeypatch.setattr(fetching, "STEP", 1)
+
+
+class Fetched:
+    """One large request under way, for all partitions of a topic unless told otherwise."""
+
+    def __init__(self, bench: Bench, *asked: FetchPartition, version: int = 12, **options: Any) -> None:
+        self.bench = bench
+        topic = bench.image.topics["t"]
+        name, topic_id = ("t", None) if version < 13 else (None, topic.id)
+        limits = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20} | options
+        wanted = asked or tuple(map(want, range(COUNT)))
+        body = bytearray(encode_fetch_request(version, FetchRequest(topics=[(name, topic_id, wanted)], **limits)))
+        self.request = Request(ApiKey.FETCH, version)
+        work = fetch_api.handle(bench, self.request.ctx, memoryview(body))
+        body[:] = b"\xee" * len(body)
+        self.task = None if work is None else asyncio.ensure_future(work)
+
+    async def goes_on(self, times: int = 1) -> None:
+        await goes(self.bench.clock, times)
+
+    async def ends(self) -> Any:
+        assert self.task is not None
+        for _ in range(100):
+            if self.task.done():
+                await self.task
+                return results(self.request) if self.request.answered else None
+            await self.goes_on()
+        raise AssertionError("it still waits")
+
+    async def waits(self) -> None:
+        await self.goes_on(40)
+        assert not self.request.answered and self.request.answers.held and len(self.bench.purgatory) == 1
+
+
+def nobody_listens(bench: Bench) -> bool:
+    return not any(partition.listeners for partition in bench.partitions)
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_it_is_answered_as_a_small_one(bench: Bench, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.led(count=COUNT)
+    bench.partitions.get("t", 1).append(batch(b"a", b"b"), 1)
+    bench.partitions.get("t", 4).append(batch(b"c"), 1)
+    asked = (*map(want, range(COUNT)), want(COUNT), want(COUNT + 1))
+    large = Fetched(bench, *asked, version=version)
+    assert large.request.answers.held and not large.request.answered
+    await large.ends()
+    monkeypatch.setattr(fetch_api, "FEW", 1000)
+    assert large.request.body == fetch(bench, *asked, version=version).body
+    assert nobody_listens(bench) and bench.sliced_work.held == 0
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+async def test_records_for_a_partition_that_was_read_before_end_the_wait(bench: Bench, session_epoch: int) -> None:
+    bench.led(count=COUNT)
+    large = Fetched(bench, version=13, session_epoch=session_epoch)
+    await large.goes_on(5)
+    assert not large.request.answered and len(bench.purgatory) == 0, "it still reads"
+    bench.partitions.get("t", 0).append(batch(b"early"), 1)
+    found = await large.ends()
+    assert values(found[0].records) == [b"early"] and len(found) == COUNT
+    assert bool(response(large.request).session_id) is (session_epoch == 0)
+
+
+async def test_it_waits_and_is_answered_with_what_came(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    large = Fetched(bench)
+    await large.waits()
+    bench.partitions.get("t", 5).append(batch(b"late"), 1)
+    found = await large.ends()
+    assert [values(one.records) for one in found] == [[b"late"] if index == 5 else [] for index in range(COUNT)]
+    assert nobody_listens(bench)
+
+
+async def test_after_its_time_it_is_answered_with_what_there_is(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    large = Fetched(bench)
+    await large.waits()
+    bench.clock.advance(0.5)
+    assert [one.error_code for one in await large.ends()] == [0] * COUNT
+
+
+async def test_each_partition_is_read_as_it_is_in_its_slice(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    large = Fetched(bench, version=10)
+    await large.goes_on(5)
+    last = bench.partitions.get("t", COUNT - 1)
+    last.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+    codes = [one.error_code for one in await large.ends()]
+    assert codes == [0] * (COUNT - 1) + [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+async def test_a_lost_leadership_of_a_partition_that_was_read_before_is_told(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    large = Fetched(bench, version=10)
+    await large.goes_on(COUNT)
+    bench.partitions.get("t", 0).become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+    assert (await large.ends())[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("goes_before", [3, 40])
+async def test_a_client_that_goes_leaves_nothing(bench: Bench, goes_before: int) -> None:
+    bench.led(count=COUNT)
+    large = Fetched(bench)
+    await large.goes_on(goes_before)
+    large.request.answers.closed = True
+    if large.request.ctx.forget is not None:
+        large.request.ctx.forget()
+    bench.clock.advance(1)
+    assert await large.ends() is None
+    assert nobody_listens(bench) and len(bench.purgatory) == 0
+
+
+async def test_too_many_bytes_of_them_are_refused(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    bench.sliced_work.hold(MAX_HELD)
+    refused = Fetched(bench)
+    assert refused.task is None and refused.request.answers.closed
+
+
+async def test_a_wrong_session_is_an_error(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    large = Fetched(bench, version=13, session_id=77, session_epoch=3)
+    await large.ends()
+    assert response(large.request).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

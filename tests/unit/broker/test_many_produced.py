@@ -1,0 +1,109 @@
+"""A Produce request for many partitions: begun, checked and appended in slices, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from milena.broker.apis import produce
+from milena.broker.reading.producing import CommitWait, Uncommitted
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.produce import ProduceRequest, encode_produce_request
+from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.types import Offset
+from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.long_produces import Produced, end, goes
+
+COUNT = 30
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "FEW", 10)
+    monkeypatch.setattr(produce, "A_SLICE", 5)
+
+
+async def test_they_are_appended_in_slices_while_the_connection_is_held(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    produced = Produced(bench, *[batch(b"x")] * COUNT)
+    logs = [partition.online_log for partition in bench.partitions]
+    seen = []
+    assert produced.task is not None
+    while not produced.task.done():
+        assert produced.held and not produced.request.answered
+        seen.append(sum(map(end, logs)))
+        await produced.slice()
+    assert [one.error_code for one in produced.results] == [0] * COUNT
+    assert seen[0] == 0 and all(after - before <= 5 for before, after in pairwise(seen))
+    assert not produced.held and bench.sliced_work.held == 0
+
+
+async def test_batches_of_one_partition_keep_their_order(bench: Bench) -> None:
+    bench.led()
+    produced = Produced(bench, *[batch(b"%d" % number) for number in range(COUNT)], twice=True)
+    assert [one.base_offset for one in await produced.finish()] == list(range(COUNT))
+
+
+async def test_a_leadership_that_is_lost_between_two_slices_is_seen(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    produced = Produced(bench, *[batch(b"x")] * COUNT)
+    last = bench.partitions.get("t", COUNT - 1)
+    while end(bench.partitions.get("t", 0).online_log) == 0:
+        await produced.slice()
+    last.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+    codes = [one.error_code for one in await produced.finish()]
+    assert codes == [0] * (COUNT - 1) + [ErrorCode.NOT_LEADER_OR_FOLLOWER] and end(last.online_log) == 0
+
+
+async def test_partitions_that_do_not_exist_go_in_slices_too(bench: Bench) -> None:
+    bench.led()
+    produced = Produced(bench, *[batch(b"x")] * COUNT)
+    slices = 0
+    assert produced.task is not None
+    while not produced.task.done():
+        await produced.slice()
+        slices += 1
+    assert slices > COUNT // 5
+    assert [one.error_code for one in produced.results] == [0] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (COUNT - 1)
+
+
+async def test_what_is_undecodable_is_refused_as_ever(bench: Bench) -> None:
+    bench.led()
+    topics: list[Any] = [("t", None, [(0, None)] * COUNT)]
+    cut = encode_produce_request(9, ProduceRequest(None, 1, 0, topics))[: -2 * COUNT]
+    work = produce.handle(bench, Request(ApiKey.PRODUCE, 9).ctx, memoryview(bytearray(cut)))  # type: ignore[arg-type]
+    assert work is not None
+    with pytest.raises(DecodeError):
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            await goes(bench.clock)
+        await task
+    assert bench.sliced_work.held == 0
+
+
+def test_a_commit_is_looked_at_for_the_partition_that_changed_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With thousands of partitions in one request the work would grow with their square."""
+    topic = bench.topic("t", *[led_by(1, replicas=(1, 2), isr=(1, 2))] * COUNT)
+    appends = [Uncommitted(bench.host(topic, index), 0, Offset(1)) for index in range(COUNT)]
+    looked: list[Uncommitted] = []
+    committed: list[Uncommitted] = []
+
+    def check(append: Uncommitted) -> bool:
+        looked.append(append)
+        return append in committed
+
+    monkeypatch.setattr(Uncommitted, "check", check)
+    wait = CommitWait(appends, lambda: None)
+    for append in appends:
+        assert not wait.ready(append.partition)
+    assert len(looked) == COUNT
+    for append in appends:
+        committed.append(append)
+        assert wait.ready(append.partition) is (append is appends[-1])
+    assert len(looked) == 2 * COUNT

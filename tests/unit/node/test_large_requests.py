@@ -1,0 +1,105 @@
+"""Large requests are handled in slices: in order, with the errors of small ones, and within a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from milena.node.api import RequestContext
+from milena.node.serving.dispatch import AT_ONCE
+from milena.node.serving.sliced_work import MAX_HELD
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.requests import messages
+from tests.unit.node.peers import Running, running, until
+
+LONG = ["x" * 1000] * (AT_ONCE // 1000 + 1)
+
+
+def remembering(r: Running, seen: list[int]) -> None:
+    """Let the node remember how many states each ListGroups asks for, and answer with as many groups."""
+
+    def handle(ctx: RequestContext, request: Any) -> dict[str, Any]:
+        seen.append(len(request.states_filter))
+        return {"groups": [{"group_id": "g"}] * len(request.states_filter)}
+
+    r.node.cold = handle
+
+
+async def test_what_follows_a_large_request_waits_for_its_answer() -> None:
+    async with running() as r:
+        seen: list[int] = []
+        remembering(r, seen)
+        client = await r.client()
+        client.send(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
+        client.send(ApiKey.LIST_GROUPS, 4, states_filter=["a"])
+        client.send_raw(ApiKey.PRODUCE, 9, b"raw")
+        assert [(await client.receive())[0] for _ in range(3)] == [0, 1, 2]
+        assert seen == [len(LONG), 1]
+        await client.close()
+
+
+async def test_a_large_request_takes_effect_if_its_client_is_gone() -> None:
+    async with running() as r:
+        seen: list[int] = []
+        remembering(r, seen)
+        client = await r.client()
+        client.send(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
+        await client.close()
+        await until(lambda: seen == [len(LONG)])
+
+
+async def test_a_large_request_may_be_answered_in_steps_or_later() -> None:
+    async with running() as r:
+
+        def in_steps(ctx: RequestContext, request: Any) -> Iterator[None]:
+            yield
+            return {"groups": [{"group_id": str(len(request.states_filter))}]}  # type: ignore[return-value]
+
+        async def later(ctx: RequestContext, request: Any) -> dict[str, Any]:
+            return {"groups": [{"group_id": str(len(request.states_filter))}]}
+
+        client = await r.client()
+        for handle in (in_steps, later):
+            r.node.cold = handle  # type: ignore[assignment]
+            for wanted in (LONG, ["a"]):
+                answer = await client.ask(ApiKey.LIST_GROUPS, 4, states_filter=wanted)
+                assert [group.group_id for group in answer.groups] == [str(len(wanted))]
+        await client.close()
+
+
+async def test_an_error_of_a_large_request_is_answered() -> None:
+    async with running() as r:
+
+        def refuse(ctx: RequestContext, request: Any) -> None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        r.node.cold = refuse
+        client = await r.client()
+        answer = await client.ask(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await client.close()
+
+
+async def test_an_undecodable_large_request_closes_its_connection() -> None:
+    async with running() as r:
+        client = await r.client()
+        body = messages.encode_request(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
+        client.send_raw(ApiKey.LIST_GROUPS, 4, body[:-100])
+        assert await client.closed()
+        await client.close()
+
+
+async def test_large_requests_that_wait_are_bounded() -> None:
+    async with running() as r:
+        work = r.server.dispatcher.sliced_work
+        assert work.hold(MAX_HELD)
+        client = await r.client()
+        client.send(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
+        assert await client.closed()
+        await client.close()
+        work.drop(MAX_HELD)
+        other = await r.client()
+        assert not (await other.ask(ApiKey.LIST_GROUPS, 4, states_filter=LONG)).groups
+        assert work.held == 0
+        await other.close()

@@ -1,0 +1,126 @@
+"""Parts of a log that contradict each other, corrupted on purpose: the log ends before anything is answered from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from milena.protocol.errors import KafkaError
+from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.types import LeaderEpoch, Offset, ProducerId
+from milena.storage.log.append_info import Origin
+from milena.storage.log.log_state import BrokenLog
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.segment import Segment
+from milena.storage.manager.future_logs import FutureLogs
+from milena.storage.manager.log_manager import LogManager
+from milena.storage.state.producer_state import ProducerEntry
+from tests.unit.storage.logs import LogFolder, append, batch_of, marker, values_of
+
+AWAY = Offset(1000)
+
+
+def transactional(log: PartitionLog, sequence: int = 0) -> None:
+    append(log, b"x", producer=(7, 0, sequence), transactional=True)
+
+
+def producer(log: PartitionLog) -> ProducerEntry:
+    entry = log.producers.get(7)
+    assert entry is not None
+    return entry
+
+
+def bytes_that_nobody_appended(log: PartitionLog) -> None:
+    log.segments.active.size += 1
+    append(log, b"x")
+
+
+def an_index_that_falls(log: PartitionLog) -> None:
+    log.segments.active.offset_index.add(500, 5000)
+    append(log, b"x")
+
+
+def a_batch_before_the_producers_last(log: PartitionLog) -> None:
+    transactional(log)
+    producer(log).batches[-1] = producer(log).batches[-1]._replace(last_offset=AWAY)
+    transactional(log, 1)
+
+
+def a_transaction_before_an_open_one(log: PartitionLog) -> None:
+    log.producers._open = {AWAY: ProducerId(8)}
+    transactional(log)
+
+
+def a_transaction_that_ends_before_it_begins(log: PartitionLog) -> None:
+    transactional(log)
+    producer(log).txn_first_offset = AWAY
+    log.append_as_leader(marker((7, 0), commit=True), leader_epoch=LeaderEpoch(1), origin=Origin.COORDINATOR)
+
+
+def an_open_transaction_beyond_the_end(log: PartitionLog) -> None:
+    log.producers._open = {AWAY: ProducerId(8)}
+    log.truncated()
+
+
+def records_before_their_segment(log: PartitionLog) -> None:
+    log.segments.add(Segment.create(log.context, log.folder, AWAY, log.config))
+    log.append_as_follower(batch_at(log.log_end_offset), leader_epoch=LeaderEpoch(1))
+
+
+def batch_at(offset: Offset) -> memoryview:
+    """As a leader sends it."""
+    data = batch_of(b"x")
+    data[:8] = offset.to_bytes(8, "big")
+    data[12:16] = bytes(4)
+    return data
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        bytes_that_nobody_appended,
+        an_index_that_falls,
+        a_batch_before_the_producers_last,
+        a_transaction_before_an_open_one,
+        a_transaction_that_ends_before_it_begins,
+        an_open_transaction_beyond_the_end,
+        records_before_their_segment,
+    ],
+)
+def test_a_log_whose_parts_contradict_each_other_ends(tmp_path: Path, corrupt: Callable[[PartitionLog], None]) -> None:
+    folder = LogFolder(tmp_path, index_interval_bytes=0)
+    log = folder.open()
+    for number in range(3):
+        append(log, b"%d" % number, epoch=1)
+    with pytest.raises(BrokenLog):
+        corrupt(log)
+    (told,) = folder.events.named("log is offline, an invariant would be broken")
+    assert told["log_end"] == log.log_end_offset
+    with pytest.raises(KafkaError, match="is offline"):
+        append(log, b"x")
+    with pytest.raises(KafkaError, match="is offline"):
+        values_of(log)
+    assert not folder.context.offline, "the other logs of the directory go on"
+
+
+def test_no_two_segments_begin_at_one_offset_and_the_active_one_stays(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"x", epoch=1)
+    with pytest.raises(BrokenInvariant, match="begin at 0"):
+        log.segments.add(Segment.create(log.context, f"{tmp_path}", Offset(0), log.config))
+    with pytest.raises(BrokenInvariant, match="1 of 1 segments would go"):
+        log.segments.take_first(1)
+    assert len(log.segments) == 1
+
+
+def test_a_copy_that_lacks_records_takes_no_logs_place(tmp_path: Path) -> None:
+    log, copy = LogFolder(tmp_path / "a").open(), LogFolder(tmp_path / "b").open()
+    append(log, b"x", epoch=1)
+    futures = FutureLogs(cast("LogManager", SimpleNamespace(node_id=1)), cast("Any", None))
+    with pytest.raises(BrokenInvariant, match="ends at 0"):
+        futures.promote(log, copy)
+    assert values_of(log) == [b"x"]

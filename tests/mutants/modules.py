@@ -45,10 +45,14 @@ _GROUPS: Final = tuple(
     f"tests/unit/broker/groups/test_{name}.py"
     for name in (
         "apis",
+        "broken_groups",
+        "cleaning",
         "coordinator",
         "full_groups",
         "group",
         "joining",
+        "many",
+        "memory_is_the_log",
         "membership",
         "offsets",
         "offsets_log",

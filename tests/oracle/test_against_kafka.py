@@ -192,8 +192,13 @@ async def test_the_client_joins_groups(kafka_node: KafkaNode) -> None:
         assert await admin.delete_groups(client, ["milena"]) == {"milena": None}
 
 
-async def _retention(client: Cluster, topic: str) -> tuple[str | None, int]:
-    described = {entry.name: entry for entry in await admin.describe_configs(client, TOPIC_RESOURCE, topic)}
+async def _retention(client: Cluster, topic: str) -> tuple[str | None, int] | None:
+    """None as long as Kafka's broker has not heard of the topic."""
+    try:
+        described = {entry.name: entry for entry in await admin.describe_configs(client, TOPIC_RESOURCE, topic)}
+    except KafkaError as error:
+        assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None
     return described["retention.ms"].value, described["retention.ms"].source
 
 

@@ -15,6 +15,7 @@ from milena.lab.load.nemesis import KINDS
 from milena.lab.load.seeded import run_seed
 from milena.lab.load.tier_losses import Losses
 from milena.lab.load.tier_troubles import OF_TIER, TierTroubles
+from milena.lab.world.power import Inode
 from milena.lab.world.tiering import FOLDER
 from milena.lab.world.trace import Trace
 from milena.lab.world.world import World, simulate
@@ -23,6 +24,8 @@ from milena.node.client.cluster import Cluster
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.runtime.randomness import Randomness
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.store.remote_storage import REQUIRED
+from milena.tiered.store.tier_names import ROOT
 from tests.simulation.steps import until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, WITH_TIER, bases, known_segments, log_of, replica, with_tier
 
@@ -275,3 +278,19 @@ def test_a_seed_can_be_told_to_have_a_tier() -> None:
     report = run_seed(2, steps=0, tier=True)
     assert not report.violations
     assert any("tiered topics: " in line for line in report.trace)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_objects_that_were_away_return_though_all_of_a_segment_were(seed: int) -> None:
+    """Those of a segment that was deleted meanwhile do not: it is known by none of its objects being there."""
+
+    async def scenario(world: World) -> None:
+        objects = {f"{FOLDER}/{ROOT}/t-0-x/0-y{suffix}": suffix.encode() for suffix in sorted(REQUIRED)}
+        for path, data in objects.items():
+            world.tier.files[path] = Inode(0)
+            world.tier.files[path].data += data
+        troubles = TierTroubles(world.tier, {}, {}, Trace(), Randomness(seed), ["tierloss"])
+        await troubles.trouble(3)
+        assert {path: bytes(inode.data) for path, inode in world.tier.files.items()} == objects
+
+    simulate(scenario, seed=seed)

@@ -143,9 +143,12 @@ class TierTroubles:
         return mend
 
     def _take(self, path: str) -> Callable[[], None]:
+        """The last object of a segment is truncated instead: without any, it would be taken for a deleted one."""
+        segment = _segment(path)
+        if not any(other.startswith(segment) for other in self._storage.files if other != path):
+            return self._cut(path)
         self._trace.note(f"{path} is removed")
         inode = self._storage.files.pop(path)
-        segment = _segment(path)
 
         def mend() -> None:
             """Restore the object, unless the segment was deleted meanwhile."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from uuid import UUID
 
 import pytest
 
 from milena.broker.groups import offsets
 from milena.broker.groups.model import CommittedOffset
+from milena.broker.groups.offsets import Chosen
 from milena.broker.groups.shard import EXPIRY_SLICE, Shard
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID
@@ -116,6 +117,28 @@ def test_many_offsets_go_in_bounded_steps(coordinated: Coordinated, groups: int)
     coordinated.tasks.run()
     assert coordinated.tasks.turns >= 4
     assert not any(group.offsets for group in shard.groups.values())
+
+
+def drained(steps: Generator[None, None, bool]) -> bool:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return bool(done.value)
+
+
+@pytest.mark.parametrize("work", [Shard.remove_offsets_where, Shard.any_offset])
+def test_offsets_that_go_between_two_slices_are_passed_over(
+    coordinated: Coordinated, work: Callable[[Shard, Chosen], Generator[None, None, bool]]
+) -> None:
+    shard = coordinated.groups.shard("g")
+    offsets = {("t", number): CommittedOffset(1, -1, "", 0, -1, OLD) for number in range(2 * EXPIRY_SLICE)}
+    shard.commit(shard.get_or_create("g"), offsets, lambda error: None)
+    steps = work(shard, lambda key, offset: key[1] < EXPIRY_SLICE and work is Shard.remove_offsets_where)
+    next(steps)
+    gone = [("t", number) for number in range(EXPIRY_SLICE, 2 * EXPIRY_SLICE)]
+    shard.remove_offsets(shard.groups["g"], gone, lambda error: None)
+    assert drained(steps) is (work is Shard.remove_offsets_where)
 
 
 def test_a_group_of_more_offsets_than_one_batch_holds_expires(coordinated: Coordinated) -> None:

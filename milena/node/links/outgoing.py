@@ -26,8 +26,8 @@ from milena.protocol.schemas.api_versions import (
     decode_api_versions_response,
     encode_api_versions_request,
 )
-from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.schemas.registry import REGISTRY, VersionRange
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.containment import Containment
 from milena.runtime.context import Runtime
 from milena.runtime.network import Connection, FileRange, Part

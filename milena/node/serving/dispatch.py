@@ -16,9 +16,9 @@ from milena.node.serving.sliced_work import DECODED, SlicedWork
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.schemas.registry import Role, served
 from milena.protocol.schemas.steps import at_once
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
@@ -120,8 +120,8 @@ class Dispatcher:
                 ctx.respond_fields(**fields)
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
-        except Exception as error:
-            self._refuse(ctx, error)
+        except Exception as failure:
+            self._refuse(ctx, failure)
 
     def _run_in_slices(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
         work = self.sliced_work
@@ -149,8 +149,8 @@ class Dispatcher:
                 ctx.respond_fields(**fields)
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
-        except Exception as error:
-            self._refuse(ctx, error)
+        except Exception as failure:
+            self._refuse(ctx, failure)
 
     def _encode_in_slices(self, ctx: RequestContext, fields: Fields) -> None:
         ctx.encoder = None  # an error of the encoding is answered at once

@@ -22,8 +22,9 @@ from milena.protocol.records.control_records import ControlType, UnknownControl,
 from milena.protocol.records.coordinator_records import CoordinatorValue, UnknownKey, decode_key, decode_value
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT
 from milena.protocol.records.records import Record, iter_records, offset_of, timestamp_of
-from milena.protocol.schemas.primitives import DecodeError, Reader
+from milena.protocol.schemas.primitives import Reader
 from milena.protocol.schemas.schema import Entity
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import METADATA_TOPIC, OFFSETS_TOPIC
 from milena.protocol.uuids import to_text
 

@@ -23,8 +23,9 @@ from milena.protocol.requests.scan import (
     uuid_of,
 )
 from milena.protocol.requests.topics import topic_at, write_topic
-from milena.protocol.schemas.primitives import Data, TooManyElements, Writer
+from milena.protocol.schemas.primitives import Data, Writer
 from milena.protocol.schemas.steps import STEP, Steps, at_once
+from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import ZERO_UUID
 
 NO_HIGH_WATERMARK: Final = 2**63 - 1

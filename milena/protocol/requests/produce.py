@@ -31,8 +31,9 @@ from milena.protocol.requests.scan import (
     tags_end,
 )
 from milena.protocol.requests.topics import topic_at, write_topic
-from milena.protocol.schemas.primitives import Data, Reader, TooManyElements, Writer, fitting
+from milena.protocol.schemas.primitives import Data, Reader, Writer, fitting
 from milena.protocol.schemas.steps import STEP, Steps, at_once
+from milena.protocol.schemas.undecodable import TooManyElements
 
 ProduceTopic: TypeAlias = "tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]"
 

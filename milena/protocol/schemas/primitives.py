@@ -12,6 +12,7 @@ from struct import error as StructError
 from typing import Final, final
 from uuid import UUID
 
+from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 from milena.protocol.types import ZERO_UUID
 
 Data = bytes | bytearray | memoryview
@@ -33,17 +34,6 @@ _TEXT_LIMIT: Final = MAX_STRING // 4
 """Characters that fit into a string, whichever they are."""
 _GROWTH: Final = 3
 """Bytes that a byte which is no UTF-8 may become."""
-
-
-class DecodeError(ValueError):
-    """The bytes are not what their schema says."""
-
-
-class TooManyElements(DecodeError):
-    """A request holds more elements than its reader may take."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"more than {limit} elements in one request")
 
 
 def decoded_text(data: Data) -> str:

@@ -21,8 +21,9 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from milena.protocol.schemas.other_versions import is_field_of_some_version
-from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
+from milena.protocol.schemas.primitives import Reader, Writer, fitting
 from milena.protocol.schemas.steps import Elements, Pace, Steps, read_elements, write_elements
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from milena.node.api import RequestContext
 from milena.node.metrics import Metrics
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import Offset
 from tests.unit.broker.consumer_fetches import fetch as fetching
 from tests.unit.broker.consumer_fetches import want

@@ -17,8 +17,9 @@ from milena.protocol.requests.fetch import (
 )
 from milena.protocol.requests.headers import parse_request_header
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_request, encode_produce_request
-from milena.protocol.schemas.primitives import DecodeError, Reader, TooManyElements, Writer
+from milena.protocol.schemas.primitives import Reader, Writer
 from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 
 REAL = 100_000
 """Partitions that one request of a large cluster has."""

@@ -15,7 +15,8 @@ from kio.serial import writers
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests.headers import parse_request_header
 from milena.protocol.requests.scan import text_at
-from milena.protocol.schemas.primitives import DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Reader, Writer
+from milena.protocol.schemas.undecodable import DecodeError
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

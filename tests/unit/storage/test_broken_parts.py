@@ -13,7 +13,7 @@ from milena.protocol.errors import KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import LeaderEpoch, Offset, ProducerId
 from milena.storage.log.append_info import Origin
-from milena.storage.log.log_state import BrokenLog
+from milena.storage.log.broken_log import BrokenLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.segment import Segment
 from milena.storage.manager.future_logs import FutureLogs

@@ -92,7 +92,7 @@ bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less
 	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)
 
 compiled: $(READY) ## the compiled form in build/compiled (needs a C compiler, about two minutes); MILENA_PURE=0 uses it
-	@$(BIN)/python -m compiling.build
+	@MILENA_PURE=1 $(BIN)/python -m compiling.build
 
 wheel: $(READY) ## build sdist and wheel into dist/
 	@$(BIN)/python -m build --outdir dist . >&2

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from compiling.modules import ROOT, compiled_files, name_of, reasons
 
+NOT_FOUND = ("object", "memoryview", "bytearray")
+NOT_COMPILED = ("Enum", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "TypedDict")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -15,12 +17,37 @@ def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):
             yield from errors_of_two_types(node)
+            yield from names_that_clash(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__new__":
             yield node.lineno, "object.__new__ makes nothing of a compiled class"
-        elif isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "NamedTuple" for base in node.bases):
-            for field in node.body:
-                if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "object":
-                    yield field.lineno, "a NamedTuple's field of type object is not found in a compiled module"
+        elif isinstance(node, ast.ClassDef):
+            yield from fields_not_found(node) if is_a(node, "NamedTuple") else methods_of_calls(node)
+
+
+def is_a(node: ast.ClassDef, *kinds: str) -> bool:
+    return any(ast.unparse(base).split("[")[0].split(".")[-1] in kinds for base in node.bases)
+
+
+def fields_not_found(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
+    for field in node.body:
+        if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) in NOT_FOUND:
+            yield field.lineno, "a NamedTuple's field of this type is not found in a compiled module"
+
+
+def methods_of_calls(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
+    if is_a(node, *NOT_COMPILED):
+        return
+    for field in node.body:
+        if isinstance(field, ast.Assign) and isinstance(field.value, ast.Call):
+            yield field.lineno, "a method that a call makes is an attribute of each instance if compiled"
+
+
+def names_that_clash(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
+    options = function.args.kwarg
+    if options and options.annotation and not ast.unparse(options.annotation).endswith(".kwargs"):
+        for argument in function.args.posonlyargs:
+            if not argument.arg.startswith("_") and argument.arg != "self":
+                yield argument.lineno, f"** takes no {argument.arg} if compiled, since it is an argument's name"
 
 
 def errors_of_two_types(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
@@ -58,3 +85,35 @@ def test_each_module_that_stays_interpreted_exists_and_has_its_reason() -> None:
 
 def test_no_module_is_compiled_twice() -> None:
     assert max(Counter(name_of(path) for path in compiled_files()).values()) == 1
+
+
+def test_no_interpreted_class_has_a_compiled_base() -> None:
+    compiled = set(compiled_files())
+    classes = {
+        (name_of(path), node.name)
+        for path in compiled
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not is_a(node, *NOT_COMPILED)
+    }
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name} is compiled: a class that is not cannot derive from it"
+        for folder in ("milena", "tests", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        if path not in compiled
+        for line, name in derived(ast.parse(path.read_text()), classes)
+    ]
+    assert not found, "\n".join(found)
+
+
+def derived(tree: ast.Module, classes: set[tuple[str, str]]) -> Iterator[tuple[int, str]]:
+    imported = {
+        name.asname or name.name: (node.module or "", name.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for base in node.bases:
+                if imported.get(ast.unparse(base).split("[")[0]) in classes:
+                    yield node.lineno, ast.unparse(base)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import Final, final
@@ -50,23 +50,6 @@ def fitting(text: str | None) -> str | None:
     return text if text is None or len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
 
 
-def _integer(form: Struct) -> Callable[[Reader], int]:
-    """A reading method. It is generated because it is called for most fields of most messages."""
-    size, unpack_from = form.size, form.unpack_from
-
-    def read(self: Reader) -> int:
-        pos = self.pos
-        self.pos = pos + size
-        try:
-            value: int = unpack_from(self.data, pos)[0]
-        except StructError:
-            self.pos = pos
-            raise DecodeError(f"{size} bytes expected, {self.remaining} are left") from None
-        return value
-
-    return read
-
-
 class Reader:
     """Reads from ``pos`` on. Every method raises DecodeError if the bytes end too early or a length is impossible.
 
@@ -103,12 +86,32 @@ class Reader:
         """All bytes that are left, not copied."""
         return self.view(self.remaining)
 
-    int8 = _integer(_INT8)
-    int16 = _integer(_INT16)
-    int32 = _integer(_INT32)
-    int64 = _integer(_INT64)
-    uint16 = _integer(_UINT16)
-    uint32 = _integer(_UINT32)
+    def _number(self, form: Struct) -> int:
+        pos = self.pos
+        try:
+            value: int = form.unpack_from(self.data, pos)[0]
+        except StructError:
+            raise DecodeError(f"{form.size} bytes expected, {self.remaining} are left") from None
+        self.pos = pos + form.size
+        return value
+
+    def int8(self) -> int:
+        return self._number(_INT8)
+
+    def int16(self) -> int:
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
+
+    def uint16(self) -> int:
+        return self._number(_UINT16)
+
+    def uint32(self) -> int:
+        return self._number(_UINT32)
 
     def float64(self) -> float:
         value: float = _FLOAT64.unpack(self.view(8))[0]

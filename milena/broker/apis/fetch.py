@@ -317,7 +317,12 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: Fetche
         always=bool(entry.size) or entry.is_urgent,
         failed=fetched.error_code != 0,
     )
-    if entry.partition is not None and entry.is_all_told and not entry.partition.may_join(limits.replica):
+    if (
+        entry.partition is not None
+        and entry.is_all_told
+        and plan.is_as_read(entry.wanted)
+        and not entry.partition.may_join(limits.replica)
+    ):
         session.read_on_change(entry.wanted, entry.partition)
     elif entry.size:
         session.served(entry.wanted)

@@ -15,12 +15,13 @@ from milena.node.serving.sliced_work import SlicedWork
 
 
 def with_session(plan: FetchPlan, now_ms: int) -> FetchPlan:
-    """The plan of a fetch without a session, with one of its own. A partition that stands twice is read once."""
-    if plan.session is not None or not plan.wanted:
-        return plan
-    own = Session(NO_SESSION, plan.wanted, privileged=False, uses_topic_ids=True, now_ms=now_ms)
-    own.visits.note(now_ms)
-    return FetchPlan(own, plan.wanted, incremental=False)
+    """The plan in slices; that of a fetch without a session gets one of its own. A partition that stands twice is read
+    once."""
+    session = plan.session
+    if session is None and plan.wanted:
+        session = Session(NO_SESSION, plan.wanted, privileged=False, uses_topic_ids=True, now_ms=now_ms)
+        session.visits.note(now_ms)
+    return plan._replace(session=session, in_slices=True)
 
 
 class LargeFetch(Fetch):
@@ -47,7 +48,7 @@ class LargeFetch(Fetch):
     def _read_partition(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
         entry = super()._read_partition(wanted, remaining, min_one, notes=notes)
         if entry.partition is not None and self._plan.session is not None:
-            self._plan.session.listen(wanted, entry.partition)
+            self._plan.session.note_read(wanted, entry.partition, self._plan)
         return entry
 
     def from_tier(self, found: list[Found]) -> bool:

@@ -197,9 +197,6 @@ def _limits(node: Needs, ctx: RequestContext, request: FetchRequest) -> FetchLim
 def _wait(node: Needs, ctx: RequestContext, fetch: Fetch, limits: FetchLimits, watch: tuple[Hashable, ...]) -> None:
     """One fetch of a connection waits at a time, as in Kafka: each that waits is looked at with each change, and a
     client may ask for 24 days. It waits as long as its client is there."""
-    if ctx.closed:
-        fetch.abandon()
-        return
     seconds = limits.max_wait_ms / 1000
     if limits.replica >= 0:
         watch = (*watch, FetchesOf(limits.replica))

@@ -154,6 +154,8 @@ class Dispatcher:
 
     def _encode_in_slices(self, ctx: RequestContext, fields: Fields) -> None:
         ctx.encoder = None  # an error of the encoding is answered at once
+        if ctx.closed:
+            return
         self._tasks.attempt(self._respond(ctx, fields), name=f"large answer {ctx.api.name}")
 
     async def _respond(self, ctx: RequestContext, fields: Fields) -> None:

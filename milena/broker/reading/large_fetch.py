@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 from milena.broker.reading.fetching import Fetch, Found
 from milena.broker.replica.fetch_sessions import NO_SESSION, FetchPlan, Session, Wanted
-from milena.node.serving.sliced_work import SlicedWork
+from milena.node.serving.sliced_work import Place
 
 
 def with_session(plan: FetchPlan, now_ms: int) -> FetchPlan:
@@ -29,21 +29,21 @@ class LargeFetch(Fetch):
 
     __slots__ = ("_woken",)
 
-    async def run(self, work: SlicedWork, wait: Callable[[tuple[Hashable, ...]], None]) -> list[Found]:
+    async def run(self, place: Place, wait: Callable[[tuple[Hashable, ...]], None]) -> list[Found]:
         """Read; if that is not enough, ``wait`` for more with what to watch and read again. Returns what was found."""
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         session = self._plan.session
         if session is not None:
             session.take_changed()
-        found = await work.result(self._read_in_steps(first=True), 0)
+        found = await place.result(self._read_in_steps(first=True))
         if session is None or not session.partitions or self._limits.max_wait_ms <= 0 or self._is_enough(found):
             return found
         for entry in found:
             self._count(entry)
         if not self.ready(session):
             wait((session,))
-            await self._woken
-        return await work.result(self._read_in_steps(first=False), 0)
+            await place.wait_outside(self._woken)
+        return await place.result(self._read_in_steps(first=False))
 
     def _read_partition(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
         entry = super()._read_partition(wanted, remaining, min_one, notes=notes)

@@ -10,7 +10,7 @@ import pytest
 
 from milena.broker.apis import fetch as fetch_api
 from milena.broker.reading import fetching
-from milena.node.serving.sliced_work import MAX_HELD
+from milena.node.serving.sliced_work import AT_ONCE, MAX_HELD
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
@@ -145,6 +145,36 @@ async def test_too_many_bytes_of_them_are_refused(bench: Bench) -> None:
     bench.sliced_work.hold(MAX_HELD)
     refused = Fetched(bench)
     assert refused.task is None and refused.request.answers.closed
+
+
+async def test_one_begins_when_others_have_been_answered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a request takes many times the memory of its bytes, which alone are counted."""
+    bench.led(count=COUNT)
+    bench.partitions.get("t", 0).append(batch(b"a"), 1)
+    begun: list[object] = []
+    plan = fetch_api._plan
+
+    def planned(*given: Any) -> Any:
+        begun.append(given)
+        return plan(*given)
+
+    monkeypatch.setattr(fetch_api, "_plan", planned)
+    fetches = [Fetched(bench) for _ in range(5 * AT_ONCE)]
+    most = 0
+    while not all(one.request.answered for one in fetches):
+        await goes(bench.clock)
+        most = max(most, len(begun) - sum(one.request.answered for one in fetches))
+    assert 1 < most <= AT_ONCE and bench.sliced_work.held == 0
+
+
+async def test_those_that_wait_for_records_leave_room_for_others(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    waiting = [Fetched(bench) for _ in range(2 * AT_ONCE)]
+    await goes(bench.clock, 2 * AT_ONCE * 20)
+    assert len(bench.purgatory) == 2 * AT_ONCE and bench.sliced_work.held == 0
+    bench.partitions.get("t", 5).append(batch(b"late"), 1)
+    await goes(bench.clock, 2 * AT_ONCE * 20)
+    assert all(one.request.answered for one in waiting)
 
 
 async def test_a_wrong_session_is_an_error(bench: Bench) -> None:

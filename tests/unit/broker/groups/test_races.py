@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.broker.apis import offset_commit
+from milena.broker.apis import offset_commit, offset_fetch
 from milena.node.metadata.image import TopicImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
@@ -338,6 +338,36 @@ def test_a_topic_deleted_while_its_offsets_are_read_has_none(
     assert at_once(steps) is None
     assert [topic.partitions[0].error_code for topic in request.response.topics] == [code, NONE]
     assert list(groups.shard.committed_offsets("g")) == [("t", 0)]
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("holds", [False, True])
+def test_offsets_of_one_group_are_told_in_slices_as_they_were_at_one_moment(
+    groups: Groups, stable: bool, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only what is committed."""
+    monkeypatch.setattr(offset_fetch, "Pace", partial(Pace, 1))
+    groups.commit(9, 0, 1, offset=5)
+    request = Request(ApiKey.OFFSET_FETCH, 9)
+    asked = [{"name": "t", "partition_indexes": [0, 1] * 10}]
+    fields = {"groups": [{"group_id": "g", "topics": asked, "member_id": None, "member_epoch": -1}]}
+    encoded = messages.encode_request(ApiKey.OFFSET_FETCH, 9, require_stable=stable, **fields)
+    steps = offset_fetch.handle(groups.node, request.ctx, messages.decode_request(ApiKey.OFFSET_FETCH, 9, encoded))
+    next(steps)
+    groups.log.hold = holds
+    groups.committing(9, 0, 1, offset=20)
+    for _ in range(20):
+        next(steps)
+    (group,) = at_once(steps)["groups"]
+    assert [one["committed_offset"] for one in group["topics"][0]["partitions"]] == [5] * 20
+
+
+def test_of_groups_of_which_one_waits_all_are_told(groups: Groups) -> None:
+    groups.log.hold = True
+    commit, fetch = groups.committing(9, 0, offset=20), groups.fetching(stable=True)
+    assert not commit.answered and not fetch.answered
+    groups.log.commit()
+    assert fetch.response.groups[0].topics[0].partitions[0].committed_offset == 20
 
 
 def another_topic(groups: Groups, name: str) -> TopicImage:

@@ -9,6 +9,8 @@ request)``.
 * With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
   call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
   Such a module may have ``handle_large(node, ctx, request)``, as by default, for large requests.
+* Any module may have ``handle_large``, which large requests go to instead. It returns steps where ``handle`` would
+  return an awaitable that does much work: what is awaited has no place in ``node.serving.sliced_work`` any more.
 * An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
   without it the error goes to the top-level ``error_code`` of the response.
 """
@@ -282,7 +284,7 @@ class ApiTable:
         if found is None:
             module = importlib.import_module(self._names[key])
             raw = getattr(module, "RAW", False)
-            large = getattr(module, "handle_large", None) if raw else module.handle
+            large = getattr(module, "handle_large", None if raw else module.handle)
             found = ApiModule(module.handle, raw, getattr(module, "failed", None), large)
             self._loaded[key] = found
         return found

@@ -13,6 +13,7 @@ v13), 595 (divergence, v12), 903 (replica state, v15), 951 (current leader, v16)
 from __future__ import annotations
 
 from collections.abc import Coroutine, Hashable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
@@ -23,7 +24,7 @@ from milena.broker.reading.large_fetch import LargeFetch, with_session
 from milena.broker.replica.expected_followers import FetchesOf
 from milena.broker.replica.fetch_sessions import NO_SESSION, FetchPlan, Key, Wanted
 from milena.node.api import RequestContext
-from milena.node.serving.sliced_work import DECODED
+from milena.node.serving.sliced_work import DECODED, Place
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.fetch_request import (
     FetchPartition,
@@ -125,10 +126,17 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Coroutine[obje
 async def _in_slices(node: Needs, ctx: RequestContext, body: bytes) -> None:
     """A request for many partitions, while what follows on the connection waits."""
     work = node.sliced_work
-    try:
-        request, wanted = await work.result(_read(ctx.version, body), DECODED * len(body))
-    finally:
-        work.drop(len(body))
+    with ExitStack() as held:
+        held.callback(work.drop, len(body))
+        async with work.place(DECODED * len(body)) as place:
+            request, wanted = await place.result(_read(ctx.version, body))
+            held.close()
+            await _in_place(node, ctx, place, request, wanted)
+
+
+async def _in_place(
+    node: Needs, ctx: RequestContext, place: Place, request: FetchRequest, wanted: list[Wanted]
+) -> None:
     plan = _plan(node, ctx, request, wanted)
     if plan is None:
         return
@@ -137,12 +145,12 @@ async def _in_slices(node: Needs, ctx: RequestContext, body: bytes) -> None:
     plan = with_session(plan, now_ms)
     fetch = LargeFetch(node.partitions, plan, limits, partial(_answer, node, ctx, plan, limits), ctx, now_ms=now_ms)
     try:
-        found = await fetch.run(work, partial(_wait, node, ctx, fetch, limits))
+        found = await fetch.run(place, partial(_wait, node, ctx, fetch, limits))
     finally:
         if plan.session is not None and plan.session_id == NO_SESSION:
             plan.session.close()
     if not ctx.closed and not fetch.from_tier(found):
-        parts = await work.result(_encoded(node, ctx, plan, limits, found), 0)
+        parts = await place.result(_encoded(node, ctx, plan, limits, found))
         if not ctx.closed:
             ctx.respond(parts)
 
@@ -197,9 +205,6 @@ def _limits(node: Needs, ctx: RequestContext, request: FetchRequest) -> FetchLim
 def _wait(node: Needs, ctx: RequestContext, fetch: Fetch, limits: FetchLimits, watch: tuple[Hashable, ...]) -> None:
     """One fetch of a connection waits at a time, as in Kafka: each that waits is looked at with each change, and a
     client may ask for 24 days. It waits as long as its client is there."""
-    if ctx.closed:
-        fetch.abandon()
-        return
     seconds = limits.max_wait_ms / 1000
     if limits.replica >= 0:
         watch = (*watch, FetchesOf(limits.replica))
@@ -317,7 +322,12 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: Fetche
         always=bool(entry.size) or entry.is_urgent,
         failed=fetched.error_code != 0,
     )
-    if entry.partition is not None and entry.is_all_told and not entry.partition.may_join(limits.replica):
+    if (
+        entry.partition is not None
+        and entry.is_all_told
+        and plan.is_as_read(entry.wanted)
+        and not entry.partition.may_join(limits.replica)
+    ):
         session.read_on_change(entry.wanted, entry.partition)
     elif entry.size:
         session.served(entry.wanted)

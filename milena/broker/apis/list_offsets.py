@@ -64,6 +64,20 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Reply[ListOffsetsResponseFields]:
+    steps = handle_large(node, ctx, request)
+    if sum(len(topic.partitions) for topic in request.topics) <= SLICE:
+        return at_once(steps)
+
+    async def in_slices() -> ListOffsetsResponseFields | None:
+        async with node.sliced_work.place(0) as place:
+            return await place.result(steps)
+
+    return in_slices()
+
+
+def handle_large(
+    node: Needs, ctx: RequestContext, request: ListOffsetsRequest
+) -> Steps[ListOffsetsResponseFields | None]:
     committed = messages.get(request, "isolation_level", 0) == 1
     wanted = _Wanted()
     searches: list[TimeSearch] = []
@@ -111,16 +125,8 @@ def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Rep
         node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers), ctx)
         return None
 
-    async def finish_later() -> ListOffsetsResponseFields | None:
-        work = node.sliced_work
-        await work.result(wanted.read(request), 0)
-        partitions = Pace(SLICE).each(wanted.partitions(), lambda asked: answer(*asked))
-        return finish(await work.result(partitions, 0))
-
-    if sum(len(topic.partitions) for topic in request.topics) > SLICE:
-        return finish_later()
-    at_once(wanted.read(request))
-    return finish([answer(name, asked) for name, asked in wanted.partitions()])
+    yield from wanted.read(request)
+    return finish((yield from Pace(SLICE).each(wanted.partitions(), lambda asked: answer(*asked))))
 
 
 class _Wanted:

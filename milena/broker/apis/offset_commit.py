@@ -6,7 +6,8 @@ Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from uuid import UUID
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.journal import TopicPartition
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     )
     from milena.runtime.context import Runtime
 
+_Told: TypeAlias = "tuple[UUID, OffsetCommitResponsePartitionFields]"
+"""The answer for a partition of the topic with this id."""
 DEFAULT_RETENTION: Final = -1
 _GROUP_NOT_FOUND_SINCE: Final = 9
 
@@ -56,11 +59,23 @@ class _Commit:
 
     def __init__(self) -> None:
         self.topics: list[OffsetCommitResponseTopicFields] = []
-        self.known: list[OffsetCommitResponsePartitionFields] = []
+        self.topic_ids: dict[UUID, None] = {}
+        """Of the topics that exist."""
+        self.known: list[_Told] = []
         """The answers for partitions that exist."""
-        self.accepted: list[OffsetCommitResponsePartitionFields] = []
+        self.accepted: list[_Told] = []
         """The answers for those in ``offsets``."""
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
+
+    def leave_out_deleted(self, image: MetadataImage, error: ErrorCode) -> None:
+        """Topics may be deleted while the request is read: their offsets have been removed from all groups by now."""
+        gone = {topic_id for topic_id in self.topic_ids if topic_id not in image.topics_by_id}
+        if not gone:
+            return
+        _set_error([told for told in self.known if told[0] in gone], error)
+        self.known = [told for told in self.known if told[0] not in gone]
+        self.accepted = [told for told in self.accepted if told[0] not in gone]
+        self.offsets = {place: offset for place, offset in self.offsets.items() if offset.topic_id not in gone}
 
     @property
     def answer(self) -> OffsetCommitResponseFields:
@@ -71,6 +86,7 @@ def handle(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> St
     """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
     is not even looked for if nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
     commit = yield from _read(node, ctx, request)
+    commit.leave_out_deleted(node.image, _no_topic(ctx))
     if not commit.known:
         return commit.answer
     try:
@@ -118,10 +134,12 @@ def _image(node: Needs, ctx: RequestContext, topic: OffsetCommitRequestTopic) ->
     return node.image.topics_by_id.get(topic.topic_id or ZERO_UUID) if by_id else node.image.topics.get(topic.name)
 
 
+def _no_topic(ctx: RequestContext) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if ctx.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Steps[_Commit]:
     """What the request wants to commit, as far as it may be, whatever its group says."""
-    by_id = ctx.version >= 10
-    no_topic = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     now_ms = node.runtime.clock.time_ms()
     limit = node.config.get_int("offset.metadata.max.bytes")
     retention_ms = get(request, "retention_time", DEFAULT_RETENTION)
@@ -129,22 +147,24 @@ def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Ste
     commit, pace = _Commit(), Pace()
     for topic in request.topics:
         image = _image(node, ctx, topic)
+        if image is not None:
+            commit.topic_ids[image.id] = None
 
         def read(
             partition: OffsetCommitRequestPartition, image: TopicImage | None = image
         ) -> OffsetCommitResponsePartitionFields:
             index = partition.partition_index
             if image is None or index not in image.partitions:
-                error = no_topic if image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                error = _no_topic(ctx) if image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 return {"partition_index": index, "error_code": error}
             told: OffsetCommitResponsePartitionFields = {"partition_index": index, "error_code": ErrorCode.NONE}
-            commit.known.append(told)
+            commit.known.append((image.id, told))
             metadata = partition.committed_metadata or ""
             if len(metadata) > limit or _java_length(metadata) > limit:
                 told["error_code"] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 return told
             leader_epoch = get(partition, "committed_leader_epoch", -1)
-            commit.accepted.append(told)
+            commit.accepted.append((image.id, told))
             commit.offsets[image.name, index] = CommittedOffset(
                 partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms, image.id
             )
@@ -158,9 +178,9 @@ def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Ste
     return commit
 
 
-def _set_error(told: list[OffsetCommitResponsePartitionFields], error: ErrorCode) -> None:
+def _set_error(told: list[_Told], error: ErrorCode) -> None:
     if error is not ErrorCode.NONE:
-        for partition in told:
+        for _, partition in told:
             partition["error_code"] = error
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from itertools import repeat
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.broker.groups.journal import TopicPartition
@@ -18,7 +19,7 @@ from milena.node.metadata.image import TopicImage
 from milena.node.serving.repeats import Repeats
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
-from milena.protocol.schemas.steps import Pace, Steps
+from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         OffsetFetchRequestTopics,
         OffsetFetchResponseFields,
         OffsetFetchResponseGroupFields,
+        OffsetFetchResponsePartitionsFields,
         OffsetFetchResponseTopicFields,
         OffsetFetchResponseTopicsFields,
     )
@@ -52,137 +54,161 @@ class Needs(Protocol):
 
 def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Steps[OffsetFetchResponseFields | None]:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
+    Each group is told as it was at one moment.
 
     Raises KafkaError INVALID_REQUEST if all offsets of the same groups are asked for over and over.
     """
     asked: Sequence[Asked] = request.groups if ctx.version >= 8 else [request]
-    repeats = Repeats()
-
-    def show(group: Asked) -> OffsetFetchResponseGroupFields:
-        shown = _group(node, ctx, group.group_id, group.topics)
-        if group.topics is None:
-            repeats.note(group.group_id, 1 + sum(len(topic["partitions"]) for topic in shown["topics"]))
-        return shown
-
+    look = partial(_look, node, ctx, Repeats())
     if not get(request, "require_stable", False):
-        return _answer(ctx, (yield from Pace().each(asked, show)))
-    answers: dict[int, OffsetFetchResponseGroupFields] = {}
+        return (yield from _answer(node, ctx, map(look, asked)))
+    seen: dict[int, _Seen] = {}
+    in_order = (seen[place] for place in range(len(asked)))
+    later = False
 
     @ctx.answering
     def settled(place: int, error: ErrorCode) -> None:
-        group = asked[place]
+        if ctx.closed:
+            return
         failed = ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error
         try:
-            answers[place] = show(group) if not error else _error(ctx, group, failed)
+            seen[place] = _Seen(asked[place], failed) if failed else look(asked[place])
         except KafkaError as refusal:
             ctx.disconnect(refusal.text)
             return
-        if len(answers) == len(asked):
-            ctx.respond_fields(**_answer(ctx, [answers[index] for index in range(len(asked))]))
+        if later and len(seen) == len(asked):
+            ctx.respond_fields(**at_once(_answer(node, ctx, in_order)))
 
-    for place, group in enumerate(asked):
+    def wait(place: int) -> None:
         try:
-            node.groups.shard_for_offsets(group.group_id).when_all_committed(partial(settled, place))
+            node.groups.shard_for_offsets(asked[place].group_id).when_all_committed(partial(settled, place))
         except KafkaError as error:
             settled(place, error.code)
-    return None if asked else _answer(ctx, [])
+
+    yield from Pace().each(range(len(asked)), wait)
+    later = True
+    return (yield from _answer(node, ctx, in_order)) if len(seen) == len(asked) else None
 
 
-def _answer(ctx: RequestContext, groups: list[OffsetFetchResponseGroupFields]) -> OffsetFetchResponseFields:
+class _Seen(NamedTuple):
+    """What is to be told of a group: as it was at one moment, whatever is committed while the answer is made."""
+
+    asked: Asked
+    error: ErrorCode
+    committed: Iterable[CommittedOffset | None] = ()
+    """Of all partitions that are asked for, in order."""
+    everything: list[OffsetFetchResponseTopicsFields] | None = None
+    """If all offsets are asked for."""
+
+
+def _look(node: Needs, ctx: RequestContext, repeats: Repeats, asked: Asked) -> _Seen:
+    try:
+        offsets = node.groups.shard_for_offsets(asked.group_id).committed_offsets(asked.group_id)
+    except KafkaError as error:
+        return _Seen(asked, error.code, repeat(None))
+    if asked.topics is None:
+        everything = _all(node, ctx, offsets)
+        repeats.note(asked.group_id, 1 + sum(len(topic["partitions"]) for topic in everything))
+        return _Seen(asked, ErrorCode.NONE, everything=everything)
+    find = offsets.get
+    named = [(_name(node, ctx, topic), topic.partition_indexes) for topic in asked.topics]
+    return _Seen(asked, ErrorCode.NONE, [find((name, index)) for name, indexes in named for index in indexes])
+
+
+def _name(node: Needs, ctx: RequestContext, asked: AskedTopic) -> str:
+    """Empty for a topic id that is not known."""
+    if ctx.version < 10:
+        return asked.name
+    topic = _by_id(node, asked)
+    return "" if topic is None else topic.name
+
+
+def _by_id(node: Needs, asked: AskedTopic) -> TopicImage | None:
+    return node.image.topics_by_id.get(get(asked, "topic_id", None) or ZERO_UUID)
+
+
+def _answer(node: Needs, ctx: RequestContext, seen: Iterable[_Seen]) -> Steps[OffsetFetchResponseFields]:
+    groups: list[OffsetFetchResponseGroupFields] = []
+    pace = Pace()
+    for group in seen:
+        topics = group.everything
+        if topics is None:
+            topics = yield from _topics(node, ctx, group, pace)
+        groups.append({"group_id": group.asked.group_id, "error_code": group.error, "topics": topics})
+        if pace.is_over(1):
+            yield
     if ctx.version >= 8:
         return {"groups": groups}
-    (group,) = groups
-    topics: list[OffsetFetchResponseTopicFields] = [
-        {"name": topic["name"], "partitions": topic["partitions"]} for topic in group["topics"]
+    (only,) = groups
+    old: list[OffsetFetchResponseTopicFields] = [
+        {"name": topic["name"], "partitions": topic["partitions"]} for topic in only["topics"]
     ]
-    return {"error_code": group["error_code"], "topics": topics}
+    return {"error_code": only["error_code"], "topics": old}
 
 
-def _error(ctx: RequestContext, asked: Asked, error: ErrorCode) -> OffsetFetchResponseGroupFields:
-    return {"group_id": asked.group_id, "error_code": error, "topics": _failed(ctx, asked.topics, error)}
+def _topics(node: Needs, ctx: RequestContext, group: _Seen, pace: Pace) -> Steps[list[OffsetFetchResponseTopicsFields]]:
+    topics: list[OffsetFetchResponseTopicsFields] = []
+    if group.error and ctx.version >= 2:  # v1 has no error but those of partitions
+        return topics
+    committed = iter(group.committed)
+    for asked in group.asked.topics or ():
+        told = _topic(node, ctx, asked, group.error)
+        entries = zip(asked.partition_indexes, committed, strict=False)
+        partitions = yield from pace.each(entries, told.shown)
+        topics.append({"name": told.name, "topic_id": told.topic_id, "partitions": partitions})
+        if pace.is_over(1):
+            yield
+    return topics
 
 
-def _group(
-    node: Needs, ctx: RequestContext, group_id: str, topics: Sequence[AskedTopic] | None
-) -> OffsetFetchResponseGroupFields:
-    try:
-        offsets = node.groups.shard_for_offsets(group_id).committed_offsets(group_id)
-    except KafkaError as error:
-        return {"group_id": group_id, "error_code": error.code, "topics": _failed(ctx, topics, error.code)}
-    if topics is None:
-        shown = _all(node, ctx, offsets)
-    else:
-        shown = [_topic(node, ctx, offsets, topic) for topic in topics]
-    return {"group_id": group_id, "error_code": ErrorCode.NONE, "topics": shown}
-
-
-def _failed(
-    ctx: RequestContext, topics: Sequence[AskedTopic] | None, error: ErrorCode
-) -> list[OffsetFetchResponseTopicsFields]:
-    """v1 has no error but those of partitions."""
-    if ctx.version >= 2:
-        return []
-    return [
-        _shown(topic.name, None, [(index, None, error) for index in topic.partition_indexes]) for topic in topics or ()
-    ]
+def _topic(node: Needs, ctx: RequestContext, asked: AskedTopic, error: ErrorCode) -> _Topic:
+    if ctx.version < 10:
+        return _Topic(asked.name, None, node.image.topics.get(asked.name), error)
+    topic_id = get(asked, "topic_id", None) or ZERO_UUID
+    topic = _by_id(node, asked)
+    return (
+        _Topic("", topic_id, None, ErrorCode.UNKNOWN_TOPIC_ID)
+        if topic is None
+        else _Topic(topic.name, topic_id, topic, error)
+    )
 
 
 def _all(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[OffsetFetchResponseTopicsFields]:
-    by_topic: dict[str, list[int]] = {}
-    for name, index in offsets:
-        by_topic.setdefault(name, []).append(index)
-    shown = []
-    for name, indexes in by_topic.items():
-        topic = node.image.topics.get(name)
-        if topic is None and ctx.version >= 10:
+    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    for (name, index), committed in offsets.items():
+        by_topic.setdefault(name, []).append((index, committed))
+    shown: list[OffsetFetchResponseTopicsFields] = []
+    for name, entries in by_topic.items():
+        image = node.image.topics.get(name)
+        if image is None and ctx.version >= 10:
             continue
-        of_topic = [entry for entry in _committed(offsets, name, topic, indexes) if entry[1] is not None]
-        if of_topic:
-            shown.append(_shown(name, topic.id if topic is not None else None, of_topic))
+        topic = _Topic(name, None if image is None else image.id, image, ErrorCode.NONE)
+        partitions = [topic.shown(entry) for entry in entries if topic.has(entry[1])]
+        if partitions:
+            shown.append({"name": name, "topic_id": topic.topic_id, "partitions": partitions})
     return shown
 
 
-def _topic(node: Needs, ctx: RequestContext, offsets: Offsets, asked: AskedTopic) -> OffsetFetchResponseTopicsFields:
-    indexes = asked.partition_indexes
-    if ctx.version < 10:
-        topic = node.image.topics.get(asked.name)
-        return _shown(asked.name, None, _committed(offsets, asked.name, topic, indexes))
-    topic_id = get(asked, "topic_id", None) or ZERO_UUID
-    topic = node.image.topics_by_id.get(topic_id)
-    if topic is None:
-        return _shown("", topic_id, [(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes])
-    return _shown(topic.name, topic.id, _committed(offsets, topic.name, topic, indexes))
+class _Topic(NamedTuple):
+    """A topic as it is told."""
 
+    name: str
+    topic_id: UUID | None
+    image: TopicImage | None
+    error: ErrorCode
 
-def _committed(
-    offsets: Offsets, name: str, topic: TopicImage | None, indexes: Iterable[int]
-) -> list[tuple[int, CommittedOffset | None, ErrorCode]]:
-    """Offsets as they are shown: none that was committed for another topic of this name, which was deleted since."""
-    found = [(index, offsets.get((name, index))) for index in indexes]
-    return [
-        (index, committed if committed is not None and _is_of(committed, topic) else None, ErrorCode.NONE)
-        for index, committed in found
-    ]
+    def has(self, committed: CommittedOffset) -> bool:
+        """Whether that was not committed for another topic of this name, which was deleted since."""
+        return self.image is None or committed.topic_id in (self.image.id, ZERO_UUID)
 
-
-def _is_of(committed: CommittedOffset, topic: TopicImage | None) -> bool:
-    return topic is None or committed.topic_id in (topic.id, ZERO_UUID)
-
-
-def _shown(
-    name: str, topic_id: UUID | None, partitions: Iterable[tuple[int, CommittedOffset | None, ErrorCode]]
-) -> OffsetFetchResponseTopicsFields:
-    return {
-        "name": name,
-        "topic_id": topic_id,
-        "partitions": [
-            {
-                "partition_index": index,
-                "committed_offset": -1 if committed is None else committed.offset,
-                "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
-                "metadata": "" if committed is None else committed.metadata,
-                "error_code": error,
-            }
-            for index, committed, error in partitions
-        ],
-    }
+    def shown(self, entry: tuple[int, CommittedOffset | None]) -> OffsetFetchResponsePartitionsFields:
+        index, committed = entry
+        if committed is not None and not self.has(committed):
+            committed = None
+        return {
+            "partition_index": index,
+            "committed_offset": -1 if committed is None else committed.offset,
+            "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+            "metadata": "" if committed is None else committed.metadata,
+            "error_code": self.error,
+        }

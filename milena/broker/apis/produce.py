@@ -283,19 +283,21 @@ class _Request:
         node, ctx, topics, results, waiting = self._node, self._ctx, self._topics, self._results, self._waiting
         if self._acks == 0:
             _answer_nothing(ctx, results)
-        elif not waiting:
+            return
+
+        def committed() -> None:
+            for waiter in waiting:
+                if waiter.append.error:
+                    results[waiter.place] = ProducedPartition(results[waiter.place].partition, waiter.append.error)
             _answer(node, ctx, topics, results)
+
+        # Those of earlier slices may have been committed, or lost, since.
+        open_still = [waiter.append for waiter in waiting if not waiter.append.check()]
+        if open_still:
+            keys = dict.fromkeys(append.partition for append in open_still)
+            node.purgatory.wait(CommitWait(open_still, committed), keys, self._timeout_ms / 1000, ctx)
         else:
-
-            def committed() -> None:
-                for waiter in waiting:
-                    if waiter.append.error:
-                        results[waiter.place] = ProducedPartition(results[waiter.place].partition, waiter.append.error)
-                _answer(node, ctx, topics, results)
-
-            wait = CommitWait([waiter.append for waiter in waiting], committed)
-            keys = dict.fromkeys(waiter.append.partition for waiter in waiting)
-            node.purgatory.wait(wait, keys, self._timeout_ms / 1000, ctx)
+            committed()
 
 
 class _Open(NamedTuple):

@@ -11,16 +11,17 @@ from collections.abc import Callable, Hashable
 
 from milena.broker.reading.fetching import Fetch, Found
 from milena.broker.replica.fetch_sessions import NO_SESSION, FetchPlan, Session, Wanted
-from milena.node.serving.sliced_work import SlicedWork
+from milena.node.serving.sliced_work import Place
 
 
 def with_session(plan: FetchPlan, now_ms: int) -> FetchPlan:
-    """The plan of a fetch without a session, with one of its own. A partition that stands twice is read once."""
-    if plan.session is not None or not plan.wanted:
-        return plan
-    own = Session(NO_SESSION, plan.wanted, privileged=False, uses_topic_ids=True, now_ms=now_ms)
-    own.visits.note(now_ms)
-    return FetchPlan(own, plan.wanted, incremental=False)
+    """The plan in slices; that of a fetch without a session gets one of its own. A partition that stands twice is read
+    once."""
+    session = plan.session
+    if session is None and plan.wanted:
+        session = Session(NO_SESSION, plan.wanted, privileged=False, uses_topic_ids=True, now_ms=now_ms)
+        session.visits.note(now_ms)
+    return plan._replace(session=session, in_slices=True)
 
 
 class LargeFetch(Fetch):
@@ -28,26 +29,26 @@ class LargeFetch(Fetch):
 
     __slots__ = ("_woken",)
 
-    async def run(self, work: SlicedWork, wait: Callable[[tuple[Hashable, ...]], None]) -> list[Found]:
+    async def run(self, place: Place, wait: Callable[[tuple[Hashable, ...]], None]) -> list[Found]:
         """Read; if that is not enough, ``wait`` for more with what to watch and read again. Returns what was found."""
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         session = self._plan.session
         if session is not None:
             session.take_changed()
-        found = await work.result(self._read_in_steps(first=True), 0)
+        found = await place.result(self._read_in_steps(first=True))
         if session is None or not session.partitions or self._limits.max_wait_ms <= 0 or self._is_enough(found):
             return found
         for entry in found:
             self._count(entry)
         if not self.ready(session):
             wait((session,))
-            await self._woken
-        return await work.result(self._read_in_steps(first=False), 0)
+            await place.wait_outside(self._woken)
+        return await place.result(self._read_in_steps(first=False))
 
     def _read_partition(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
         entry = super()._read_partition(wanted, remaining, min_one, notes=notes)
         if entry.partition is not None and self._plan.session is not None:
-            self._plan.session.listen(wanted, entry.partition)
+            self._plan.session.note_read(wanted, entry.partition, self._plan)
         return entry
 
     def from_tier(self, found: list[Found]) -> bool:

@@ -127,7 +127,8 @@ class Session:
         self.partitions = {partition.key: partition for partition in wanted}
         for partition in self.partitions.values():
             partition.visits = self.visits
-        self.to_read = dict.fromkeys(self.partitions.values())
+        self.to_read: dict[Wanted, object] = dict.fromkeys(self.partitions.values())
+        """With what ``note_read`` noted last, until there is a reason to read the partition again."""
         self._changed: dict[Wanted, None] = {}
 
     @property
@@ -160,8 +161,8 @@ class Session:
         self.to_read = dict.fromkeys(self.partitions.values())
 
     def listen(self, wanted: Wanted, source: Source) -> None:
-        """Listen for the next change of ``source``."""
-        if not self.closed:
+        """Listen for the next change of ``source``, unless the partition was forgotten meanwhile."""
+        if not self.closed and self.has(wanted):
             wanted.ignore()
             wanted.source = source
             source.listeners[wanted] = self
@@ -191,14 +192,22 @@ class Session:
     def served(self, wanted: Wanted) -> None:
         """It had something to send: read it again next time, after the others."""
         if wanted in self.to_read:
-            del self.to_read[wanted]
-            self.to_read[wanted] = None
+            self.to_read[wanted] = self.to_read.pop(wanted)
+
+    def note_read(self, wanted: Wanted, source: Source, reader: object) -> None:
+        """``reader`` has just read ``wanted``, and tells of it later."""
+        self.listen(wanted, source)
+        if wanted in self.to_read:
+            self.to_read[wanted] = reader
+
+    def is_as_read(self, wanted: Wanted, reader: object) -> bool:
+        """Whether what ``reader`` has read is still all: no change, no other request, and no other reader since."""
+        return self.to_read.get(wanted) is reader
 
     def read_on_change(self, wanted: Wanted, source: Source) -> None:
         """There is nothing more to tell: read it again when it changes."""
         self.to_read.pop(wanted, None)
-        if self.has(wanted):
-            self.listen(wanted, source)
+        self.listen(wanted, source)
 
     def close(self) -> None:
         self.closed = True
@@ -213,6 +222,8 @@ class FetchPlan(NamedTuple):
     wanted: list[Wanted]
     incremental: bool
     """Whether the response contains only news."""
+    in_slices: bool = False
+    """Whether a partition may change between its read and the answer. Each read is noted then."""
 
     @property
     def partitions(self) -> list[Wanted]:
@@ -223,6 +234,10 @@ class FetchPlan(NamedTuple):
         """Whether this is the only partition to be read."""
         all_of_it = self.wanted if self.session is None else self.session.to_read
         return len(all_of_it) == 1 and wanted in all_of_it
+
+    def is_as_read(self, wanted: Wanted) -> bool:
+        """Whether what was read last is still all that there is to tell."""
+        return not self.in_slices or self.session is None or self.session.is_as_read(wanted, self)
 
     @property
     def session_id(self) -> int:

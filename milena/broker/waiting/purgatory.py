@@ -55,6 +55,11 @@ class Requester(Protocol):
     forget: Callable[[], object] | None
     """Called when its client is gone."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether its client is gone."""
+        ...
+
     def lost(self) -> None:
         """The request will not be answered, unless it has been."""
         ...
@@ -103,9 +108,12 @@ class Purgatory:
         requester: Requester | None = None,
     ) -> Ticket:
         """Let ``operation`` wait for a change of any of ``keys``, for at most ``seconds`` and no longer than its
-        ``requester`` exists."""
+        ``requester`` exists: it is abandoned at once if that is gone already."""
         ticket = Ticket(operation, tuple(keys), requester)
         if requester is not None:
+            if requester.closed:
+                self._abandon(ticket)
+                return ticket
             requester.forget = lambda: self._forget(ticket)
         self._tickets[ticket] = None
         for key in ticket.keys:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from milena.node.api import ApiTable, Fields, Handle, RequestContext, ServedApi
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
-from milena.node.serving.sliced_work import DECODED, SlicedWork
+from milena.node.serving.sliced_work import DECODED, Place, SlicedWork
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -129,22 +129,18 @@ class Dispatcher:
             ctx.disconnect(f"{work.held} bytes of requests wait to be handled")
             return
         ctx.hold()
-        ctx.encoder = self._encode_in_slices
         self._tasks.attempt(self._large(ctx, handle, body), name=f"large {ctx.api.name}")
 
     async def _large(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
         """Handle a large request. It takes effect even if its connection has been closed by then."""
-        header, work, memory = ctx.header, self.sliced_work, DECODED * len(body)
+        work = self.sliced_work
         try:
             try:
-                steps = messages.decode_request_in_steps(header.api_key, header.api_version, body)
-                ctx.request = await work.result(steps, memory)
-                answer = handle(self._node, ctx, ctx.request)
-                if isinstance(answer, Generator):
-                    answer = await work.result(answer, memory)
+                async with work.place(DECODED * len(body)) as place:
+                    answer = await self._handle_in(place, ctx, handle, body)
             finally:
                 work.drop(len(body))
-            fields = answer if answer is None or isinstance(answer, Mapping) else await answer
+            fields = None if answer is None else await answer
             if fields is not None and not ctx.closed:
                 ctx.respond_fields(**fields)
         except DecodeError as error:
@@ -152,18 +148,47 @@ class Dispatcher:
         except Exception as failure:
             self._refuse(ctx, failure)
 
+    async def _handle_in(
+        self, place: Place, ctx: RequestContext, handle: Handle, body: bytes
+    ) -> Awaitable[Fields | None] | None:
+        """Handle a large request, and make its answer if there is one by then. Returns what is still to be awaited."""
+        header, told = ctx.header, list[Fields]()
+        ctx.encoder = lambda _, fields: told.append(fields)
+        try:
+            steps = messages.decode_request_in_steps(header.api_key, header.api_version, body)
+            ctx.request = await place.result(steps)
+            answer = handle(self._node, ctx, ctx.request)
+            if isinstance(answer, Generator):
+                answer = await place.result(answer)
+        finally:
+            ctx.encoder = self._encode_in_slices
+        if isinstance(answer, Mapping):
+            told.append(answer)
+            answer = None
+        for fields in told:
+            ctx.encoder = None  # an error of the encoding is answered at once
+            await self._encode_in(place, ctx, fields)
+        return answer
+
     def _encode_in_slices(self, ctx: RequestContext, fields: Fields) -> None:
         ctx.encoder = None  # an error of the encoding is answered at once
-        self._tasks.attempt(self._respond(ctx, fields), name=f"large answer {ctx.api.name}")
+        if not ctx.closed:
+            self._tasks.attempt(self._respond(ctx, fields), name=f"large answer {ctx.api.name}")
 
     async def _respond(self, ctx: RequestContext, fields: Fields) -> None:
         try:
-            steps = messages.encode_response_in_steps(ctx.header.api_key, ctx.header.api_version, **fields)
-            body = await self.sliced_work.result(steps, 0)
-            if not ctx.closed:
-                ctx.respond([body])
+            async with self.sliced_work.place_for_answer() as place:
+                await self._encode_in(place, ctx, fields)
         except Exception as error:
             self._refuse(ctx, error)
+
+    async def _encode_in(self, place: Place, ctx: RequestContext, fields: Fields) -> None:
+        if ctx.closed:
+            return
+        steps = messages.encode_response_in_steps(ctx.header.api_key, ctx.header.api_version, **fields)
+        body = await place.result(steps)
+        if not ctx.closed:
+            ctx.respond([body])
 
     def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
         """Answer with an error instead of running the handler: for each partition, if the response has errors there."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
 
 from milena.protocol.schemas.steps import Steps
@@ -27,6 +27,44 @@ MAX_HELD: Final = 256 << 20
 """Bytes of requests that may wait for their jobs or be in progress. A first request is always admitted."""
 
 
+class Place:
+    """The place of one job among those that run concurrently: ``async with``."""
+
+    def __init__(self, places: asyncio.Semaphore, turn: Callable[[], Awaitable[None]]) -> None:
+        self._places = places
+        self._turn = turn
+        self._taken = False
+
+    async def __aenter__(self) -> Place:
+        await self._places.acquire()
+        self._taken = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._places.release()
+
+    async def result(self, steps: Steps[R]) -> R:
+        """Run ``steps`` to the end, one ``next`` for each turn. Raises what they raise."""
+        while True:
+            await self._turn()
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: R = done.value
+                return result
+
+    async def wait_outside(self, event: Awaitable[None]) -> None:
+        """Let others have the place until ``event``."""
+        self._leave()
+        await event
+        await self.__aenter__()
+
+
 class SlicedWork:
     """The long jobs of one node."""
 
@@ -34,6 +72,7 @@ class SlicedWork:
         self._clock = clock
         self._small = asyncio.Semaphore(AT_ONCE)
         self._large = asyncio.Semaphore(1)
+        self._answers = asyncio.Semaphore(AT_ONCE)
         self._turns: deque[asyncio.Future[None]] = deque()
         self._armed = False
         self.held = 0
@@ -50,25 +89,24 @@ class SlicedWork:
     def drop(self, size: int) -> None:
         self.held -= size
 
+    def place(self, memory: int) -> Place:
+        """For a job that needs ``memory`` bytes. What it makes lives until it leaves the place, so that no job begins
+        when many others are done in part."""
+        return Place(self._large if memory > LARGE else self._small, self.turn)
+
+    def place_for_answer(self) -> Place:
+        """For the answer of a job that has left its place: it does not wait for jobs that have not begun."""
+        return Place(self._answers, self.turn)
+
     async def run(self, slices: Iterator[object], memory: int) -> None:
-        """Run ``slices`` to the end, one ``next`` for each turn, with ``memory`` bytes in use. Raises what they
-        raise."""
-        async with self._large if memory > LARGE else self._small:
-            await self._turn()
+        """Run ``slices`` to the end in a place of their own, one ``next`` for each turn. Raises what they raise."""
+        async with self.place(memory):
+            await self.turn()
             for _ in slices:
-                await self._turn()
+                await self.turn()
 
-    async def result(self, steps: Steps[R], memory: int) -> R:
-        """As ``run``; returns what ``steps`` does."""
-        results: list[R] = []
-
-        def slices() -> Iterator[None]:
-            results.append((yield from steps))
-
-        await self.run(slices(), memory)
-        return results[0]
-
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
+        """Wait for one's turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         self._arm()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from milena.broker.apis import fetch as fetch_api
 from milena.broker.reading import fetching
-from milena.node.serving.sliced_work import MAX_HELD
+from milena.node.serving.sliced_work import AT_ONCE, MAX_HELD
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
+from milena.protocol.types import NodeId
 from tests.unit.broker.consumer_fetches import fetch, response, results, values, want
-from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
+from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by, set_isr
 from tests.unit.broker.long_produces import goes
 
 COUNT = 8
@@ -145,8 +147,108 @@ async def test_too_many_bytes_of_them_are_refused(bench: Bench) -> None:
     assert refused.task is None and refused.request.answers.closed
 
 
+async def test_one_begins_when_others_have_been_answered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a request takes many times the memory of its bytes, which alone are counted."""
+    bench.led(count=COUNT)
+    bench.partitions.get("t", 0).append(batch(b"a"), 1)
+    begun: list[object] = []
+    plan = fetch_api._plan
+
+    def planned(*given: Any) -> Any:
+        begun.append(given)
+        return plan(*given)
+
+    monkeypatch.setattr(fetch_api, "_plan", planned)
+    fetches = [Fetched(bench) for _ in range(5 * AT_ONCE)]
+    most = 0
+    while not all(one.request.answered for one in fetches):
+        await goes(bench.clock)
+        most = max(most, len(begun) - sum(one.request.answered for one in fetches))
+    assert 1 < most <= AT_ONCE and bench.sliced_work.held == 0
+
+
+async def test_those_that_wait_for_records_leave_room_for_others(bench: Bench) -> None:
+    bench.led(count=COUNT)
+    waiting = [Fetched(bench) for _ in range(2 * AT_ONCE)]
+    await goes(bench.clock, 2 * AT_ONCE * 20)
+    assert len(bench.purgatory) == 2 * AT_ONCE and bench.sliced_work.held == 0
+    bench.partitions.get("t", 5).append(batch(b"late"), 1)
+    await goes(bench.clock, 2 * AT_ONCE * 20)
+    assert all(one.request.answered for one in waiting)
+
+
 async def test_a_wrong_session_is_an_error(bench: Bench) -> None:
     bench.led(count=COUNT)
     large = Fetched(bench, version=13, session_id=77, session_epoch=3)
     await large.ends()
     assert response(large.request).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class TestAfterItsRead:
+    """A partition changes when it was read and the answer is not made yet: the next fetch of the session hears of
+    it."""
+
+    async def answered(
+        self, bench: Bench, meanwhile: Callable[[], object], *asked: FetchPartition, version: int = 13, **fields: Any
+    ) -> int:
+        """The session's id."""
+        large = Fetched(bench, *asked, version=version, session_epoch=0, max_wait_ms=0, **fields)
+        await large.goes_on(COUNT)
+        assert not large.request.answered
+        meanwhile()
+        assert [one.error_code for one in await large.ends()] == [0] * COUNT
+        return int(response(large.request).session_id)
+
+    async def test_records_that_came_are_read_next(self, bench: Bench) -> None:
+        first = bench.led(count=COUNT)
+        session_id = await self.answered(bench, lambda: first.append(batch(b"between"), 1))
+        (found,) = results(fetch(bench, version=13, session_id=session_id, session_epoch=1))
+        assert values(found.records) == [b"between"]
+
+    async def test_a_follower_hears_of_the_high_watermark(self, bench: Bench) -> None:
+        topic = bench.topic("t", *[led_by(1, replicas=(1, 2, 3), isr=(1, 2, 3))] * COUNT)
+        for index in range(COUNT):
+            bench.host(topic, index).become(topic.partitions[index])
+        first = bench.partitions.get("t", 0)
+        first.append(batch(b"x"), 1)
+        read = want(0, 1, current_leader_epoch=0), *(want(at, current_leader_epoch=0) for at in range(1, COUNT))
+        follower: dict[str, Any] = {"replica_id": 2, "replica_epoch": 2}
+
+        def all_others_have_it() -> None:
+            assert first.high_watermark == 0
+            set_isr(first, 1, 2)
+            first.review()
+
+        bench.broker(NodeId(3))
+        session_id = await self.answered(bench, all_others_have_it, *read, version=15, **follower)
+        assert first.high_watermark == 1
+        then = fetch(bench, version=15, session_id=session_id, session_epoch=1, max_wait_ms=0, **follower)
+        (found,) = results(then)
+        assert found.high_watermark == 1
+
+    async def test_what_was_read_is_sent_though_its_segment_is_gone(self, bench: Bench) -> None:
+        first = bench.led(count=COUNT)
+        first.append(batch(b"kept"), 1)
+        large = Fetched(bench)
+        await large.goes_on(COUNT)
+        assert not large.request.answered
+        log = first.online_log
+        bench.partitions.remove(first)
+        log.close()
+        assert values((await large.ends())[0].records) == [b"kept"]
+
+    async def test_a_partition_that_its_session_forgets_while_it_is_read_has_no_listener(self, bench: Bench) -> None:
+        bench.led(count=COUNT)
+        session_id = await self.answered(bench, lambda: None)
+        large = Fetched(bench, version=13, session_id=session_id, session_epoch=1)
+        await large.goes_on(5)
+        forgotten = [(None, bench.image.topics["t"].id, [COUNT - 1])]
+        fetch(bench, version=13, session_id=session_id, session_epoch=2, max_wait_ms=0, forgotten_topics=forgotten)
+        last = bench.partitions.get("t", COUNT - 1)
+        assert not last.listeners
+        await large.waits()
+        assert not last.listeners
+        bench.clock.advance(1)
+        await large.ends()
+        fetch(bench, version=13, session_id=session_id, session_epoch=-1)
+        assert nobody_listens(bench)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import Offset
+from tests.unit.broker import fixtures
 from tests.unit.broker.consumer_fetches import fetch as fetching
 from tests.unit.broker.consumer_fetches import want
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, batch, led_by, set_isr
@@ -111,6 +113,18 @@ def test_nobody_waits_for_a_client_that_has_gone(bench: Bench, kind: str) -> Non
     assert request.ctx.forget is not None
     request.ctx.forget()
     assert len(bench.purgatory) == 0 and not bench.contained.count
+    assert bench.partitions.get("t", 0).online_log.log_end_offset == WRITTEN.get(kind, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_waits_for_a_client_that_had_gone_when_its_request_was_handled(
+    bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection may be closed while a large request is handled in slices, or while a rule delays it."""
+    monkeypatch.setattr(fixtures, "Answers", partial(fixtures.Answers, closed=True))
+    request = KINDS[kind][0](bench)
+    assert len(bench.purgatory) == 0 and len(bench.purgatory.deadlines) == 0 and request.ctx.forget is None
+    assert not bench.contained.count
     assert bench.partitions.get("t", 0).online_log.log_end_offset == WRITTEN.get(kind, 0)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from milena.broker.apis import produce
 from milena.broker.reading.producing import CommitWait, Uncommitted
+from milena.broker.replica.partition import ACKS_ALL
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.produce import ProduceRequest, encode_produce_request
@@ -107,3 +108,25 @@ def test_a_commit_is_looked_at_for_the_partition_that_changed_alone(
         committed.append(append)
         assert wait.ready(append.partition) is (append is appends[-1])
     assert len(looked) == 2 * COUNT
+
+
+async def test_what_was_committed_or_lost_between_two_slices_is_not_waited_for(bench: Bench) -> None:
+    """Nothing may happen to its partitions any more that would end the wait."""
+    topic = bench.topic("t", *[led_by(1, replicas=(1, 2), isr=(1, 2))] * COUNT)
+    for index in range(COUNT):
+        bench.host(topic, index).become(topic.partitions[index])
+    first, second, *others = bench.partitions
+    produced = Produced(bench, *[batch(b"x")] * COUNT, acks=ACKS_ALL)
+    while end(second.online_log) == 0:
+        await produced.slice()
+    shrunk = led_by(1, replicas=(1, 2), isr=(1,), partition_epoch=1)
+    first.become(shrunk)
+    second.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
+    assert produced.task is not None
+    for partition in others:
+        partition.become(shrunk)
+    while not produced.task.done():
+        await produced.slice()
+    codes = [one.error_code for one in produced.results]
+    assert codes == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER] + [0] * (COUNT - 2)
+    assert len(bench.purgatory) == 0

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from milena.node.api import RequestContext
+from milena.node.serving import sliced_work
 from milena.node.serving.dispatch import AT_ONCE
 from milena.node.serving.sliced_work import MAX_HELD
 from milena.protocol.api_keys import ApiKey
@@ -103,3 +106,66 @@ async def test_large_requests_that_wait_are_bounded() -> None:
         assert not (await other.ask(ApiKey.LIST_GROUPS, 4, states_filter=LONG)).groups
         assert work.held == 0
         await other.close()
+
+
+class Unanswered:
+    """How many large requests are handled and not answered yet, and the most that ever were."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.most = 0
+        encode = messages.encode_response_in_steps
+
+        def encoded(*given: Any, **fields: Any) -> Iterator[None]:
+            for _ in range(5):
+                yield
+            body = yield from encode(*given, **fields)
+            self.now -= 1
+            return body  # type: ignore[return-value]
+
+        monkeypatch.setattr(messages, "encode_response_in_steps", encoded)
+
+    def add(self) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+
+
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_large_request_begins_when_there_is_room_for_its_answer(
+    returns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was decoded and its answer take many times the memory of the request's bytes, which alone are counted."""
+    unanswered = Unanswered(monkeypatch)
+    async with running() as r:
+
+        def handle(ctx: RequestContext, request: Any) -> dict[str, Any] | None:
+            unanswered.add()
+            if returns:
+                return {"groups": []}
+            ctx.respond_fields(groups=[])
+            return None
+
+        r.node.cold = handle
+        clients = [await r.client() for _ in range(5 * sliced_work.AT_ONCE)]
+        for client in clients:
+            client.send(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
+        for client in clients:
+            await client.receive()
+            await client.close()
+        assert unanswered.now == 0 and 1 < unanswered.most <= sliced_work.AT_ONCE
+        assert r.server.dispatcher.sliced_work.held == 0
+
+
+async def test_an_error_after_its_answer_was_given_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as r:
+
+        def handle(ctx: RequestContext, request: Any) -> None:
+            ctx.respond_fields(groups=[])
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        r.node.cold = handle
+        client = await r.client()
+        answer = await client.ask(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        r.node.cold = lambda ctx, request: {"groups": []}
+        assert not (await client.ask(ApiKey.LIST_GROUPS, 4, states_filter=LONG)).groups
+        await client.close()

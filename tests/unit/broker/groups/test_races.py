@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from uuid import UUID
+
 import pytest
 
+from milena.broker.apis import offset_commit, offset_fetch
+from milena.node.metadata.image import TopicImage
+from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
-from tests.unit.broker.fixtures import Bench
+from milena.protocol.requests import messages
+from milena.protocol.schemas.steps import Pace
+from tests.unit.broker.fixtures import ME, Bench, Request, at_once, led_by
 from tests.unit.broker.groups.served import Groups, code_of
 
 NONE = ErrorCode.NONE
@@ -306,3 +314,63 @@ def test_who_has_waited_for_a_slow_leader_is_not_dropped_as_the_next_rebalance_b
     assert waiting.response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     groups.clock.advance(5.0)
     assert groups.heartbeat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)]
+)
+def test_a_topic_deleted_while_its_offsets_are_read_has_none(
+    groups: Groups, version: int, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were there are removed when the deletion is applied, so that nobody would remove this one."""
+    monkeypatch.setattr(offset_commit, "Pace", partial(Pace, 1))
+    kept = groups.node.image.topics["t"]
+    gone = another_topic(groups, "gone")
+    given = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
+    topics = [{"name": topic.name, "topic_id": topic.id, "partitions": given} for topic in (gone, kept)]
+    request = Request(ApiKey.OFFSET_COMMIT, version)
+    fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+    encoded = messages.encode_request(ApiKey.OFFSET_COMMIT, version, **fields)
+    decoded = messages.decode_request(ApiKey.OFFSET_COMMIT, version, encoded)
+    steps = offset_commit.handle(groups.node, request.ctx, decoded)
+    next(steps)
+    del groups.node.image.topics["gone"], groups.node.image.topics_by_id[gone.id]
+    assert at_once(steps) is None
+    assert [topic.partitions[0].error_code for topic in request.response.topics] == [code, NONE]
+    assert list(groups.shard.committed_offsets("g")) == [("t", 0)]
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("holds", [False, True])
+def test_offsets_of_one_group_are_told_in_slices_as_they_were_at_one_moment(
+    groups: Groups, stable: bool, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only what is committed."""
+    monkeypatch.setattr(offset_fetch, "Pace", partial(Pace, 1))
+    groups.commit(9, 0, 1, offset=5)
+    request = Request(ApiKey.OFFSET_FETCH, 9)
+    asked = [{"name": "t", "partition_indexes": [0, 1] * 10}]
+    fields = {"groups": [{"group_id": "g", "topics": asked, "member_id": None, "member_epoch": -1}]}
+    encoded = messages.encode_request(ApiKey.OFFSET_FETCH, 9, require_stable=stable, **fields)
+    steps = offset_fetch.handle(groups.node, request.ctx, messages.decode_request(ApiKey.OFFSET_FETCH, 9, encoded))
+    next(steps)
+    groups.log.hold = holds
+    groups.committing(9, 0, 1, offset=20)
+    for _ in range(20):
+        next(steps)
+    (group,) = at_once(steps)["groups"]
+    assert [one["committed_offset"] for one in group["topics"][0]["partitions"]] == [5] * 20
+
+
+def test_of_groups_of_which_one_waits_all_are_told(groups: Groups) -> None:
+    groups.log.hold = True
+    commit, fetch = groups.committing(9, 0, offset=20), groups.fetching(stable=True)
+    assert not commit.answered and not fetch.answered
+    groups.log.commit()
+    assert fetch.response.groups[0].topics[0].partitions[0].committed_offset == 20
+
+
+def another_topic(groups: Groups, name: str) -> TopicImage:
+    topic = TopicImage(name, UUID(int=77), {0: led_by(ME)})
+    groups.node.image.topics[name] = groups.node.image.topics_by_id[topic.id] = topic
+    return topic

@@ -20,6 +20,8 @@ def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from names_that_clash(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__new__":
             yield node.lineno, "object.__new__ makes nothing of a compiled class"
+        elif isinstance(node, ast.For):
+            yield from ends_that_move(node)
         elif isinstance(node, ast.ClassDef):
             yield from fields_not_found(node) if is_a(node, "NamedTuple") else methods_of_calls(node)
 
@@ -48,6 +50,15 @@ def names_that_clash(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterat
         for argument in function.args.posonlyargs:
             if not argument.arg.startswith("_") and argument.arg != "self":
                 yield argument.lineno, f"** takes no {argument.arg} if compiled, since it is an argument's name"
+
+
+def ends_that_move(loop: ast.For) -> Iterator[tuple[int, str]]:
+    call = loop.iter
+    if isinstance(call, ast.Call) and ast.unparse(call.func) == "range":
+        ends = {argument.id for argument in call.args if isinstance(argument, ast.Name)}
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in ends:
+                yield node.lineno, f"if compiled, a change of {node.id} within the loop moves the end of its range"
 
 
 def errors_of_two_types(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:

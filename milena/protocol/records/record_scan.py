@@ -149,7 +149,7 @@ def whole_records(
             at += 2
             if raw >= 0x80:
                 raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1, 64)
-            if raw != known:
+            if raw != known or raw == -1:  # compiled, -1 is the smallest delta of all, too
                 known = raw
                 delta = (raw >> 1 & MASK_63) ^ -(raw & 1)
                 smallest = delta if delta < smallest else smallest

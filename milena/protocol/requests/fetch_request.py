@@ -189,7 +189,8 @@ def _read_topics(data: memoryview, pos: int, version: int, limit: int) -> Steps[
     if elements > limit:
         raise TooManyElements(limit)
     topics: list[FetchTopic] = []
-    for _ in range(elements):
+    topic_count = elements  # mypyc evaluates the end of a range again and again
+    for _ in range(topic_count):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
         elements += count

@@ -96,7 +96,8 @@ def _decode_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> Step
     if elements > limit:
         raise TooManyElements(limit)
     topics: list[ProduceTopic] = []
-    for _ in range(elements):
+    topic_count = elements  # mypyc evaluates the end of a range again and again
+    for _ in range(topic_count):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
         elements += count

@@ -284,6 +284,7 @@ class BatchHeader(TypedDict, total=False):
     leader_epoch: LeaderEpoch
     transactional: bool
     control: bool
+    delete_horizon: bool
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     base_sequence: int
@@ -302,12 +303,15 @@ def pack_batch(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     transactional: bool = False,
     control: bool = False,
+    delete_horizon: bool = False,
     producer_id: ProducerId = NO_PRODUCER_ID,
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
     """A batch around ``records``, which are encoded, and compressed with ``codec``, already."""
     attributes = codec | (timestamp_type << 3) | (_TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    if delete_horizon:
+        attributes |= _DELETE_HORIZON
     batch = bytearray(HEADER_SIZE)
     batch += records
     _HEADER.pack_into(

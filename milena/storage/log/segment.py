@@ -25,7 +25,8 @@ from milena.storage.log.context import LogContext
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 _RECENT: Final = 32
-_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+"""Of the files of one segment."""
 
 
 class Batch(Protocol):
@@ -363,7 +364,7 @@ class Segment:
         self.close()
         disk = self.context.disk
         marked = []
-        for suffix in _SUFFIXES:
+        for suffix in SUFFIXES:
             path = self.path(suffix)
             if disk.exists(path):
                 disk.rename(path, path + DELETED, sync=False)

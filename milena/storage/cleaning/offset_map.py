@@ -1,0 +1,99 @@
+"""The last offset of each key, in a table of a fixed size, like Kafka's ``SkimpyOffsetMap``.
+
+An entry takes 24 bytes, whatever the length of its key: a hash of 128 bits and an offset of 64. The hash is keyed with
+a secret, so that nobody can send two keys with the same hash, of which one would be lost.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from math import isqrt
+from struct import Struct
+from typing import Final, final
+
+_ENTRY: Final = Struct(">16sq")
+_HALVES: Final = Struct(">QQ")
+ENTRY_SIZE: Final = _ENTRY.size
+"""Bytes of one entry."""
+_HASH_SIZE: Final = 16
+_MOST_SLOTS: Final = ((1 << 31) - 1) // ENTRY_SIZE
+"""Kafka's bound: a table has at most 2 GB."""
+NOT_FOUND: Final = -1
+
+
+@final
+class OffsetMap:
+    """Open addressing; the number of slots is a prime, so that each step between them meets all."""
+
+    __slots__ = ("_count", "_most", "_secret", "_slots", "_table")
+
+    def __init__(self, memory: int, load_factor: float, secret: bytes, *, keys: int) -> None:
+        """``memory``: bytes of the table at most (log.cleaner.dedupe.buffer.size). ``load_factor``: share of it that is
+        filled (log.cleaner.io.buffer.load.factor). ``secret``: up to 64 bytes. ``keys``: how many there are at most,
+        for a smaller table. Raises ValueError if there is no room for a key."""
+        room = min(memory // ENTRY_SIZE, _MOST_SLOTS)
+        most = int(room * load_factor)
+        if keys < most:
+            most, room = keys, min(room, int(keys / load_factor) + 2)
+        self._slots = _prime_up_to(room)
+        self._most = min(most, self._slots - 1)
+        if self._most < min(keys, 1):
+            raise ValueError(
+                f"{memory} bytes with a load factor of {load_factor} have no room for a key: increase "
+                "log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads"
+            )
+        self._table = bytearray(self._slots * ENTRY_SIZE)
+        self._secret = secret
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        """Whether no further key may be put."""
+        return self._count >= self._most
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the table."""
+        return len(self._table)
+
+    @property
+    def utilization(self) -> float:
+        """The share of the slots that is in use."""
+        return self._count / self._slots
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Set the offset of ``key``. The map must not be full."""
+        digest = blake2b(key, digest_size=_HASH_SIZE, key=self._secret).digest()
+        place, found = self._find(digest)
+        if not found:
+            self._count += 1
+        _ENTRY.pack_into(self._table, place, digest, offset + 1)
+
+    def get(self, key: bytes) -> int:
+        """The offset that was put last for ``key``, -1 for none."""
+        return self._find(blake2b(key, digest_size=_HASH_SIZE, key=self._secret).digest())[1] - 1
+
+    def _find(self, digest: bytes) -> tuple[int, int]:
+        """Where the entry is, or may be put, and its offset + 1, 0 if the slot is free."""
+        table, slots = self._table, self._slots
+        high, low = _HALVES.unpack(digest)
+        slot = high % slots
+        step = 0
+        while True:
+            place: int = slot * ENTRY_SIZE
+            found, offset = _ENTRY.unpack_from(table, place)
+            if not offset or found == digest:
+                return place, offset
+            if not step:
+                step = 1 + low % (slots - 1)
+            slot = (slot + step) % slots
+
+
+def _prime_up_to(number: int) -> int:
+    """The largest prime that is not greater; 2 below that."""
+    while number > 2 and any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
+        number -= 1
+    return max(number, 2)

@@ -1,0 +1,110 @@
+"""Batches that lose some of their records, or all, as Kafka's ``MemoryRecords.filterTo`` writes them.
+
+A rebuilt batch keeps its offsets, leader epoch, producer and codec. Tombstones and markers may go at a time that is
+written in its base timestamp, the delete horizon (attribute bit 6, KIP-534); the records' timestamps are then relative
+to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from milena.protocol.records.batch import NO_TIMESTAMP, BatchView, TimestampType, pack_batch
+from milena.protocol.records.compression import compress
+from milena.protocol.records.varints import read_varint, write_varint
+
+_INT64: Final = 1 << 64
+
+
+class KeptRecord(NamedTuple):
+    """A record that stays."""
+
+    encoded: bytes
+    """From its length on."""
+    timestamp_delta: int
+
+
+def delete_horizon(batch: BatchView) -> int | None:
+    """When the tombstones of ``batch``, or its marker, may go (ms); None if that is not decided."""
+    return batch.base_timestamp if batch.has_delete_horizon else None
+
+
+def rebuilt(batch: BatchView, records: Sequence[KeptRecord], horizon: int | None) -> bytearray:
+    """``batch`` with only ``records``, of which there is at least one, and with the delete horizon ``horizon``."""
+    appended = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    times = [
+        batch.max_timestamp if appended else _wrapped(batch.base_timestamp + record.timestamp_delta)
+        for record in records
+    ]
+    base = times[0] if horizon is None else horizon
+    data = bytearray()
+    for record, time in zip(records, times, strict=True):
+        delta = _wrapped(time - base)
+        data += record.encoded if delta == record.timestamp_delta else _with_delta(record.encoded, delta)
+    return pack_batch(
+        compress(batch.codec, data),
+        count=len(records),
+        last_offset_delta=batch.last_offset_delta,
+        base_timestamp=base,
+        max_timestamp=batch.max_timestamp if appended else max(NO_TIMESTAMP, max(times)),
+        base_offset=batch.base_offset,
+        leader_epoch=batch.leader_epoch,
+        codec=batch.codec,
+        timestamp_type=batch.timestamp_type,
+        transactional=batch.is_transactional,
+        control=batch.is_control,
+        delete_horizon=horizon is not None,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+    )
+
+
+def emptied(batch: BatchView) -> bytearray:
+    """``batch`` without records: it tells of its producer, and of the offsets."""
+    return pack_batch(
+        b"",
+        count=0,
+        last_offset_delta=batch.last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=batch.max_timestamp,
+        base_offset=batch.base_offset,
+        leader_epoch=batch.leader_epoch,
+        timestamp_type=batch.timestamp_type,
+        transactional=batch.is_transactional,
+        control=batch.is_control,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+    )
+
+
+def epoch_mark(batch: BatchView) -> bytearray:
+    """An empty batch at the offsets of ``batch`` that tells of its leader epoch alone."""
+    return pack_batch(
+        b"",
+        count=0,
+        last_offset_delta=batch.last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        base_offset=batch.base_offset,
+        leader_epoch=batch.leader_epoch,
+    )
+
+
+def _with_delta(encoded: bytes, delta: int) -> bytes:
+    """A record with another timestamp delta."""
+    _, at = read_varint(encoded, 0)
+    _, rest = read_varint(encoded, at + 1, 64)
+    body = bytearray(encoded[at : at + 1])
+    write_varint(body, delta)
+    body += encoded[rest:]
+    out = bytearray()
+    write_varint(out, len(body))
+    return bytes(out + body)
+
+
+def _wrapped(time: int) -> int:
+    """Like a sum of Java's longs."""
+    return (time + (_INT64 >> 1)) % _INT64 - (_INT64 >> 1)

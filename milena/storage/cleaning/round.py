@@ -1,0 +1,188 @@
+"""One round of cleaning one log: builds the map of its dirty records, and writes new segments without those that a
+later record in the map replaces.
+
+Plain synchronous code that knows files alone, so that it can run in another process than the log. The owner of the log
+swaps each new segment in before it asks for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from milena.protocol.records.record_cursor import RecordCursor
+from milena.protocol.types import Offset
+from milena.runtime.disk import Disk
+from milena.storage.cleaning.cleaned_segment import CleanedSegment
+from milena.storage.cleaning.epoch_marks import EpochMarks
+from milena.storage.cleaning.grouping import grouped
+from milena.storage.cleaning.offset_map import OffsetMap
+from milena.storage.cleaning.retained import Retained, Rules
+from milena.storage.cleaning.source import SegmentToClean, first_epoch, read_batches
+from milena.storage.cleaning.transactions import CleanedTransactions
+from milena.storage.cleaning.work import Work
+from milena.storage.files.names import TXN_INDEX, segment_file
+from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
+
+_CHUNK: Final = 1 << 20
+
+
+class Figures(NamedTuple):
+    """What a round has read and written. Kept records are of those that were read again to be written."""
+
+    map_records: int
+    map_bytes: int
+    map_utilization: float
+    records_read: int
+    records_kept: int
+    records_without_key: int
+    bytes_read: int
+    bytes_written: int
+
+
+class NewSegment(NamedTuple):
+    """The complete files with the suffix ``.cleaned`` at ``base_offset`` take the place of ``replaced``."""
+
+    base_offset: Offset
+    size: int
+    replaced: tuple[Offset, ...]
+    """The base offsets, the first of which is ``base_offset``."""
+
+
+def _go_on(_count: int) -> None:
+    pass
+
+
+class Round:
+    """One round. ``map_keys``, then ``new_segments``. Both raise CorruptBatch, CorruptIndex, OffsetOverflow, OSError,
+    and whatever ``check`` raises, which ends the round: it is called with each number of bytes that was read or
+    written."""
+
+    def __init__(self, disk: Disk, work: Work, secret: bytes, check: Callable[[int], None] = _go_on) -> None:
+        """``secret``: see ``OffsetMap``. Raises ValueError if the map has no room."""
+        self._disk = disk
+        self._work = work
+        self._check = check
+        self._map = OffsetMap(
+            work.memory, work.load_factor, secret, keys=max(work.end - max(work.first_dirty, Offset(0)), 0)
+        )
+        self.cleaned_to = work.first_dirty
+        """The first offset that stays dirty: where the map ends."""
+        self._map_records = self._map_bytes = self._bytes_read = self._bytes_written = 0
+        self._retained: Retained | None = None
+
+    @property
+    def figures(self) -> Figures:
+        """So far."""
+        kept = self._retained
+        return Figures(
+            self._map_records,
+            self._map_bytes,
+            self._map.utilization,
+            kept.read if kept else 0,
+            kept.kept if kept else 0,
+            kept.without_key if kept else 0,
+            self._bytes_read,
+            self._bytes_written,
+        )
+
+    def map_keys(self) -> None:
+        """Read the dirty records, as far as the map has room for their keys."""
+        work = self._work
+        transactions = CleanedTransactions(self._aborted(work.first_dirty, work.end))
+        dirty = [segment for segment in work.segments if segment.base_offset < work.end]
+        for number, segment in enumerate(dirty):
+            following = dirty[number + 1].base_offset if number + 1 < len(dirty) else work.end
+            if following > work.first_dirty and not self._map_segment(segment, transactions):
+                return
+            self.cleaned_to = max(self.cleaned_to, following)  # there may be a gap at its end
+
+    def _map_segment(self, segment: SegmentToClean, transactions: CleanedTransactions) -> bool:
+        """Whether there was room for all its keys."""
+        start = self._work.first_dirty
+        for batch in read_batches(self._disk, self._work.folder, segment, start, _CHUNK):
+            self._check(batch.size_in_bytes)
+            gone = transactions.meets(batch)
+            if gone or batch.is_control:
+                self._map_records += batch.count
+            elif not self._map_records_of(RecordCursor(batch, self._work.limit), batch.base_offset):
+                return False
+            self._map_bytes += batch.size_in_bytes
+            self.cleaned_to = batch.next_offset
+        return True
+
+    def _map_records_of(self, records: RecordCursor, base: Offset) -> bool:
+        keys, start = self._map, self._work.first_dirty
+        while records.advance():
+            key = records.key
+            offset = base + int(records.offset_delta)
+            if key is not None and offset >= start:
+                if keys.full:
+                    return False
+                keys.put(key, offset)
+                self.cleaned_to = Offset(offset + 1)
+            self._map_records += 1
+        return True
+
+    def new_segments(self) -> Iterator[NewSegment]:
+        """Write the segments that take the places of those before ``cleaned_to``. The files of one that does not become
+        complete are removed, unless the process ends: then they are removed when the log is opened."""
+        work = self._work
+        segments = [segment for segment in work.segments if segment.base_offset < self.cleaned_to]
+        end = work.segments[len(segments)].base_offset  # the last segment may reach beyond the map
+        transactions = CleanedTransactions(self._aborted(work.segments[0].base_offset, end))
+        rules = Rules(
+            self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
+        )
+        self._retained = Retained(rules, transactions)
+        marks = EpochMarks(self._epoch_behind(len(segments)))
+        groups = grouped(segments, segment_bytes=work.segment_bytes, index_bytes=work.index_bytes, end=work.end)
+        for group in groups:
+            yield self._clean(group, self._retained, transactions, marks)
+
+    def _clean(
+        self, group: list[SegmentToClean], retained: Retained, transactions: CleanedTransactions, marks: EpochMarks
+    ) -> NewSegment:
+        new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
+        try:
+            for segment in group:
+                for batch in read_batches(self._disk, self._work.folder, segment, 0, _CHUNK):
+                    data = retained.of(batch)
+                    if (mark := marks.before(batch, stays=len(data) > 0)) is not None:
+                        new.append(mark)
+                    if len(data):
+                        new.append(data)
+                    self._bytes_read += batch.size_in_bytes
+                    self._check(batch.size_in_bytes + len(data))
+            if (mark := marks.at_end_of_segment()) is not None:
+                new.append(mark)
+            kept, transactions.kept = transactions.kept, []
+            new.complete(kept)
+        except BaseException:
+            new.close()
+            new.remove()
+            raise
+        self._bytes_written += new.size
+        return NewSegment(group[0].base_offset, new.size, tuple(segment.base_offset for segment in group))
+
+    def _epoch_behind(self, number: int) -> int:
+        """The leader epoch of the first batch in the segments from ``number`` on; -1 for none."""
+        for segment in self._work.segments[number:]:
+            epoch = first_epoch(self._disk, self._work.folder, segment)
+            if epoch is not None:
+                return epoch
+        return -1
+
+    def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
+        """The aborted transactions with records in ``[start, end)``."""
+        found: list[AbortedTxn] = []
+        for number, segment in enumerate(self._work.segments):
+            following = number + 1
+            if following < len(self._work.segments) and self._work.segments[following].base_offset <= start:
+                continue
+            path = f"{self._work.folder}/{segment_file(segment.base_offset, TXN_INDEX)}"
+            some, complete = overlapping(read_aborted(self._disk, path), start, end)
+            found += some
+            if complete:
+                break
+        return found

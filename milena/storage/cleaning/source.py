@@ -1,0 +1,65 @@
+"""Reads the batches of a segment that is cleaned, and checks each: a rebuilt batch gets a new checksum, which must not
+vouch for damaged records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+from milena.protocol.records.batch import HEADER_SIZE, BatchView, CorruptBatch, batch_size_at
+from milena.protocol.types import Offset
+from milena.runtime.disk import Disk, File
+from milena.storage.files.names import LOG, segment_file
+from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
+
+
+class SegmentToClean(NamedTuple):
+    """A segment as a cleaning sees it. Sizes are bytes of the log file, and of the indexes' entries."""
+
+    base_offset: Offset
+    size: int
+    offset_index_size: int
+    time_index_size: int
+
+
+def read_batches(disk: Disk, folder: str, segment: SegmentToClean, start: int, chunk: int) -> Iterator[BatchView]:
+    """The batches from the one that holds ``start`` on. At most ``chunk`` bytes, or one batch, are in memory.
+
+    Raises CorruptBatch, OSError.
+    """
+    path = f"{folder}/{segment_file(segment.base_offset, LOG)}"
+    with closing(disk.open(path, read_only=True)) as file:
+        try:
+            for batch in _batches(file, segment.size, chunk):
+                if batch.last_offset >= start:
+                    batch.verify_crc()
+                    yield batch
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{path}: {error}") from error
+
+
+def _batches(file: File, end: int, chunk: int) -> Iterator[BatchView]:
+    data, at = memoryview(b""), 0
+    position = 0
+    while position < end:
+        begin = position - at
+        size = batch_size_at(data, begin)
+        if size is None or begin + size > len(data):
+            if size is not None and position + size > end:
+                raise CorruptBatch(f"the batch at {position} has {size} bytes, {end - position} are there")
+            loaded = memoryview(file.pread(min(max(chunk, size or HEADER_SIZE), end - position), position))
+            if len(loaded) < (size or HEADER_SIZE):
+                raise CorruptBatch(f"the file ends within the batch at {position}")
+            data, at = loaded, position
+            continue
+        yield BatchView(data[begin : begin + size])
+        position += size
+
+
+def first_epoch(disk: Disk, folder: str, segment: SegmentToClean) -> int | None:
+    """The leader epoch of the first batch, None for none. Raises CorruptBatch, OSError."""
+    path = f"{folder}/{segment_file(segment.base_offset, LOG)}"
+    with closing(disk.open(path, read_only=True)) as file:
+        first = next(scan_batches(file, 0, file.size, chunk=LOOKUP_CHUNK, whole=False), None)
+    return None if first is None else first.leader_epoch

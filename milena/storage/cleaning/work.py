@@ -1,0 +1,68 @@
+"""What a round of cleaning needs to know of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT
+from milena.protocol.types import Offset, ProducerId
+from milena.storage.cleaning.retained import LastRecord
+from milena.storage.cleaning.source import SegmentToClean
+from milena.storage.files.names import OFFSET_INDEX, TIME_INDEX
+
+if TYPE_CHECKING:
+    from milena.storage.cleaning.bounds import Cleanable
+    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.segment import Segment
+
+
+class Work(NamedTuple):
+    """What is to be cleaned, and how."""
+
+    folder: str
+    segments: tuple[SegmentToClean, ...]
+    """All of the log, the active one included."""
+    first_dirty: Offset
+    end: Offset
+    """Where the first segment begins that may not be cleaned."""
+    now: int
+    """ms."""
+    delete_retention_ms: int
+    segment_bytes: int
+    index_bytes: int
+    index_interval: int
+    producers: Mapping[ProducerId, LastRecord]
+    memory: int
+    """Bytes of the offset map at most."""
+    load_factor: float
+    limit: int = DEFAULT_LIMIT
+    """Bytes to which a compressed batch may grow."""
+
+
+def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_factor: float) -> Work:
+    """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``. Raises OSError."""
+    config = log.config
+    return Work(
+        log.folder,
+        tuple(_to_clean(segment) for segment in log.segments),
+        found.first_dirty,
+        found.end,
+        now,
+        config.delete_retention_ms,
+        config.segment_bytes,
+        config.segment_index_bytes,
+        config.index_interval_bytes,
+        {producer_id: LastRecord(entry.last_offset, entry.epoch) for producer_id, entry in log.producers},
+        memory,
+        load_factor,
+    )
+
+
+def _to_clean(segment: Segment) -> SegmentToClean:
+    return SegmentToClean(segment.base_offset, segment.size, _size(segment, OFFSET_INDEX), _size(segment, TIME_INDEX))
+
+
+def _size(segment: Segment, suffix: str) -> int:
+    disk, path = segment.context.disk, segment.path(suffix)
+    return disk.size(path) if disk.exists(path) else 0

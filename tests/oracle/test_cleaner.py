@@ -1,0 +1,145 @@
+"""The same logs cleaned by Kafka's cleaner and by ours, in as many rounds: the same files are left."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from milena.protocol.records.batch import BatchView, Codec
+from tests.oracle.kafka import java
+from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, KeyedLog, batches_in, records_of
+
+PROGRAM: Final = Path(__file__).with_name("CleanerOracle.java")
+SEGMENT_BYTES, INTERVAL = 1500, 200
+ROUNDS: Final = 3
+SEEDS: Final = 12
+INDEXES: Final = ("*.index", "*.timeindex", "*.txnindex")
+
+
+class Pair:
+    """One log twice: ours and Kafka's."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.ours = KeyedLog.at(
+            path / "ours", segment_bytes=SEGMENT_BYTES, index_interval_bytes=INTERVAL, cleanup_policy=("compact",)
+        )
+        self.kafkas = path / "kafkas" / "topic-0"
+        self.open: dict[int, int] = {}
+        """Producers with an open transaction, and their next sequence."""
+        self.sequences: dict[int, int] = {}
+        # In every third log, the map is too small for all keys. If such a round begins behind an abort marker, Kafka
+        # takes the producer's next transaction for aborted too, and does not map its keys: these have no such markers.
+        self.is_large = seed % 3 == 0
+        self.memory = 20 * 24 if self.is_large else 1 << 16
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            kind = self.random.random()
+            if kind < 0.2:
+                self._transaction()
+            elif kind < 0.4:
+                self._send(self.random.choice([11, 12, 13]), transactional=False)
+            else:
+                self._send(None, transactional=False)
+
+    def _send(self, producer: int | None, *, transactional: bool) -> None:
+        number = self.random.randint(1, 4)
+        records = [
+            (b"key %d" % self.random.randint(0, 40), None if self.random.random() < 0.2 else self.random.randbytes(20))
+            for _ in range(number)
+        ]
+        codec = self.random.choice([Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.GZIP, Codec.SNAPPY])
+        identity = None
+        if producer is not None:
+            identity = (producer, 0, self.sequences.get(producer, 0))
+            self.sequences[producer] = identity[2] + number
+        self.ours.write(*records, producer=identity, codec=codec, transactional=transactional)
+
+    def _transaction(self) -> None:
+        producer = self.random.choice([101, 102])
+        if self.random.random() < 0.8:
+            self._send(producer, transactional=True)
+            self.open[producer] = 1
+        if self.random.random() < 0.6:
+            self.end(producer)
+
+    def end(self, producer: int) -> None:
+        self.open.pop(producer, None)
+        self.ours.end((producer, 0), commit=self.is_large or self.random.random() < 0.5)
+
+    def end_all(self) -> None:
+        for producer in list(self.open):
+            self.end(producer)
+
+    def copy(self) -> None:
+        """What was appended goes to Kafka's log, too: a log of Kafka's has the same active segment."""
+        self.ours.log.close()
+        mine = Path(self.ours.folder.path)
+        self.kafkas.mkdir(parents=True, exist_ok=True)
+        for file in mine.iterdir():
+            shutil.copy2(file, self.kafkas / file.name)
+        self.ours.log = self.ours.folder.open()
+        self.ours.log.set_high_watermark(self.ours.log.log_end_offset)
+
+    def question(self) -> str:
+        found = self.ours.range()
+        config = self.ours.folder.config
+        return (
+            f"{self.kafkas} {found.first_dirty} {found.end} {self.ours.now} {config.delete_retention_ms} "
+            f"{config.segment_bytes} {config.index_interval_bytes} {self.memory} 0.9"
+        )
+
+
+def ask(lines: list[str]) -> list[list[int]]:
+    """A round for each line: where Kafka's cleaner ended, and where it had to end."""
+    command = java(str(PROGRAM))
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return [[int(word) for word in line.split()] for line in done.stdout.splitlines() if line[0].isdigit()]
+
+
+def content(batch: BatchView) -> object:
+    """The bytes, but for those of which compressors choose."""
+    if not batch.is_compressed:
+        return batch.memory.tobytes()
+    header = {
+        name: getattr(batch, name) for name in BatchView.__slots__ if name not in ("memory", "crc", "batch_length")
+    }
+    return header, records_of(batch)
+
+
+def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
+    pairs = [Pair(tmp_path / str(seed), seed) for seed in range(SEEDS)]
+    kept = removed = 0
+    for number in range(ROUNDS + 1):
+        for pair in pairs:
+            pair.write(60)
+            if number % 2:
+                pair.end_all()
+            pair.ours.now += DAY_MS // 2 + 1
+            pair.copy()
+        answers = ask([pair.question() for pair in pairs])
+        for pair, (cleaned_to, end) in zip(pairs, answers, strict=True):
+            before = len(pair.ours.records())
+            assert pair.ours.range().end == end
+            pair.ours.clean(memory=pair.memory)
+            assert pair.ours.dirty == cleaned_to
+            assert [content(one) for one in pair.ours.batches()] == [
+                content(one) for one in batches_in(str(pair.kafkas))
+            ]
+            kept += len(pair.ours.records())
+            removed += before - len(pair.ours.records())
+            mine = Path(pair.ours.folder.path)
+            for pattern in INDEXES:
+                assert sorted(file.name for file in mine.glob(pattern)) == sorted(
+                    file.name for file in pair.kafkas.glob(pattern)
+                )
+            for file in mine.glob("*.txnindex"):
+                assert file.read_bytes() == (pair.kafkas / file.name).read_bytes()
+            # The next round begins with ours: compressed sizes are another.
+            shutil.rmtree(pair.kafkas)
+    assert kept > 1000 and removed > 1000

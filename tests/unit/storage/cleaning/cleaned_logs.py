@@ -1,0 +1,153 @@
+"""Logs that are cleaned in tests: histories of keyed writes, rounds of cleaning, and what is there afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from milena.protocol.records.batch import BatchView, Codec, iter_batches
+from milena.protocol.records.records import iter_records, offset_of, timestamp_of
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.files import RealDisk
+from milena.storage.cleaning.bounds import Cleanable, cleanable
+from milena.storage.cleaning.round import NewSegment, Round
+from milena.storage.cleaning.work import work_on
+from milena.storage.files.names import CLEANED, LOG, segment_file
+from milena.storage.log.append_info import Origin
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.segment import SUFFIXES
+from tests.unit.storage.logs import START_MS, LogFolder, batch_of, marker
+
+SECRET = b"secret of a test"
+DEDUPE_BYTES = 1 << 20
+DAY_MS = 24 * 3_600_000
+
+
+class Kept(NamedTuple):
+    """A record as a consumer finds it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+@dataclass
+class KeyedLog:
+    """A log that is written to, and cleaned while it is closed."""
+
+    folder: LogFolder
+    log: PartitionLog = field(init=False)
+    now: int = START_MS
+    dirty: int | None = None
+
+    def __post_init__(self) -> None:
+        self.log = self.folder.open()
+
+    @classmethod
+    def at(cls, path: Path, **config: object) -> KeyedLog:
+        return cls(LogFolder(path, **({"segment_bytes": 400, "index_interval_bytes": 0} | config)))
+
+    def write(
+        self,
+        *records: tuple[bytes | None, bytes | None],
+        epoch: int = 0,
+        producer: tuple[int, int, int] | None = None,
+        codec: Codec = Codec.NONE,
+        transactional: bool = False,
+    ) -> None:
+        """One batch of keys and values, one millisecond after the last."""
+        self.now += 1
+        self.folder.clock.now = self.now
+        data = batch_of(
+            *(value for _, value in records),  # type: ignore[arg-type]
+            keys=[key for key, _ in records],
+            timestamp=self.now,
+            producer=producer,
+            codec=codec,
+            transactional=transactional,
+        )
+        self.log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch))
+        self.log.raise_high_watermark(self.log.log_end_offset)
+
+    def end(self, producer: tuple[int, int], *, commit: bool, epoch: int = 0) -> None:
+        """The marker that ends a transaction."""
+        data = marker(producer, commit=commit, timestamp=self.now)
+        self.log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch), origin=Origin.COORDINATOR)
+        self.log.raise_high_watermark(self.log.log_end_offset)
+
+    def range(self) -> Cleanable:
+        dirty = None if self.dirty is None else Offset(self.dirty)
+        return cleanable(self.log, cleaned_to=dirty, replicated_to=self.log.log_end_offset, now=self.now)
+
+    def clean(self, *, memory: int = DEDUPE_BYTES, load_factor: float = 0.9) -> list[NewSegment]:
+        """A round of all that is in closed segments."""
+        found = self.range()
+        round_ = self.round(found, memory=memory, load_factor=load_factor)
+        round_.map_keys()
+        new = list(round_.new_segments())
+        self.log.close()
+        for segment in new:
+            replace(self.folder.path, segment)
+        self.dirty = round_.cleaned_to
+        self.log = self.folder.open()
+        self.log.set_high_watermark(self.log.log_end_offset)
+        return new
+
+    def round(
+        self,
+        found: Cleanable,
+        *,
+        memory: int = DEDUPE_BYTES,
+        load_factor: float = 0.9,
+        check: Callable[[int], None] = lambda _count: None,
+    ) -> Round:
+        work = work_on(self.log, found, now=self.now, memory=memory, load_factor=load_factor)
+        return Round(RealDisk(), work, SECRET, check)
+
+    def batches(self) -> list[BatchView]:
+        return batches_in(self.folder.path)
+
+    def records(self) -> list[Kept]:
+        """All but markers."""
+        return [record for batch in self.batches() if not batch.is_control for record in records_of(batch)]
+
+
+def replace(folder: str, segment: NewSegment) -> None:
+    """Put a new segment in the place of the old ones, of a log that is closed."""
+    for base in segment.replaced:
+        for suffix in SUFFIXES:
+            Path(folder, segment_file(base, suffix)).unlink(missing_ok=True)
+    for suffix in SUFFIXES:
+        new = Path(folder, segment_file(segment.base_offset, suffix) + CLEANED)
+        if new.exists():
+            new.rename(new.with_suffix(""))
+
+
+def batches_in(folder: str) -> list[BatchView]:
+    """Every batch of a log, whole and in order."""
+    found: list[BatchView] = []
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(LOG):
+            data = Path(folder, name).read_bytes()
+            some = list(iter_batches(memoryview(data)))
+            assert sum(batch.size_in_bytes for batch in some) == len(data), name
+            found += some
+    for batch, following in pairwise(found):
+        assert batch.last_offset < following.base_offset
+        assert batch.leader_epoch <= following.leader_epoch
+    for batch in found:
+        batch.verify_crc()
+        assert batch.count or not list(iter_records(batch))
+    return found
+
+
+def records_of(batch: BatchView) -> list[Kept]:
+    return [
+        Kept(offset_of(batch, record), record.key, record.value, timestamp_of(batch, record))
+        for record in iter_records(batch)
+    ]

@@ -1,0 +1,230 @@
+"""Which records a cleaning keeps, against an oracle that knows no segments, batches or maps."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milena.protocol.records.batch import Codec, CorruptBatch
+from milena.storage.cleaning.offset_map import ENTRY_SIZE
+from milena.storage.cleaning.round import Round
+from tests.fixtures.properties import examples
+from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, Kept, KeyedLog, records_of
+
+KEYS = [*(b"%d" % number for number in range(8)), b"", b"long" * 40]
+RECORDS = st.lists(
+    st.tuples(st.sampled_from([None, *KEYS]), st.sampled_from([None, b"v", b"w" * 50])), min_size=1, max_size=4
+)
+WRITES = st.tuples(RECORDS, st.sampled_from(list(Codec)), st.integers(0, 1))
+"""Records, codec, and by how much the leader epoch rises."""
+CLEANINGS = st.integers(1, 8)
+"""How many keys fit into the map."""
+Records = list[tuple[bytes | None, bytes | None]]
+HISTORIES = st.lists(st.one_of(WRITES, WRITES, WRITES, CLEANINGS), min_size=1, max_size=30)
+
+
+def last_values(records: list[Kept]) -> dict[bytes, Kept]:
+    return {record.key: record for record in records if record.key is not None}
+
+
+@settings(max_examples=examples(40))
+@given(HISTORIES)
+def test_the_last_record_of_each_key_is_never_lost(
+    history: list[tuple[Records, Codec, int] | int],
+) -> None:
+    with tempfile.TemporaryDirectory() as path:
+        keyed = KeyedLog.at(Path(path), segment_bytes=1000)
+        epoch = 0
+        written: list[Kept] = []
+        for step in history:
+            if isinstance(step, int):
+                before = keyed.records()
+                keyed.clean(memory=step * 2 * ENTRY_SIZE, load_factor=0.5)
+                assert kept_of(before, keyed.dirty or 0) == keyed.records()
+                continue
+            records, codec, later = step
+            epoch += later
+            first = keyed.log.log_end_offset
+            keyed.write(*records, codec=codec, epoch=epoch)
+            written += [
+                Kept(first + number, key, value, keyed.now + number) for number, (key, value) in enumerate(records)
+            ]
+            assert {one.epoch for one in keyed.log.epochs.entries} == {batch.leader_epoch for batch in keyed.batches()}
+        assert last_values(keyed.records()) == last_values(written)
+
+
+def kept_of(before: list[Kept], cleaned_to: int) -> list[Kept]:
+    """Of the records before ``cleaned_to``, those with a key of which none comes later there."""
+    last = {record.key: record.offset for record in before if record.offset < cleaned_to}
+    return [
+        record
+        for record in before
+        if record.offset >= cleaned_to or (record.key is not None and last[record.key] == record.offset)
+    ]
+
+
+def test_rounds_with_a_small_map_end_where_one_with_a_large_map_ends(tmp_path: Path) -> None:
+    logs = [KeyedLog.at(tmp_path / name) for name in ("small", "large")]
+    for keyed in logs:
+        for number in range(200):
+            keyed.write((b"%d" % (number * number % 61), b"%d" % number))
+    small, large = logs
+    large.clean()
+    rounds = 0
+    while small.range().first_dirty < small.range().end:
+        small.clean(memory=8 * ENTRY_SIZE, load_factor=0.5)
+        rounds += 1
+    assert rounds > 5
+    assert small.records() == large.records()
+    assert small.dirty == large.dirty
+
+
+def test_a_map_that_is_full_in_the_middle_of_a_batch_ends_there(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    keyed.write((b"third", b"old"))
+    keyed.write((b"first", b"1"), (b"second", b"2"), (b"third", b"3"), (b"first", b"4"))
+    for _ in range(20):
+        keyed.write((b"filler", b"x" * 40))
+    keyed.dirty = 1
+    keyed.clean(memory=4 * ENTRY_SIZE, load_factor=0.5)
+    assert keyed.dirty == 3
+    assert [record.offset for record in keyed.records()][:5] == [0, 1, 2, 3, 4]
+    keyed.clean(memory=4 * ENTRY_SIZE, load_factor=0.5)
+    assert [record.offset for record in keyed.records()][:3] == [2, 3, 4]
+
+
+def test_a_tombstone_stays_until_its_horizon_which_the_first_cleaning_sets(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS)
+    keyed.write((b"key", b"value"))
+    keyed.write((b"other", b"value"), (b"key", None))
+    for _ in range(20):
+        keyed.write((b"filler", b"x" * 40))
+    keyed.clean()
+    (batch,) = [one for one in keyed.batches() if one.has_delete_horizon]
+    assert batch.base_timestamp == keyed.now + DAY_MS
+    # The timestamps are what they were, relative to another base.
+    assert [record.timestamp for record in records_of(batch)] == [keyed.now - 20, keyed.now - 19]
+    horizon = batch.base_timestamp
+    keyed.now = horizon - 1
+    keyed.clean()
+    assert (b"key", None) in [(record.key, record.value) for record in keyed.records()]
+    assert [one.base_timestamp for one in keyed.batches() if one.has_delete_horizon] == [horizon]
+    keyed.now = horizon
+    keyed.clean()
+    assert b"key" not in [record.key for record in keyed.records()]
+    assert b"other" in [record.key for record in keyed.records()]
+
+
+def test_a_record_without_a_key_goes(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    keyed.write((None, b"1"), (b"key", b"2"), (None, b"3"))
+    for _ in range(20):
+        keyed.write((None, b"x" * 40))
+    keyed.clean()
+    (first, *_) = keyed.batches()
+    assert [record.offset for record in records_of(first)] == [1]
+    assert (first.base_offset, first.last_offset) == (0, 2)
+    assert all(record.key is not None or record.offset >= (keyed.dirty or 0) for record in keyed.records())
+
+
+def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    for sequence in range(3):
+        keyed.write((b"key", b"%d" % sequence), producer=(7, 2, sequence))
+    for _ in range(20):
+        keyed.write((b"key", b"x" * 40))
+    keyed.clean()
+    (batch,) = [one for one in keyed.batches() if one.producer_id == 7]
+    assert (batch.base_offset, batch.count, batch.producer_epoch, batch.base_sequence) == (2, 0, 2, 2)
+    # A repetition is still known, after a recovery of everything, too.
+    keyed.log.close()
+    keyed.log = keyed.folder.open(clean=False)
+    entry = keyed.log.producers.get(7)
+    assert entry is not None and entry.last_sequence == 2
+
+
+def test_aborted_records_go_at_once_and_their_marker_after_its_horizon(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS)
+    keyed.write((b"key", b"committed"))
+    keyed.write((b"key", b"aborted"), producer=(7, 0, 0), transactional=True)
+    keyed.end((7, 0), commit=False)
+    keyed.write((b"new", b"value"), producer=(7, 0, 1))
+    for number in range(20):
+        keyed.write((b"filler", b"%d" % number * 30))
+    keyed.clean()
+    assert [record.value for record in keyed.records() if record.key == b"key"] == [b"committed"]
+    assert [one.base_offset for one in keyed.batches() if one.is_control] == [2]
+    keyed.clean()
+    (marker,) = [one for one in keyed.batches() if one.is_control]
+    assert marker.has_delete_horizon and marker.base_timestamp == keyed.now + DAY_MS
+    keyed.now += DAY_MS
+    keyed.clean()
+    assert not [one for one in keyed.batches() if one.is_control]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_of_which_everything_stays_is_copied_byte_by_byte(tmp_path: Path, codec: Codec) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    for number in range(30):
+        keyed.write((b"%d" % number, b"value" * 10), codec=codec)
+    before = [batch.memory.tobytes() for batch in keyed.batches()]
+    keyed.clean()
+    assert [batch.memory.tobytes() for batch in keyed.batches()] == before
+
+
+def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    for number in range(30):
+        keyed.write((b"%d" % (number % 3), b"value" * 10))
+    path = Path(keyed.folder.path, f"{keyed.log.segments[1].base_offset:020d}.log")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    names = keyed.folder.names()
+    # Behind what the map is made of, the damage is met as the segments are written.
+    for dirty in (0, keyed.log.segments[2].base_offset):
+        keyed.dirty = dirty
+        with pytest.raises(CorruptBatch, match=f"{path.name}.*checksum"):
+            run(keyed.round(keyed.range()))
+    # The first new segment is complete, and its owner's; the damaged one is in the second.
+    assert {name.partition(".")[0] for name in keyed.folder.names() if name not in names} == {"0" * 20}
+    assert path.read_bytes() == data
+
+
+def run(round_: Round) -> None:
+    round_.map_keys()
+    for _ in round_.new_segments():
+        pass
+
+
+def test_a_check_that_raises_ends_the_round_without_a_trace(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    for number in range(30):
+        keyed.write((b"%d" % (number % 3), b"value" * 10))
+    names = keyed.folder.names()
+    total: list[int] = []
+    whole = keyed.round(keyed.range(), check=total.append)
+    whole.map_keys()
+    next(whole.new_segments())
+    for name in set(keyed.folder.names()) - set(names):
+        Path(keyed.folder.path, name).unlink()
+    for limit in (1, sum(total) - 1):
+        with pytest.raises(InterruptedError):
+            run(keyed.round(keyed.range(), check=Stop(limit)))
+        assert keyed.folder.names() == names
+
+
+class Stop:
+    """Raises once more bytes than that were read or written."""
+
+    def __init__(self, limit: int) -> None:
+        self.left = limit
+
+    def __call__(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise InterruptedError

@@ -1,0 +1,79 @@
+"""A log whose records of an epoch are all gone still tells of the epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from milena.storage.files.names import EPOCHS
+from tests.unit.storage.cleaning.cleaned_logs import KeyedLog
+
+
+def in_epochs(path: Path, *epochs: int, batches: int = 3) -> KeyedLog:
+    """Each writes the same key; then segments of the last epoch follow."""
+    keyed = KeyedLog.at(path)
+    for epoch in epochs:
+        for _ in range(batches):
+            keyed.write((b"key", b"%d" % epoch), epoch=epoch, producer=(epoch, 0, 0) if batches == 1 else None)
+    for number in range(20):
+        keyed.write((b"key", b"%d" % number * 30), epoch=epochs[-1])
+    return keyed
+
+
+def rebuilt_epochs(keyed: KeyedLog) -> list[tuple[int, int]]:
+    """As of a log that has lost its checkpoint."""
+    keyed.log.close()
+    Path(keyed.folder.path, EPOCHS).unlink()
+    keyed.log = keyed.folder.open()
+    return [(entry.epoch, entry.start) for entry in keyed.log.epochs.entries]
+
+
+def test_an_empty_batch_stays_where_an_epoch_began(tmp_path: Path) -> None:
+    keyed = in_epochs(tmp_path, 0, 4, 5, 9)
+    expected = [(entry.epoch, entry.start) for entry in keyed.log.epochs.entries]
+    keyed.clean()
+    marks = [batch for batch in keyed.batches() if not batch.count]
+    assert [(one.leader_epoch, one.base_offset, one.last_offset) for one in marks] == [(0, 0, 0), (4, 3, 3), (5, 6, 6)]
+    assert rebuilt_epochs(keyed) == [*expected[:3], (9, keyed.records()[0].offset)]
+
+
+def test_it_stays_in_later_cleanings(tmp_path: Path) -> None:
+    keyed = in_epochs(tmp_path, 0, 4, 5)
+    keyed.clean()
+    before = [batch.memory.tobytes() for batch in keyed.batches() if not batch.count]
+    keyed.dirty = None
+    keyed.clean()
+    assert [batch.memory.tobytes() for batch in keyed.batches() if not batch.count] == before
+
+
+def test_an_epoch_that_goes_on_behind_needs_none(tmp_path: Path) -> None:
+    keyed = in_epochs(tmp_path, 3)
+    keyed.clean()
+    assert all(batch.count for batch in keyed.batches())
+
+
+def test_a_mark_tells_of_no_producer_and_opens_no_transaction(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    keyed.write((b"key", b"1"), epoch=1, producer=(7, 0, 0), transactional=True)
+    keyed.end((7, 0), commit=False, epoch=2)
+    for number in range(20):
+        keyed.write((b"key", b"%d" % number * 30), epoch=2, producer=(7, 0, number + 1))
+    keyed.clean()
+    (mark, *_) = keyed.batches()
+    assert (mark.leader_epoch, mark.count, mark.has_producer_id, mark.is_transactional) == (1, 0, False, False)
+    keyed.log.close()
+    keyed.log = keyed.folder.open(clean=False)
+    assert keyed.log.producers.first_unstable is None
+
+
+def test_each_new_segment_has_one_until_it_is_known_that_the_epoch_goes_on(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    for number in range(40):  # several segments of epoch 0, whose groups have nothing left
+        keyed.write((b"key", b"%d" % number * 30), epoch=0)
+    for number in range(20):
+        keyed.write((b"key", b"%d" % number * 30), epoch=1)
+    keyed.clean()
+    assert keyed.batches()[0].leader_epoch == 0
+    for _ in range(3):
+        keyed.dirty = None
+        keyed.clean()
+    assert [batch.leader_epoch for batch in keyed.batches() if not batch.count] == [0]

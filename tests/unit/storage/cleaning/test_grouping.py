@@ -1,0 +1,45 @@
+"""Which segments become one, by the cases of Kafka's ``Cleaner.groupSegmentsBySize``."""
+
+from __future__ import annotations
+
+from milena.protocol.types import Offset
+from milena.storage.cleaning.grouping import grouped
+from milena.storage.cleaning.source import SegmentToClean
+
+INT_MAX = (1 << 31) - 1
+
+
+def groups(*segments: tuple[int, int, int, int], size: int = 100, index: int = 100, end: int = 1 << 40) -> list[int]:
+    """How many segments each group has."""
+    of = [SegmentToClean(Offset(base), *sizes) for base, *sizes in segments]
+    found = grouped(of, segment_bytes=size, index_bytes=index, end=Offset(end))
+    assert [segment for group in found for segment in group] == of
+    return [len(group) for group in found]
+
+
+def test_no_segments_make_no_groups() -> None:
+    assert groups() == []
+
+
+def test_segments_that_fit_in_one_become_one() -> None:
+    assert groups((0, 50, 8, 12), (10, 50, 8, 12), (20, 1, 8, 12), end=30) == [2, 1]
+
+
+def test_a_segment_that_is_too_large_stays_alone() -> None:
+    assert groups((0, 500, 8, 12), (10, 500, 8, 12), end=20) == [1, 1]
+
+
+def test_indexes_have_a_bound_of_their_own() -> None:
+    assert groups((0, 1, 60, 12), (10, 1, 40, 12), (20, 1, 1, 12), end=30) == [2, 1]
+    assert groups((0, 1, 1, 60), (10, 1, 1, 41), end=20) == [1, 1]
+
+
+def test_offsets_of_a_group_fit_in_31_bits() -> None:
+    assert groups((0, 1, 1, 1), (5, 1, 1, 1), end=INT_MAX + 1) == [2]
+    assert groups((0, 1, 1, 1), (5, 1, 1, 1), end=INT_MAX + 2) == [1, 1]
+    assert groups((0, 1, 1, 1), (5, 1, 1, 1), (INT_MAX + 1, 1, 1, 1), end=INT_MAX + 5) == [2, 1]
+    assert groups((0, 1, 1, 1), (5, 1, 1, 1), (INT_MAX + 2, 1, 1, 1), end=INT_MAX + 5) == [1, 2]
+
+
+def test_an_empty_segment_joins_wherever_it_ends() -> None:
+    assert groups((0, 1, 1, 1), (5, 0, 0, 0), end=INT_MAX + 100) == [2]

@@ -203,6 +203,9 @@ class RealDisk:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: str, time: int) -> None:
+        os.utime(path, ns=(time * 1_000_000, time * 1_000_000))
+
     def list(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 

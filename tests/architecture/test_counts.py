@@ -53,7 +53,7 @@ ANY = {
 """``Any`` in the product by file, without imports: how often, and why. Goal: below 100, and no new ones."""
 CITATIONS = 0
 """References that a reader of the repository cannot follow."""
-INVARIANTS = 80
+INVARIANTS = 81
 """Places where an invariant is checked as the state changes (``milena.protocol.invariants``). It may only rise."""
 LOOSE_MODULES = 25
 """Modules directly in one folder; ``apis`` has one for each API and is exempt."""

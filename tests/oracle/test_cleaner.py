@@ -6,11 +6,14 @@ import random
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from milena.protocol.records.batch import BatchView, Codec
+from milena.runtime.disk import Disk
+from milena.runtime.files import RealDisk
 from tests.oracle.kafka import java
 from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, KeyedLog, batches_in, records_of
+from tests.unit.storage.logs import LogFolder
 
 PROGRAM: Final = Path(__file__).with_name("CleanerOracle.java")
 SEGMENT_BYTES, INTERVAL = 1500, 200
@@ -95,7 +98,7 @@ class Pair:
 
 
 def ask(lines: list[str]) -> list[list[int]]:
-    """A round for each line: where Kafka's cleaner ended, and where it had to end."""
+    """A round for each line: where Kafka's cleaner ended, and where it had to end. For ``load``: the segments."""
     command = java(str(PROGRAM))
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -143,3 +146,54 @@ def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
             # The next round begins with ours: compressed sizes are another.
             shutil.rmtree(pair.kafkas)
     assert kept > 1000 and removed > 1000
+
+
+class Photographer:
+    """A disk that keeps a copy of a log's folder before each name changes."""
+
+    def __init__(self, folder: str, photos: Path) -> None:
+        self._disk = RealDisk()
+        self._folder = folder
+        self._photos = photos
+        self.taken: list[Path] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._disk, name)
+
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None:
+        self.take()
+        self._disk.rename(old, new, sync=sync)
+
+    def take(self) -> None:
+        self.taken.append(self._photos / str(len(self.taken)) / "topic-0")
+        shutil.copytree(self._folder, self.taken[-1])
+
+
+def test_kafka_and_we_take_over_a_swap_at_any_point(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path / "log", segment_bytes=1000, cleanup_policy=("compact",))
+    camera = Photographer(folder.path, tmp_path / "photos")
+    folder.disk = cast(Disk, camera)
+    keyed = KeyedLog(folder)
+    for number in range(30):
+        if number % 3 == 0:
+            keyed.log.roll()
+        keyed.write((b"%d" % (number % 5), b"%d" % number * 20), (b"only %d" % number, b"x"))
+    written = {record.key: record.value for record in keyed.records()}
+    keyed.log.flush()
+    keyed.log.close()
+    camera.taken.clear()
+    shutil.rmtree(tmp_path / "photos", ignore_errors=True)
+    assert max(len(new.replaced) for new in keyed.clean()) > 1
+    camera.take()
+    names = {path.name.rpartition(".")[2] for photo in camera.taken for path in photo.iterdir()}
+    assert {"cleaned", "swap", "deleted"} <= names and len(camera.taken) > 30
+    kafkas = [shutil.copytree(photo, tmp_path / "kafkas" / str(n) / "topic-0") for n, photo in enumerate(camera.taken)]
+    answers = ask([f"load {path} {keyed.now}" for path in kafkas])
+    for photo, kafka, segments in zip(camera.taken, kafkas, answers, strict=True):
+        ours = LogFolder(photo.parent, segment_bytes=1000, cleanup_policy=("compact",))
+        log = ours.open()
+        assert [segment.base_offset for segment in log.segments] == segments
+        mine = [batch.memory.tobytes() for batch in batches_in(ours.path)]
+        assert mine == [batch.memory.tobytes() for batch in batches_in(str(kafka))]
+        found = [record for batch in batches_in(ours.path) for record in records_of(batch)]
+        assert {record.key: record.value for record in found} == written

@@ -225,6 +225,10 @@ class SimulatedDisk:
     def modified_ms(self, path: str) -> int:
         return self._inode(path).modified_ms
 
+    def set_modified_ms(self, path: str, time: int) -> None:
+        self.check("write", path)
+        self._inode(path).modified_ms = time
+
     def list(self, folder: str) -> list[str]:
         self.check("list", folder)
         if folder not in self.storage.folders:

@@ -24,15 +24,15 @@ def cleanable(log: PartitionLog, *, cleaned_to: Offset | None, replicated_to: Of
     """``cleaned_to``: the log's first dirty offset in ``cleaner-offset-checkpoint``, ``replicated_to``: its high
     watermark in ``replication-offset-checkpoint``, None if it is not in there. ``now``: ms.
 
-    Unlike in Kafka, the high watermark on disk is a bound, too: if this log is truncated after a crash, it loses no
-    record that others were removed for. Nothing is cleaned without it.
+    Unlike in Kafka, the high watermark on disk is a bound, too, and what is synced: this log loses no record, by a
+    truncation after a crash or a loss of power, that others were removed for. Nothing is cleaned without them.
     """
     start = log.log_start_offset
     wrong = cleaned_to is not None and not start <= cleaned_to <= log.log_end_offset
     first_dirty = start if cleaned_to is None or wrong else cleaned_to
     if replicated_to is None:
         return Cleanable(first_dirty, first_dirty, wrong)
-    bound = min(log.last_stable_offset, replicated_to, log.segments.active.base_offset)
+    bound = min(log.last_stable_offset, replicated_to, log.recovery_point, log.segments.active.base_offset)
     end = log.segments[max(log.segments.floor_index(bound), 0)].base_offset
     lag = log.config.min_compaction_lag_ms
     if lag > 0:

@@ -58,8 +58,9 @@ class CleanedSegment:
         if len(self._unwritten) >= _WRITE_AT:
             self._write()
 
-    def complete(self, aborted: list[AbortedTxn]) -> None:
-        """Write and sync everything. ``aborted``: the transaction index."""
+    def complete(self, aborted: list[AbortedTxn], modified_ms: int) -> None:
+        """Write and sync everything. ``aborted``: the transaction index. ``modified_ms``: when the last of the replaced
+        segments was changed, the age of records without timestamps."""
         self._write()
         self._times.add(self._largest)
         self._offsets.write()
@@ -68,6 +69,7 @@ class CleanedSegment:
             append_aborted(self._disk, self._paths[TXN_INDEX], entry)
         self._file.sync()
         self.close()
+        self._disk.set_modified_ms(self._paths[LOG], modified_ms)
         for suffix in (OFFSET_INDEX, TIME_INDEX, *((TXN_INDEX,) if aborted else ())):
             file = self._disk.open(self._paths[suffix])
             try:

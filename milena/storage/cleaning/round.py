@@ -21,7 +21,7 @@ from milena.storage.cleaning.retained import Retained, Rules
 from milena.storage.cleaning.source import SegmentToClean, first_epoch, read_batches
 from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work
-from milena.storage.files.names import TXN_INDEX, segment_file
+from milena.storage.files.names import LOG, TXN_INDEX, segment_file
 from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
 
 _CHUNK: Final = 1 << 20
@@ -157,7 +157,9 @@ class Round:
             if (mark := marks.at_end_of_segment()) is not None:
                 new.append(mark)
             kept, transactions.kept = transactions.kept, []
-            new.complete(kept)
+            new.complete(
+                kept, self._disk.modified_ms(f"{self._work.folder}/{segment_file(group[-1].base_offset, LOG)}")
+            )
         except BaseException:
             new.close()
             new.remove()

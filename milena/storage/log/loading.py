@@ -28,6 +28,7 @@ from milena.storage.files.names import (
     OFFSET_INDEX,
     PARTITION_METADATA,
     SNAPSHOT,
+    SWAP,
     TEMPORARY,
     TIME_INDEX,
     TXN_INDEX,
@@ -42,6 +43,7 @@ from milena.storage.log.recovery import Cut, Recovery
 from milena.storage.log.replay import rebuild_epochs, replay_producers
 from milena.storage.log.segment import Segment
 from milena.storage.log.segments import Segments
+from milena.storage.log.swap_recovery import finish_swaps
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerState
 
@@ -176,6 +178,10 @@ def _list_files(loading: _Loading) -> None:
     except FileNotFoundError:
         disk.make_folders(loading.folder)
         return
+    if any(name.endswith(SWAP) for name in names):
+        done = finish_swaps(disk, loading.folder, names)
+        loading.event("interrupted swap of segments ended", segments=done)
+        names = disk.list(loading.folder)
     for name in names:
         if name.endswith(_REMAINS):
             disk.remove(f"{loading.folder}/{name}")

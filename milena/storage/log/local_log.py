@@ -100,13 +100,14 @@ class LocalLog(LogState):
         active.add_aborted(entry)
         self.must_sync(active.path(TXN_INDEX))
 
-    def drop(self, segments: Iterable[Segment]) -> None:
+    def drop(self, segments: Iterable[Segment], *, producers: bool = True) -> None:
         """Rename the files of segments that are no longer part of the log; they are deleted after
-        ``file.delete.delay.ms``. Raises OSError."""
+        ``file.delete.delay.ms``. Without ``producers``, their producer snapshots stay. Raises OSError."""
         due = self.context.clock.time_ms() + self.config.file_delete_delay_ms
         for segment in segments:
             marked: list[str | None] = [*segment.mark_deleted()]
-            marked.append(self.producer_files.mark_deleted(self.folder, segment.base_offset))
+            if producers:
+                marked.append(self.producer_files.mark_deleted(self.folder, segment.base_offset))
             for path in marked:
                 if path is not None:
                     self.context.deletions.later(due, path)

@@ -60,6 +60,12 @@ class Segments:
             raise BrokenInvariant(f"two segments of {segment.folder} begin at {segment.base_offset}")
         self._segments.insert(index, segment)
 
+    def replace(self, index: int, count: int, segment: Segment) -> None:
+        """Put ``segment`` in the place of ``count`` segments, which begin at the same offset and are not active."""
+        if index + count >= len(self._segments) or self._segments[index].base_offset != segment.base_offset:
+            raise BrokenInvariant(f"segment {segment.base_offset} cannot replace {count} from the {index}. on")
+        self._segments[index : index + count] = [segment]
+
     def take_from(self, index: int) -> list[Segment]:
         """Remove the segments from ``index`` on, and return them."""
         taken = self._segments[index:]

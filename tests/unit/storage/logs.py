@@ -15,6 +15,7 @@ from milena.protocol.records.control_records import AbortMarker, CommitMarker, c
 from milena.protocol.records.records import Record, build_batch, iter_records
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from milena.runtime.clock import Timer
+from milena.runtime.disk import Disk
 from milena.runtime.files import RealDisk
 from milena.storage.log.append_info import AppendInfo, Origin
 from milena.storage.log.context import LogContext
@@ -72,7 +73,7 @@ class LogFolder:
         """Whether the broker has a remote tier, when the log is opened next."""
         self.path = f"{path}/topic-0"
         self.clock = HandClock()
-        self.disk = RealDisk()
+        self.disk: Disk = RealDisk()
         self.config: TopicConfig = replace(default_config(), **config)
         self.events = Events()
         self.context = LogContext(self.disk, self.clock, self.events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,14 +11,15 @@ from typing import NamedTuple
 from milena.protocol.records.batch import BatchView, Codec, iter_batches
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Disk
 from milena.runtime.files import RealDisk
 from milena.storage.cleaning.bounds import Cleanable, cleanable
 from milena.storage.cleaning.round import NewSegment, Round
+from milena.storage.cleaning.swap import generation_of, swap_in
 from milena.storage.cleaning.work import work_on
-from milena.storage.files.names import CLEANED, LOG, segment_file
+from milena.storage.files.names import LOG
 from milena.storage.log.append_info import Origin
 from milena.storage.log.partition_log import PartitionLog
-from milena.storage.log.segment import SUFFIXES
 from tests.unit.storage.logs import START_MS, LogFolder, batch_of, marker
 
 SECRET = b"secret of a test"
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
 
 @dataclass
 class KeyedLog:
-    """A log that is written to, and cleaned while it is closed."""
+    """A log that is written to and cleaned."""
 
     folder: LogFolder
     log: PartitionLog = field(init=False)
@@ -81,22 +81,21 @@ class KeyedLog:
         self.log.raise_high_watermark(self.log.log_end_offset)
 
     def range(self) -> Cleanable:
+        self.log.flush()
         dirty = None if self.dirty is None else Offset(self.dirty)
         return cleanable(self.log, cleaned_to=dirty, replicated_to=self.log.log_end_offset, now=self.now)
 
     def clean(self, *, memory: int = DEDUPE_BYTES, load_factor: float = 0.9) -> list[NewSegment]:
         """A round of all that is in closed segments."""
-        found = self.range()
-        round_ = self.round(found, memory=memory, load_factor=load_factor)
+        round_ = self.round(self.range(), memory=memory, load_factor=load_factor)
+        since = generation_of(self.log)
         round_.map_keys()
-        new = list(round_.new_segments())
-        self.log.close()
-        for segment in new:
-            replace(self.folder.path, segment)
+        done = []
+        for new in round_.new_segments():
+            swap_in(self.log, since, new)
+            done.append(new)
         self.dirty = round_.cleaned_to
-        self.log = self.folder.open()
-        self.log.set_high_watermark(self.log.log_end_offset)
-        return new
+        return done
 
     def round(
         self,
@@ -107,33 +106,23 @@ class KeyedLog:
         check: Callable[[int], None] = lambda _count: None,
     ) -> Round:
         work = work_on(self.log, found, now=self.now, memory=memory, load_factor=load_factor)
-        return Round(RealDisk(), work, SECRET, check)
+        return Round(self.folder.disk, work, SECRET, check)
 
     def batches(self) -> list[BatchView]:
-        return batches_in(self.folder.path)
+        return batches_in(self.folder.path, self.folder.disk)
 
     def records(self) -> list[Kept]:
         """All but markers."""
         return [record for batch in self.batches() if not batch.is_control for record in records_of(batch)]
 
 
-def replace(folder: str, segment: NewSegment) -> None:
-    """Put a new segment in the place of the old ones, of a log that is closed."""
-    for base in segment.replaced:
-        for suffix in SUFFIXES:
-            Path(folder, segment_file(base, suffix)).unlink(missing_ok=True)
-    for suffix in SUFFIXES:
-        new = Path(folder, segment_file(segment.base_offset, suffix) + CLEANED)
-        if new.exists():
-            new.rename(new.with_suffix(""))
-
-
-def batches_in(folder: str) -> list[BatchView]:
+def batches_in(folder: str, disk: Disk | None = None) -> list[BatchView]:
     """Every batch of a log, whole and in order."""
+    disk = disk or RealDisk()
     found: list[BatchView] = []
-    for name in sorted(os.listdir(folder)):
+    for name in disk.list(folder):
         if name.endswith(LOG):
-            data = Path(folder, name).read_bytes()
+            data = disk.read(f"{folder}/{name}")
             some = list(iter_batches(memoryview(data)))
             assert sum(batch.size_in_bytes for batch in some) == len(data), name
             found += some

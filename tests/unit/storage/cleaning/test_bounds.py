@@ -53,10 +53,22 @@ def test_a_segment_that_reaches_the_high_watermark_is_not_cleaned(tmp_path: Path
 
 def test_nor_is_one_that_reaches_the_high_watermark_on_disk(tmp_path: Path) -> None:
     keyed = long_log(tmp_path)
+    keyed.log.flush()
     second, third = bases(keyed)[1:3]
     for high, end in ((third, third), (Offset(third - 1), second), (None, Offset(0))):
         found = cleanable(keyed.log, cleaned_to=None, replicated_to=high, now=keyed.now)
         assert found == Cleanable(Offset(0), end, False)
+
+
+def test_nor_is_one_that_is_not_synced(tmp_path: Path) -> None:
+    keyed = long_log(tmp_path)
+    end = keyed.log.log_end_offset
+    assert cleanable(keyed.log, cleaned_to=None, replicated_to=end, now=keyed.now).end == 0
+    plan = keyed.log.plan_flush(bases(keyed)[2])
+    assert plan is not None
+    plan.run()
+    keyed.log.flushed(plan)
+    assert cleanable(keyed.log, cleaned_to=None, replicated_to=end, now=keyed.now).end == bases(keyed)[2]
 
 
 def test_nor_one_with_an_open_transaction(tmp_path: Path) -> None:

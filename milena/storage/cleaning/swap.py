@@ -1,0 +1,78 @@
+"""Puts a new segment in the place of those that it was made from, while the log is in use.
+
+Readers that have found bytes in an old segment keep its file. All names change in one go, in the order from which
+``storage.log.swap_recovery`` recovers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from milena.protocol.types import Offset
+from milena.storage.cleaning.round import NewSegment
+from milena.storage.files.names import CLEANED, SWAP, segment_file
+from milena.storage.log.guard import guarded
+from milena.storage.log.segment import SUFFIXES, Segment
+
+if TYPE_CHECKING:
+    from milena.storage.log.partition_log import PartitionLog
+
+
+class Generation(NamedTuple):
+    """What a log was when its cleaning began."""
+
+    folder: str
+    truncations: int
+    log_start: Offset
+    segments: dict[Offset, Segment]
+
+
+class CleaningAborted(Exception):
+    """The log has changed, so that what was made of its segments does not count."""
+
+
+def generation_of(log: PartitionLog) -> Generation:
+    return Generation(
+        log.folder, log.truncations, log.log_start_offset, {segment.base_offset: segment for segment in log.segments}
+    )
+
+
+def check_generation(log: PartitionLog, since: Generation) -> None:
+    """Raises CleaningAborted if the log was truncated at either end, moved, deleted, or has ended."""
+    if log.retired or log.folder != since.folder:
+        raise CleaningAborted(f"{log} was moved or deleted")
+    if log.truncations != since.truncations:
+        raise CleaningAborted(f"{log} was truncated")
+    if log.log_start_offset != since.log_start:
+        raise CleaningAborted(f"{log} begins at {log.log_start_offset} now")
+
+
+@guarded
+def swap_in(log: PartitionLog, since: Generation, new: NewSegment) -> None:
+    """Raises CleaningAborted, with the files of ``new`` removed, and KafkaError."""
+    old = [since.segments[base] for base in new.replaced]
+    try:
+        check_generation(log, since)
+        first = next((number for number, segment in enumerate(log.segments) if segment is old[0]), -1)
+        if first < 0 or [log.segments[first + number] for number in range(len(old))] != old:
+            raise CleaningAborted(f"{log} has other segments now")
+    except CleaningAborted:
+        discard(log, since, new)
+        raise
+    for before, after in ((CLEANED, SWAP), (SWAP, "")):
+        if after == "":
+            log.drop(old[:1], producers=False)
+            log.drop(old[1:])
+        for suffix in SUFFIXES:
+            path = f"{log.folder}/{segment_file(new.base_offset, suffix)}"
+            if log.context.disk.exists(path + before):
+                log.context.disk.rename(path + before, path + after, sync=False)
+    segment = Segment(log.context, log.folder, new.base_offset, size=new.size, indexes_exist=True)
+    log.segments.replace(first, len(old), segment)
+    log.folder_changed()
+
+
+def discard(log: PartitionLog, since: Generation, new: NewSegment) -> None:
+    """Remove the files of a new segment that is not swapped in. Raises OSError."""
+    for suffix in SUFFIXES:
+        log.context.disk.remove(f"{since.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
@@ -47,6 +48,7 @@ from milena.storage.log.swap_recovery import finish_swaps
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerState
 
+_EVERYWHERE: Final = Offset((1 << 63) - 1)
 _REMAINS = (DELETED, CLEANED, TEMPORARY)
 
 
@@ -60,6 +62,7 @@ class _Loading:
     partition: int
     config: TopicConfig
     log_start: Offset
+    cleaned_to: Offset
     segments: Segments = field(default_factory=Segments)
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
     producers: ProducerState = field(default_factory=ProducerState)
@@ -82,14 +85,15 @@ def open_log(
     recovery_point: Offset,
     log_start_offset: Offset,
     clean: bool,
+    cleaned_to: Offset | None = None,
 ) -> PartitionLog:
     """Open the log in ``folder``, which is created if it is missing.
 
-    ``recovery_point`` and ``log_start_offset`` come from the directory's checkpoints; ``clean``: the directory was shut
-    down cleanly. May run in a worker. Raises OSError, and KafkaError INCONSISTENT_TOPIC_ID if the folder belongs to
-    another topic.
+    ``recovery_point``, ``log_start_offset`` and ``cleaned_to`` (None: never) come from the directory's checkpoints;
+    ``clean``: the directory was shut down cleanly. May run in a worker. Raises OSError, and KafkaError
+    INCONSISTENT_TOPIC_ID if the folder belongs to another topic.
     """
-    loading = _Loading(context, folder, topic, partition, config, log_start_offset)
+    loading = _Loading(context, folder, topic, partition, config, log_start_offset, cleaned_to or FIRST_OFFSET)
     _list_files(loading)
     topic_id, new_id = _topic_id(loading, topic_id)
     # Records before the log start may never have been synced, and are never read.
@@ -121,6 +125,7 @@ def open_log(
         log_end=log_end,
         recovery_point=log_end if clean else min(recovery_point, log_end),
     )
+    log.cleaned_to = cleaned_to
     # If the file knows more, those epochs have just been cut off, and would be again.
     loading.epochs.dirty = _knows_more(loading, log_start)
     log.save_epochs()
@@ -280,7 +285,7 @@ def _recovery(loading: _Loading, files: ProducerFiles, producers: ProducerState,
         files,
         loading.log_start,
         config.index_interval_bytes,
-        config.compacted,
+        _EVERYWHERE if config.compacted else loading.cleaned_to,
     )
 
 

@@ -65,7 +65,9 @@ class LogState:
         "_recovery_point_lowered_by",
         "_truncations",
         "_unsynced",
+        "checkpointed_high_watermark",
         "checkpointed_truncations",
+        "cleaned_to",
         "config",
         "context",
         "epochs",
@@ -116,6 +118,10 @@ class LogState:
         self._highest_in_remote_storage = Offset(-1)
         self._truncations = 0
         self._recovery_point_lowered_by = self.checkpointed_truncations = 0
+        self.checkpointed_high_watermark: Offset | None = None
+        """The high watermark in the checkpoint on disk, None if it is not there."""
+        self.cleaned_to: Offset | None = None
+        """The first dirty offset: compaction has seen what is before it. None if it has not begun."""
         self.last_flush_ms = context.clock.time_ms()
         self.retired = False
         """Whether it refuses all calls: it was deleted, is damaged, or has a broken invariant."""
@@ -235,6 +241,8 @@ class LogState:
         start, local = min(self._log_start, end), min(self._local_start, end)
         self._set_bounds(start, local, end, max(local, min(self._high_watermark, end)))
         self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(end - 1))
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, end)
 
     def restart_at(self, offset: Offset, *, log_start: Offset) -> None:
         """The local log is empty, and the next record gets ``offset``; the log starts at ``log_start``."""
@@ -242,6 +250,8 @@ class LogState:
             raise self._broken("a log that restarts has one empty segment", size=self.segments.size)
         self._set_bounds(log_start, offset, offset, offset)
         self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(offset - 1))
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, offset)
 
     def truncated(self) -> None:
         """The truncation is complete: producers and the recovery point follow it."""

@@ -43,8 +43,8 @@ class Recovery:
     producer_files: ProducerFiles
     log_start: Offset
     index_interval: int
-    compacted: bool
-    """Whether gaps between segments are allowed. If not, a gap means that the end of a segment was lost."""
+    compacted_to: Offset
+    """Gaps behind segments that begin before this offset are allowed. Elsewhere, the end of a segment was lost."""
     next_offset: Offset = FIRST_OFFSET
     """The offset after the last sound batch."""
 
@@ -59,7 +59,8 @@ class Recovery:
         self.producers_as_of(base)
         previous = None
         for segment in unflushed:
-            if previous is not None and not self.compacted and self.next_offset != segment.base_offset:
+            gap = self.next_offset != segment.base_offset
+            if previous is not None and gap and previous.base_offset >= self.compacted_to:
                 reason = f"the segment at {segment.base_offset} does not follow"
                 return Cut(previous.base_offset, self.next_offset, 0, reason)
             self.producer_files.take(self.folder, self.producers, segment.base_offset)

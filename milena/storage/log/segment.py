@@ -219,11 +219,15 @@ class Segment:
 
     def _waited(self, timestamp: int, now: int) -> int:
         """Age (ms): by the timestamp of the first batch, or by the clock if that has none."""
+        first_timestamp = self.first_timestamp()
+        return timestamp - first_timestamp if first_timestamp >= 0 else now - self.created_ms
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, -1 for none. There is a batch. Raises CorruptBatch."""
         if self._first_timestamp is None:
             first = next(scan_batches(self.file(), 0, self.size, chunk=LOOKUP_CHUNK))
             self._first_timestamp = first.max_timestamp
-        first_timestamp = self._first_timestamp
-        return timestamp - first_timestamp if first_timestamp >= 0 else now - self.created_ms
+        return self._first_timestamp
 
     def add_aborted(self, entry: AbortedTxn) -> None:
         self._none_aborted = False

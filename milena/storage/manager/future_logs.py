@@ -62,6 +62,7 @@ class FutureLogs:
         future.take_epochs(current)
         future.set_high_watermark(current.high_watermark)
         future.increment_log_start(current.log_start_offset)
+        future.cleaned_to = current.cleaned_to
         if current.remote_enabled:
             future.take_bounds(current)
         if future.recovery_point < current.recovery_point:

@@ -31,6 +31,7 @@ from milena.storage.files.meta_properties import (
 )
 from milena.storage.files.names import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
     LOG_STARTS,
@@ -70,6 +71,8 @@ class Checkpoints:
     files: tuple[tuple[str, bytes], ...]
     truncations: tuple[tuple[PartitionLog, int], ...] = ()
     """The logs that were truncated below their recovery point, with the number of truncations of each by then."""
+    high_watermarks: tuple[tuple[PartitionLog, Offset], ...] = ()
+    """Those in the files, if the file of high watermarks is among them."""
 
 
 class LogDir:
@@ -174,6 +177,8 @@ class LogDir:
         recovery_points = self._read_offsets(RECOVERY_POINTS)
         starts = self._read_offsets(LOG_STARTS)
         high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        if cleaned := self._read_offsets(CLEANER_OFFSETS):
+            self._known[CLEANER_OFFSETS] = b""  # it is written anew, even if no log is left in it
         for name, key, kind in self._partitions(delete_delay_ms):
             log = open_log(
                 self.context,
@@ -184,12 +189,14 @@ class LogDir:
                 recovery_point=recovery_points.get(key, Offset(0)),
                 log_start_offset=starts.get(key, Offset(0)),
                 clean=self.was_clean,
+                cleaned_to=cleaned.get(key),
             )
             log.set_high_watermark(high_watermarks.get(key, Offset(0)))
+            log.checkpointed_high_watermark = high_watermarks.get(key)
             (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
         # Their folders were lost or removed: a new log of that name must not start with the checkpoints of the former
         # one.
-        self.gone.update({*recovery_points, *starts}.difference(self.logs, self.futures))
+        self.gone.update({*recovery_points, *starts, *cleaned}.difference(self.logs, self.futures))
 
     def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition, FolderKind]]:
         """The folders of logs to load. Folders marked for deletion are scheduled for removal."""
@@ -243,17 +250,24 @@ class LogDir:
             },
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
         }
+        if cleaned := {key: log.cleaned_to for key, log in self.logs.items() if log.cleaned_to is not None}:
+            contents[CLEANER_OFFSETS] = cleaned
+        elif CLEANER_OFFSETS in self._known:
+            contents[CLEANER_OFFSETS] = {}
         cut = tuple((log, log.truncations) for log in logs.values() if log.checkpoint_is_behind)
         changed = []
+        high_watermarks: tuple[tuple[PartitionLog, Offset], ...] = ()
         for name, offsets in contents.items():
             data = encode_offsets(offsets)
             on_its_way = cut and name == RECOVERY_POINTS  # the last contents may not be on disk when these are
             if unchanged_too or on_its_way or self._known.get(name) != data:
                 self._known[name] = data
                 changed.append((self.file(name), data))
+                if name == HIGH_WATERMARKS:
+                    high_watermarks = tuple((log, log.high_watermark) for log in logs.values())
         self.gone.clear()
         self._generation += 1
-        return Checkpoints(self._generation, tuple(changed), cut)
+        return Checkpoints(self._generation, tuple(changed), cut, high_watermarks)
 
     def write(self, checkpoints: Checkpoints) -> None:
         """Write and sync checkpoints, unless newer ones are already written. May run in a worker. Raises OSError."""
@@ -262,6 +276,9 @@ class LogDir:
                 if checkpoints.generation > self._on_disk.get(path, 0):
                     self._on_disk[path] = checkpoints.generation
                     self.context.disk.write_atomic(path, data)
+                    if path == self.file(HIGH_WATERMARKS):
+                        for log, offset in checkpoints.high_watermarks:
+                            log.checkpointed_high_watermark = offset
             for log, truncations in checkpoints.truncations:
                 log.checkpointed_truncations = max(log.checkpointed_truncations, truncations)
 

@@ -1,0 +1,65 @@
+"""Which log is cleaned next, like ``LogCleanerManager.grabFilthiestCompactedLog``: the one of which the largest share
+is dirty, if that is more than ``min.cleanable.dirty.ratio`` or has waited for ``max.compaction.lag.ms``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from milena.storage.cleaning.bounds import Cleanable, cleanable
+from milena.storage.log.partition_log import PartitionLog
+
+_NEVER: Final = (1 << 63) - 1
+
+
+class Candidate(NamedTuple):
+    """A log with closed segments. Sizes are bytes; a segment that is partly dirty counts in both."""
+
+    log: PartitionLog
+    found: Cleanable
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue_ms: int
+    """How long ago the oldest dirty segment should have been cleaned; 0 if it need not be yet."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        if self.overdue_ms and self.cleanable_bytes:
+            return True
+        return self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def candidate(log: PartitionLog, now: int) -> Candidate:
+    """``now``: ms. Raises CorruptBatch, CorruptIndex, OSError."""
+    found = cleanable(log, cleaned_to=log.cleaned_to, replicated_to=log.checkpointed_high_watermark, now=now)
+    segments = list(log.segments)
+    dirty_from = max(log.segments.floor_index(min(found.first_dirty, found.end)), 0)
+    return Candidate(
+        log,
+        found,
+        sum(segment.size for segment in segments if segment.base_offset < found.first_dirty),
+        sum(segment.size for segment in segments[dirty_from:] if segment.base_offset < found.end)
+        if found.first_dirty < found.end
+        else 0,
+        _overdue(log, found, now),
+    )
+
+
+def _overdue(log: PartitionLog, found: Cleanable, now: int) -> int:
+    lag = log.config.max_compaction_lag_ms
+    if lag >= _NEVER:
+        return 0
+    closed = list(log.segments)[max(log.segments.floor_index(found.first_dirty), 0) : -1]
+    times = [time for segment in closed if segment.size and (time := segment.first_timestamp()) > 0]
+    return max(now - lag - min(times), 0) if times else 0
+
+
+def filthiest(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The one to clean, None if none is due."""
+    due = [one for one in candidates if one.is_due]
+    return max(due, key=lambda one: one.dirty_ratio) if due else None

@@ -1,0 +1,204 @@
+"""The logs of a node are cleaned one after the other, and what each has been cleaned to is remembered."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from milena.config.topic_config import TopicConfig
+from milena.lab.world.world import World, simulate
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.cleaning.cleaner import Cleaner
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.manager.log_manager import LogManager
+from tests.unit.storage.cleaning.cleaned_logs import DEDUPE_BYTES, SECRET, batches_in, records_of
+from tests.unit.storage.logs import TOPIC_ID, batch_of, default_config
+from tests.unit.storage.managers import Manager
+
+COMPACTED = replace(default_config(), segment_bytes=1000, cleanup_policy=("compact",))
+DELETED = replace(COMPACTED, cleanup_policy=("delete",))
+
+
+def filled(logs: LogManager, partition: int = 0, config: TopicConfig = COMPACTED, count: int = 40) -> PartitionLog:
+    """A log of five keys whose high watermark is on disk."""
+    log = logs.get_or_create("topic", partition, TOPIC_ID, config)
+    for number in range(count):
+        data = batch_of(b"%d" % number * 20, keys=[b"%d" % (number % 5)])
+        log.append_as_leader(data, leader_epoch=LeaderEpoch(0))
+    log.raise_high_watermark(log.log_end_offset)
+    log.flush()
+    for directory in logs.dirs:
+        directory.save()
+    return log
+
+
+def cleaner_of(manager: Manager, memory: int = DEDUPE_BYTES) -> Cleaner:
+    return Cleaner(manager.disk, SECRET, memory=memory, load_factor=0.9)
+
+
+def clean_all(cleaner: Cleaner, manager: Manager) -> list[PartitionLog]:
+    """Until none is due; what was cleaned."""
+    cleaned = []
+    while (found := cleaner.choose(manager.logs, manager.clock.now)) is not None:
+        if cleaner.clean(found, manager.clock.now) is not None:
+            cleaned.append(found.log)
+        assert len(cleaned) < 20
+    return cleaned
+
+
+def keys_of(log: PartitionLog) -> list[bytes | None]:
+    return [record.key for batch in batches_in(log.folder, log.context.disk) for record in records_of(batch)]
+
+
+def batches_of(log: PartitionLog) -> list[bytes]:
+    return [log.context.disk.read(segment.path(".log")) for segment in log.segments]
+
+
+def damage(path: str) -> None:
+    data = bytearray(Path(path).read_bytes())
+    data[70] ^= 1
+    Path(path).write_bytes(data)
+
+
+async def test_each_compacted_log_is_cleaned_once(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    one, two, other = filled(logs, 0), filled(logs, 1), filled(logs, 2, DELETED)
+    cleaner = cleaner_of(manager)
+    assert set(clean_all(cleaner, manager)) == {one, two}
+    assert one.cleaned_to == one.segments.active.base_offset
+    assert len(keys_of(one)) < 15 and len(keys_of(other)) == 40
+    assert other.cleaned_to is None
+    assert clean_all(cleaner, manager) == []
+
+
+async def test_what_was_cleaned_is_in_kafkas_checkpoint_and_known_after_a_restart(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    log = filled(logs)
+    file = f"{manager.paths[0]}/cleaner-offset-checkpoint"
+    assert not manager.disk.exists(file)
+    clean_all(cleaner_of(manager), manager)
+    logs.dirs[0].save()
+    assert manager.disk.read(file) == b"0\n1\ntopic 0 %d\n" % (log.cleaned_to or 0)
+    await logs.stop()
+    again = Manager(tmp_path)
+    found = (await again.start(config=COMPACTED)).get("topic", 0)
+    assert found is not None and found.cleaned_to == log.cleaned_to
+    assert found.checkpointed_high_watermark == found.log_end_offset
+    assert clean_all(cleaner_of(again), again) == []
+    again.logs.delete(found)
+    again.logs.dirs[0].save()
+    assert manager.disk.read(file) == b"0\n0\n"
+
+
+async def test_a_high_watermark_counts_once_its_checkpoint_is_written(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    log = filled(logs, count=5)
+    before = log.checkpointed_high_watermark
+    log.append_as_leader(batch_of(b"v", keys=[b"k"]), leader_epoch=LeaderEpoch(0))
+    log.raise_high_watermark(log.log_end_offset)
+    checkpoints = logs.dirs[0].checkpoints()
+    assert log.checkpointed_high_watermark == before == 5
+    logs.dirs[0].write(checkpoints)
+    assert log.checkpointed_high_watermark == 6
+
+
+async def test_a_truncation_makes_dirty_what_comes_anew(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    log = filled(logs)
+    clean_all(cleaner_of(manager), manager)
+    log.truncate_to(Offset(12))
+    assert log.cleaned_to == log.log_end_offset <= 12
+    log.truncate_fully_and_start_at(Offset(3))
+    assert log.cleaned_to == 3
+
+
+async def test_a_log_in_another_directory_goes_on_where_it_was(tmp_path: Path) -> None:
+    manager = Manager(tmp_path, dirs=2)
+    logs = await manager.start(config=COMPACTED)
+    log = filled(logs)
+    clean_all(cleaner_of(manager), manager)
+    (target,) = (directory for directory in logs.dirs if directory is not logs.dir_of(log))
+    future = logs.futures.create(log, target)
+    end = log.log_end_offset
+    while future.log_end_offset < end:
+        data = log.read_bytes(future.log_end_offset, 1 << 20, upper=end, min_one=True)
+        future.append_as_follower(memoryview(bytearray(data)))
+    logs.futures.promote(log, future)
+    assert future.cleaned_to == log.cleaned_to is not None
+
+
+async def test_a_damaged_log_is_marked_and_the_others_are_cleaned(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    damaged, sound = filled(logs, 0), filled(logs, 1)
+    damage(damaged.segments[1].path(".log"))
+    before = batches_of(damaged), manager.disk.list(damaged.folder)
+    cleaner = cleaner_of(manager)
+    assert clean_all(cleaner, manager) == [sound]
+    assert list(cleaner.uncleanable) == [damaged]
+    (event,) = manager.events.named("log cannot be cleaned")
+    assert damaged.segments[1].path(".log") in str(event["reason"]) and event["partition"] == 0
+    assert (batches_of(damaged), manager.disk.list(damaged.folder)) == before
+    assert not manager.failed
+    logs.delete(damaged)
+    clean_all(cleaner, manager)
+    assert not cleaner.uncleanable
+
+
+async def test_a_buffer_without_room_is_told(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    filled(await manager.start(config=COMPACTED))
+    cleaner = cleaner_of(manager, memory=24)
+    found = cleaner.choose(manager.logs, manager.clock.now)
+    assert found is not None and cleaner.clean(found, manager.clock.now) is None
+    assert "log.cleaner.dedupe.buffer.size" in str(manager.events.named("cleaning failed"))
+
+
+@pytest.mark.parametrize("recovery_point", [0, None])
+async def test_a_log_that_is_no_longer_compacted_keeps_its_gaps_after_a_kill(
+    tmp_path: Path, recovery_point: int | None
+) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    log = filled(logs)
+    clean_all(cleaner_of(manager), manager)
+    logs.dirs[0].save()
+    expected, end = keys_of(log), log.log_end_offset
+    if recovery_point is not None:
+        data = b"0\n1\ntopic 0 %d\n" % recovery_point
+        manager.disk.write_atomic(f"{manager.paths[0]}/recovery-point-offset-checkpoint", data)
+    logs.unlock()
+    again = Manager(tmp_path)
+    found = (await again.start(config=DELETED)).get("topic", 0)
+    assert found is not None and found.log_end_offset == end
+    assert keys_of(found) == expected
+
+
+@pytest.mark.parametrize(("number", "offline"), [(errno.ENOSPC, False), (errno.EIO, True)])
+def test_a_full_disk_only_delays_a_cleaning(number: int, offline: bool) -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        runtime = machine.start()
+        manager = Manager(Path("/"), disk=runtime.disk)
+        manager.paths = ["/dir0"]
+        logs = await manager.start(config=COMPACTED)
+        log = filled(logs)
+        machine.storage.fail(f"{log.folder}/", number, operation="append")
+        cleaner = cleaner_of(manager)
+        found = cleaner.choose(logs, manager.clock.now)
+        assert found is not None and cleaner.clean(found, manager.clock.now) is None
+        assert bool(manager.failed) is offline
+        assert not [name for name in runtime.disk.list(log.folder) if name.endswith(".cleaned")]
+        assert set(keys_of(log)) == {b"%d" % key for key in range(5)}
+        if not offline:
+            machine.storage.heal()
+            assert clean_all(cleaner, manager) == [log]
+
+    simulate(run, seed=1)

@@ -8,11 +8,11 @@ from milena.protocol.records.batch import BatchView
 from milena.protocol.types import Offset
 from milena.runtime.disk import Bytes, Disk
 from milena.storage.files.handle_cache import HandleCache
-from milena.storage.files.names import CLEANED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_file
+from milena.storage.files.names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, segment_file
 from milena.storage.files.offset_index import OffsetIndex
 from milena.storage.files.time_index import NO_TIMESTAMP, TimedOffset, TimeIndex
 from milena.storage.files.txn_index import AbortedTxn, append_aborted
-from milena.storage.log.segment import MAX_RELATIVE_OFFSET, SUFFIXES
+from milena.storage.log.segment import MAX_RELATIVE_OFFSET
 
 _WRITE_AT: Final = 1 << 20
 
@@ -28,7 +28,7 @@ class CleanedSegment:
         """Removes what an earlier attempt has left."""
         self._disk = disk
         self._base = base_offset
-        self._paths = {suffix: f"{folder}/{segment_file(base_offset, suffix)}{CLEANED}" for suffix in SUFFIXES}
+        self._paths = {suffix: f"{folder}/{segment_file(base_offset, suffix)}{CLEANED}" for suffix in SEGMENT_SUFFIXES}
         self._interval = index_interval
         self.remove()
         maps = HandleCache(2)

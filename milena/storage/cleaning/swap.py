@@ -1,7 +1,7 @@
 """Puts a new segment in the place of those that it was made from, while the log is in use.
 
 Readers that have found bytes in an old segment keep its file. All names change in one go, in the order from which
-``storage.log.swap_recovery`` recovers.
+``storage.files.swap_recovery`` recovers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from milena.protocol.types import Offset
 from milena.storage.cleaning.round import NewSegment
-from milena.storage.files.names import CLEANED, SWAP, segment_file
+from milena.storage.files.names import CLEANED, SEGMENT_SUFFIXES, SWAP, segment_file
 from milena.storage.log.guard import guarded
-from milena.storage.log.segment import SUFFIXES, Segment
+from milena.storage.log.segment import Segment
 
 if TYPE_CHECKING:
     from milena.storage.log.partition_log import PartitionLog
@@ -63,7 +63,7 @@ def swap_in(log: PartitionLog, since: Generation, new: NewSegment) -> None:
         if after == "":
             log.drop(old[:1], producers=False)
             log.drop(old[1:])
-        for suffix in SUFFIXES:
+        for suffix in SEGMENT_SUFFIXES:
             path = f"{log.folder}/{segment_file(new.base_offset, suffix)}"
             if log.context.disk.exists(path + before):
                 log.context.disk.rename(path + before, path + after, sync=False)
@@ -74,5 +74,5 @@ def swap_in(log: PartitionLog, since: Generation, new: NewSegment) -> None:
 
 def discard(log: PartitionLog, since: Generation, new: NewSegment) -> None:
     """Remove the files of a new segment that is not swapped in. Raises OSError."""
-    for suffix in SUFFIXES:
+    for suffix in SEGMENT_SUFFIXES:
         log.context.disk.remove(f"{since.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}")

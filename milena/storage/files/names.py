@@ -14,6 +14,8 @@ LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+"""Of the files of one segment."""
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"
 """The suffix of a file that is removed after ``file.delete.delay.ms``."""

@@ -89,6 +89,17 @@ def scan_batches(
         position += batch.size
 
 
+def end_of(file: File, base: int) -> int:
+    """The offset after the last whole batch of a log file that begins at ``base``."""
+    end = base
+    try:
+        for batch in scan_batches(file, 0, file.size, chunk=LOOKUP_CHUNK):
+            end = batch.last_offset + 1
+    except CorruptBatch:
+        return end  # recovery cuts it, or a reader is told
+    return end
+
+
 def read_batch(file: File, batch: ScannedBatch) -> BatchView:
     """The whole batch. Raises CorruptBatch if the file has become shorter."""
     return BatchView(memoryview(bytearray(file.pread(batch.size, batch.position))))

@@ -36,6 +36,8 @@ from milena.storage.files.names import (
     offset_of_file,
     segment_file,
 )
+from milena.storage.files.swap_recovery import finish_swaps
+from milena.storage.log.batch_scan import end_of
 from milena.storage.log.context import LogContext
 from milena.storage.log.log_state import NEVER_TIERED, may_be_tiered
 from milena.storage.log.partition_log import PartitionLog
@@ -44,7 +46,6 @@ from milena.storage.log.recovery import Cut, Recovery
 from milena.storage.log.replay import rebuild_epochs, replay_producers
 from milena.storage.log.segment import Segment
 from milena.storage.log.segments import Segments
-from milena.storage.log.swap_recovery import finish_swaps
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerState
 
@@ -184,7 +185,7 @@ def _list_files(loading: _Loading) -> None:
         disk.make_folders(loading.folder)
         return
     if any(name.endswith(SWAP) for name in names):
-        done = finish_swaps(disk, loading.folder, names)
+        done = finish_swaps(disk, loading.folder, names, end_of)
         loading.event("interrupted swap of segments ended", segments=done)
         names = disk.list(loading.folder)
     for name in names:

@@ -14,7 +14,7 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD
 from milena.protocol.types import Offset
 from milena.runtime.disk import Bytes, File
-from milena.storage.files.names import DELETED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_file
+from milena.storage.files.names import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, segment_file
 from milena.storage.files.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from milena.storage.files.offset_index import OffsetIndex
 from milena.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
@@ -25,8 +25,6 @@ from milena.storage.log.context import LogContext
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 _RECENT: Final = 32
-SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
-"""Of the files of one segment."""
 
 
 class Batch(Protocol):
@@ -368,7 +366,7 @@ class Segment:
         self.close()
         disk = self.context.disk
         marked = []
-        for suffix in SUFFIXES:
+        for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             if disk.exists(path):
                 disk.rename(path, path + DELETED, sync=False)

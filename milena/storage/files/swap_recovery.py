@@ -7,20 +7,20 @@ file means that the old segments are all there, and a ``.swap`` file without one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 
-from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
-from milena.runtime.disk import Disk
-from milena.storage.files.names import CLEANED, LOG, SWAP, offset_of_file, segment_file
-from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
-from milena.storage.log.segment import SUFFIXES
+from milena.runtime.disk import Disk, File
+from milena.storage.files.names import CLEANED, LOG, SEGMENT_SUFFIXES, SWAP, offset_of_file, segment_file
 
 
-def finish_swaps(disk: Disk, folder: str, names: Iterable[str]) -> list[Offset]:
+def finish_swaps(disk: Disk, folder: str, names: Iterable[str], end_of: Callable[[File, Offset], int]) -> list[Offset]:
     """Undo or complete the swaps in the folder of a log that is not open, which has the files ``names``. Returns the
-    base offsets of the segments that are now in place. Raises OSError."""
+    base offsets of the segments that are now in place. Raises OSError.
+
+    ``end_of``: the offset after the last record of a log file that begins at the given one.
+    """
     swaps = {name: base for name in names if name.endswith(SWAP) and (base := offset_of_file(name)) is not None}
     if not swaps:
         return []
@@ -33,10 +33,10 @@ def finish_swaps(disk: Disk, folder: str, names: Iterable[str]) -> list[Offset]:
     disk.sync_folder(folder)
     new = [Offset(base) for name, base in swaps.items() if name == segment_file(base, LOG) + SWAP]
     if new:
-        end = max(_end(disk, f"{folder}/{segment_file(base, LOG)}{SWAP}", base) for base in new)
+        end = max(_end(disk, f"{folder}/{segment_file(base, LOG)}{SWAP}", base, end_of) for base in new)
         for name in names:
             offset = offset_of_file(name)
-            if offset is not None and name.endswith(SUFFIXES) and min(new) <= offset < end:
+            if offset is not None and name.endswith(SEGMENT_SUFFIXES) and min(new) <= offset < end:
                 disk.remove(f"{folder}/{name}")
     for name in swaps:
         disk.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP)}", sync=False)
@@ -44,13 +44,6 @@ def finish_swaps(disk: Disk, folder: str, names: Iterable[str]) -> list[Offset]:
     return new
 
 
-def _end(disk: Disk, path: str, base: Offset) -> int:
-    """The offset after the last record. Raises OSError."""
-    end = int(base)
+def _end(disk: Disk, path: str, base: Offset, end_of: Callable[[File, Offset], int]) -> int:
     with closing(disk.open(path, read_only=True)) as file:
-        try:
-            for batch in scan_batches(file, 0, file.size, chunk=LOOKUP_CHUNK):
-                end = batch.last_offset + 1
-        except CorruptBatch:
-            pass  # recovery cuts it, or a reader is told
-    return end
+        return end_of(file, base)

@@ -12,6 +12,7 @@ from milena.config.topic_config import TopicConfig
 from milena.lab.world.world import World, simulate
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.cleaning.cleaner import Cleaner
+from milena.storage.cleaning.swap import CleaningAborted
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.cleaning.cleaned_logs import DEDUPE_BYTES, SECRET, batches_in, records_of
@@ -117,6 +118,19 @@ async def test_a_truncation_makes_dirty_what_comes_anew(tmp_path: Path) -> None:
     assert log.cleaned_to == log.log_end_offset <= 12
     log.truncate_fully_and_start_at(Offset(3))
     assert log.cleaned_to == 3
+
+
+async def test_a_round_counts_for_nothing_if_the_log_is_truncated_before_its_end(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    log = filled(await manager.start(config=COMPACTED))
+    cleaner = cleaner_of(manager)
+    found = cleaner.choose(manager.logs, manager.clock.now)
+    assert found is not None
+    begun = cleaner.begin(found, manager.clock.now)
+    log.truncate_to(Offset(12))
+    with pytest.raises(CleaningAborted):
+        cleaner.finish(begun, Offset(30))
+    assert log.cleaned_to is None
 
 
 async def test_a_log_in_another_directory_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -19,6 +19,18 @@ PROGRAM: Final = Path(__file__).with_name("CleanerOracle.java")
 SEGMENT_BYTES, INTERVAL = 1500, 200
 ROUNDS: Final = 3
 SEEDS: Final = 12
+HEADER: Final = (
+    "base_offset",
+    "leader_epoch",
+    "attributes",
+    "last_offset_delta",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "count",
+)
 INDEXES: Final = ("*.index", "*.timeindex", "*.txnindex")
 
 
@@ -109,9 +121,7 @@ def content(batch: BatchView) -> object:
     """The bytes, but for those of which compressors choose."""
     if not batch.is_compressed:
         return batch.memory.tobytes()
-    header = {
-        name: getattr(batch, name) for name in BatchView.__slots__ if name not in ("memory", "crc", "batch_length")
-    }
+    header = [getattr(batch, name) for name in HEADER]
     return header, records_of(batch)
 
 

@@ -50,9 +50,9 @@ test: check ## check, then (about 15 minutes on two cores) unit, contract, simul
 test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the change at hand
 	@$(PYTEST) tests/architecture tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
 
-test-forms: $(READY) ## after make compiled: unit tests on the pure form, and 50 seeds on both, whose digests must be equal
-	@MILENA_PURE=1 $(PYTEST) tests/unit -q --randomly-seed=$(ORDER) $(ARGS)
-	@MILENA_SEEDS_OF_BOTH_FORMS=50 $(PYTEST) tests/simulation/test_both_forms.py -q
+test-forms: compiled ## make compiled, then unit and contract tests on the compiled form, and 20 seeds on both, whose digests must be equal
+	@MILENA_PURE=0 $(PYTEST) tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
+	@MILENA_SEEDS_OF_BOTH_FORMS=20 $(PYTEST) tests/simulation/test_both_forms.py -q
 
 coverage: $(READY) ## branches that the unit, contract and simulation tests reach, by module, and what they miss
 	@$(BIN)/python -m coverage run -m pytest tests/unit tests/contract tests/simulation -q --randomly-seed=$(ORDER) --deselect \

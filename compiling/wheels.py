@@ -41,7 +41,7 @@ def main() -> int:
 def _build(sources: Path, folder: Path, what: str, *, compiled: bool = False) -> None:
     """In an environment of its own, which has what the build requires."""
     environment = os.environ | {VARIABLE: "1" if compiled else "0"}
-    command = [sys.executable, "-m", "build", what, "--outdir", str(folder), str(sources)]
+    command = [sys.executable, "-m", "build", "--quiet", what, "--outdir", str(folder), str(sources)]
     done = subprocess.run(command, env=environment, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)

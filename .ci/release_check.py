@@ -24,7 +24,7 @@ PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 NEEDED = {"README.md", "LICENSE", "pyproject.toml", "setup.py", "compiling/modules.toml", f"{ONLY_NAME}/__main__.py"}
 """What the sdist must hold."""
 RECORD = "a record of the release check"
-LIMIT = 600
+LIMIT = 1200
 """Seconds that any step may take."""
 
 

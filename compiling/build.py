@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+from compileall import compile_dir
 from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import version
@@ -33,6 +34,7 @@ def main() -> int:
         made.unlink(missing_ok=True)
         _compile(tree)
         made.write_text(json.dumps(key))
+    compile_dir(tree / "milena", quiet=1)  # the first start is quick too
     (tree / NOTE).write_text(note)
     print(f"compiled {len(compiled_files())} modules into {TREE}; MILENA_PURE=0 uses them")
     return 0

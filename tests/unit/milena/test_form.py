@@ -133,7 +133,7 @@ def test_the_sources_run_beside_extensions_if_they_are_asked_for(checkout: Path)
 RAISING = """
 import asyncio, json, traceback
 from milena.protocol.uuids import from_text
-from milena.runtime.tcp_addresses import bind
+from milena.runtime.tcp.addresses import bind
 
 async def in_a_coroutine():
     await bind(asyncio.get_running_loop(), "127.0.0.1", -1)
@@ -154,7 +154,7 @@ def test_a_stack_trace_of_compiled_code_names_file_line_and_function() -> None:
         pytest.skip("there is no compiled form of these sources: `make compiled`")
     assert done.returncode == 0, done.stderr
     function, coroutine = json.loads(done.stdout)
-    addresses = "milena/runtime/tcp_addresses.py"
+    addresses = "milena/runtime/tcp/addresses.py"
     for (file, line, name), place, text in (
         (function[-1], ("milena/protocol/uuids.py", "from_text"), "raise ValueError("),
         (coroutine[-1], (addresses, "resolve"), "raise OSError("),

@@ -98,10 +98,10 @@ bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less
 compiled: $(READY) ## the compiled form in build/compiled (needs a C compiler, about two minutes); MILENA_PURE=0 uses it
 	@MILENA_PURE=1 $(BIN)/python -m compiling.build
 
-wheel: $(READY) ## build sdist and wheel into dist/
-	@$(BIN)/python -m build --outdir dist . >&2
+wheel: $(READY) ## build the sdist, the pure wheel and the compiled one for this platform into dist/ (needs a C compiler, about two minutes)
+	@$(BIN)/python -m compiling.wheels dist >&2
 
-release-check: $(READY) ## build sdist and wheel, check their metadata, run a cluster from the wheel; nothing is uploaded
+release-check: $(READY) ## the same, check their metadata, run a cluster from each wheel; nothing is uploaded
 	@$(BIN)/python .ci/release_check.py $(ARGS)
 
 clean: ## remove what the tools left

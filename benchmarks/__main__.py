@@ -1,7 +1,8 @@
 """`make bench`: the same work against both forms of Milena, Kafka 4.3.1 and kfake, in one run and in turns; the ratios,
 and JSON in benchmarks/results.
 
-Stages: start latency crowd fan-out throughput codecs replicated replicated-load partitions many tier segments.
+Stages: start latency crowd fan-out group throughput codecs scans replicated replicated-load partitions many tier
+segments.
 SHORT=1: less work, on one cluster where stages that follow each other need the same; where the forms are not compared
 the compiled one alone; many partitions on Milena alone. KFAKE names a program that starts kfake.
 """

@@ -35,17 +35,17 @@ ARRIVAL = 0.0005
 
 def latency(running: Running, sizes: Sizes) -> Rounds:
     create_topic(running.bootstrap, "latency", 1)
-    return produce_and_end_to_end(running, "latency", sizes, acks=1)
+    return produce_and_end_to_end(running, "latency", sizes, sizes.latency_rounds, acks=1)
 
 
-def produce_and_end_to_end(running: Running, topic: str, sizes: Sizes, *, acks: int) -> Rounds:
+def produce_and_end_to_end(running: Running, topic: str, sizes: Sizes, rounds: int, *, acks: int) -> Rounds:
     """On the leader of a topic's only partition, which is empty at first. One round warms both sides up."""
     address = leader_of(running.bootstrap, topic)
     leader = running.members.pid(leader_id(running.bootstrap, topic))
     message = produce_message(topic, acks)
     with closing(Wire(address)) as producer, closing(Wire(address)) as consumer:
         offset = 0
-        for number in range(1 + sizes.latency_rounds):
+        for number in range(1 + rounds):
             figures = _produce(producer, message, leader, sizes.latency_requests)
             offset += sizes.latency_requests
             ends = range(offset, offset := offset + sizes.latency_requests // 4)
@@ -53,12 +53,12 @@ def produce_and_end_to_end(running: Running, topic: str, sizes: Sizes, *, acks: 
             yield {**figures, **percentiles("end_to_end", waited)} if number else {}
 
 
-def produce_rounds(running: Running, topic: str, sizes: Sizes, *, acks: int) -> Rounds:
+def produce_rounds(running: Running, topic: str, sizes: Sizes, rounds: int, *, acks: int) -> Rounds:
     """Produce alone, to a topic that may have records; warmed as above."""
     leader = running.members.pid(leader_id(running.bootstrap, topic))
     message = produce_message(topic, acks)
     with closing(Wire(leader_of(running.bootstrap, topic))) as producer:
-        for number in range(1 + sizes.latency_rounds):
+        for number in range(1 + rounds):
             figures = _produce(producer, message, leader, sizes.latency_requests)
             yield figures if number else {}
 

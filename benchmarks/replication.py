@@ -36,18 +36,22 @@ def replicated_latency(running: Running, sizes: Sizes) -> Rounds:
     """End to end; produce beside load; produce alone, when all that went before has warmed both sides; and the same
     once more beside idle partitions."""
     _create(running, "replicated", 1)
-    for figures in produce_and_end_to_end(running, "replicated", sizes, acks=-1):
+    for figures in produce_and_end_to_end(running, "replicated", sizes, sizes.other_rounds, acks=-1):
         yield {f"replicated_{name}": value for name, value in figures.items() if name.startswith("end_to_end")}
     _create(running, "busy", 6)
     with load(running.bootstrap, "busy", OTHER_LOAD):
-        busy = list(produce_rounds(running, "replicated", sizes, acks=-1))
+        busy = list(produce_rounds(running, "replicated", sizes, sizes.other_rounds, acks=-1))
     yield {"replicated_busy_p99_ms": median(one["produce_p99_ms"] for one in busy if one)}
     alone = []
-    for figures in produce_rounds(running, "replicated", sizes, acks=-1):
+    for figures in produce_rounds(running, "replicated", sizes, sizes.latency_rounds, acks=-1):
         alone += [figures["produce_p50_ms"]] if figures else []
         yield {f"replicated_{name}": value for name, value in figures.items()}
     _create(running, "idle", sizes.idle_replicated_partitions)
-    beside = [one["produce_p50_ms"] for one in produce_rounds(running, "replicated", sizes, acks=-1) if one]
+    beside = [
+        one["produce_p50_ms"]
+        for one in produce_rounds(running, "replicated", sizes, sizes.other_rounds, acks=-1)
+        if one
+    ]
     delete_topic(running.bootstrap, "idle")
     yield {"replicated_idle_p50_ms": median(beside), "replicated_idle_growth": median(beside) / median(alone)}
 

@@ -15,9 +15,12 @@ class Sizes:
         self.kafka_starts = 1 if short else 3
         self.idle_seconds = 6 if short else 30
         self.latency_rounds = 5
+        self.other_rounds = 1 if short else 3
+        """Of latencies beside something else."""
         self.latency_requests = 2_000 if short else 10_000
         self.crowd_requests = 4_000 if short else 20_000
         self.fan_out_records = 200 if short else 2_000
+        self.group_rounds = 3
         self.warming_records = 200_000 if short else 1_000_000
         self.measured_records = 200_000 if short else 500_000
         self.throughput_rounds = 1 if short else 3

@@ -14,11 +14,13 @@ from tempfile import TemporaryDirectory
 from benchmarks.codecs import codecs
 from benchmarks.crowds import fan_out, many_producers
 from benchmarks.forms import COMPILED, PURE
+from benchmarks.groups import rebalance
 from benchmarks.kfake import Kfake
 from benchmarks.latency import latency
 from benchmarks.partitions import many, thousand
 from benchmarks.peers import Kafka, Peer, Running
 from benchmarks.replication import replicated_latency, replicated_load
+from benchmarks.scans import scans
 from benchmarks.segments import segments
 from benchmarks.sizes import Sizes
 from benchmarks.startup import start_up
@@ -53,8 +55,10 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "latency": ClusterStage(1, latency, kfake=True),
     "crowd": ClusterStage(1, many_producers, kfake=True),
     "fan-out": ClusterStage(1, fan_out, kfake=True),
+    "group": ClusterStage(1, rebalance),
     "throughput": ClusterStage(1, throughput),
     "codecs": ClusterStage(1, codecs),
+    "scans": Stage(scans, both_forms=True, kafka=False),
     "replicated": ClusterStage(3, replicated_latency),
     "replicated-load": ClusterStage(3, replicated_load),
     "partitions": Stage(thousand),

@@ -36,8 +36,9 @@ class Member:
         self.leads: Sequence[str] = ()
         """Of the leader: all members' ids."""
 
-    def send_join(self) -> None:
-        protocols = [{"name": "range", "metadata": b"\0\0\0\0\0\0\0\0\0\0"}]
+    def send_join(self, number: int) -> None:
+        """Not with the same metadata as before: only then is there a new generation, whoever comes first."""
+        protocols = [{"name": "range", "metadata": b"%d" % number}]
         times = {"session_timeout_ms": TIMEOUT_MS, "rebalance_timeout_ms": TIMEOUT_MS}
         who = {"group_id": GROUP, "member_id": self.id, "group_instance_id": None, "protocol_type": "consumer"}
         body = messages.encode_request(ApiKey.JOIN_GROUP, JOIN_VERSION, **who, **times, protocols=protocols)
@@ -58,34 +59,33 @@ class Member:
 
 
 def rebalance(running: Running, sizes: Sizes) -> Rounds:
-    """The first round has the members' first join in it, and does not count."""
+    """The first round does not count."""
     address = coordinator(running.bootstrap)
     with ExitStack() as open_ones:
         members = [Member(address) for _ in range(MEMBERS)]
         for member in members:
             open_ones.enter_context(closing(member.wire))
         for member in members:
-            member.send_join()
+            member.send_join(0)
             if member.joined() != MEMBER_ID_REQUIRED:
                 raise NotMeasured("a member without an id is not given one first")
+        join_all(members[:1], 0)  # a group that has nobody does not wait for the others
         for number in range(1 + sizes.group_rounds):
             begin, before = time.perf_counter(), cpu_seconds(running.brokers[0])
-            join_all(members)
+            join_all(members, 1 + number)
             elapsed, spent = time.perf_counter() - begin, cpu_seconds(running.brokers[0]) - before
             yield {"rebalance_s": elapsed, "rebalance_cpu_s": spent} if number else {}
 
 
-def join_all(members: Sequence[Member]) -> None:
-    """The leader's JoinGroup is the first, so that all others have to come again, too."""
-    members = sorted(members, key=lambda member: not member.leads)
+def join_all(members: Sequence[Member], number: int) -> None:
     before = members[0].generation
     for member in members:
-        member.send_join()
+        member.send_join(number)
     if errors := {error for member in members if (error := member.joined())}:
         raise RuntimeError(f"joining failed with {errors}")
     new = {member.generation for member in members}
     if len(new) != 1 or new == {before} or sum(bool(member.leads) for member in members) != 1:
-        raise RuntimeError("the members are not of a new generation with one leader")
+        raise RuntimeError(f"the members are not of a new generation with one leader: {before}, then {new}")
     for member in members:
         member.send_sync()
     for member in members:

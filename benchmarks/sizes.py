@@ -11,13 +11,13 @@ Figures = Mapping[str, float]
 class Sizes:
     def __init__(self, *, short: bool) -> None:
         self.short = short
-        self.starts = 5
+        self.starts = 3 if short else 5
         self.kafka_starts = 1 if short else 3
         self.idle_seconds = 6 if short else 30
         self.latency_rounds = 5
         self.other_rounds = 1 if short else 3
         """Of latencies beside something else."""
-        self.latency_requests = 2_000 if short else 10_000
+        self.latency_requests = 1_000 if short else 10_000
         self.crowd_requests = 4_000 if short else 20_000
         self.fan_out_records = 200 if short else 2_000
         self.group_rounds = 3

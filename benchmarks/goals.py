@@ -33,6 +33,7 @@ GOALS: Mapping[str, Goal] = {
     "first_write_s": Goal("exec to first acknowledged write, s"),
     "single_node_listens_s": Goal("one node, exec to listening, s", None, 0.15),
     "idle_memory_mib": Goal("idle broker, resident MiB", 1 / 6, 40, above_pure=3),
+    "idle_proportional_mib": Goal("the same, shared pages divided among the processes, MiB"),
     "idle_cpu_percent": Goal("idle broker, % of a core", 1.0),
     "produce_p50_ms": Goal("produce acks=1, p50 ms", 1.0, 0.20, to_kfake=1),
     "produce_p99_ms": Goal("produce acks=1, p99 ms", 1.0, 0.5, to_kfake=2),

@@ -174,6 +174,12 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def proportional_mib(pid: int) -> float:
+    """The same, with each page that processes share (a library's code) divided among them."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
 def cpu_seconds(pid: int) -> float:
     """What the threads of a process have run so far; finer than the clock ticks of /proc/PID/stat."""
     return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9

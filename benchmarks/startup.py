@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.peers import Kafka, Peer, Running, cpu_seconds, resident_mib
+from benchmarks.peers import Kafka, Peer, Running, cpu_seconds, proportional_mib, resident_mib
 from benchmarks.sizes import Figures, Sizes
 from benchmarks.turns import Rounds
 from benchmarks.wire import acknowledge_one, create_topic
@@ -39,5 +39,6 @@ def idle(running: Running, sizes: Sizes) -> Figures:
     spent = max(cpu_seconds(pid) - earlier for pid, earlier in zip(running.brokers, before, strict=True))
     return {
         "idle_memory_mib": max(resident_mib(pid) for pid in running.brokers),
+        "idle_proportional_mib": max(proportional_mib(pid) for pid in running.brokers),
         "idle_cpu_percent": 100 * spent / (time.perf_counter() - begin),
     }

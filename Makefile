@@ -8,7 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check declarations format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
+.PHONY: help setup up down check declarations format test test-fast test-forms coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
   release-check compiled clean
 .DEFAULT_GOAL := help
 
@@ -50,6 +50,10 @@ test: check ## check, then (about 15 minutes on two cores) unit, contract, simul
 test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the change at hand
 	@$(PYTEST) tests/architecture tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
 
+test-forms: $(READY) ## after make compiled: unit tests on the pure form, and 50 seeds on both, whose digests must be equal
+	@MILENA_PURE=1 $(PYTEST) tests/unit -q --randomly-seed=$(ORDER) $(ARGS)
+	@MILENA_SEEDS_OF_BOTH_FORMS=50 $(PYTEST) tests/simulation/test_both_forms.py -q
+
 coverage: $(READY) ## branches that the unit, contract and simulation tests reach, by module, and what they miss
 	@$(BIN)/python -m coverage run -m pytest tests/unit tests/contract tests/simulation -q --randomly-seed=$(ORDER) --deselect \
 	  tests/simulation/test_seeded_cluster.py::test_promises_are_kept $(ARGS)
@@ -83,7 +87,7 @@ attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack F
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)
 
 mutants: $(READY) ## change the modules that decide, place by place, and see a test fail (SHORT=1: a sample): make mutants ARGS="--only lineage"
-	@SHORT=$(SHORT) nice -n 12 $(BIN)/python -m tests.mutants $(ARGS)
+	@MILENA_PURE=1 SHORT=$(SHORT) nice -n 12 $(BIN)/python -m tests.mutants $(ARGS)
 
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)

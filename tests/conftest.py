@@ -27,7 +27,7 @@ def _logging_as_before() -> Iterator[None]:
         structlog.reset_defaults()
 
 
-class Replacements(pytest.MonkeyPatch):
+class Replacements(pytest.MonkeyPatch):  # type: ignore[misc]  # it is final, but not by its making
     """A compiled module takes no other function or method in place of its own: such a test runs on the pure form."""
 
     def setattr(self, target: Any, *args: Any, **options: Any) -> None:

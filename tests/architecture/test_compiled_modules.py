@@ -128,3 +128,13 @@ def derived(tree: ast.Module, classes: set[tuple[str, str]]) -> Iterator[tuple[i
             for base in node.bases:
                 if imported.get(ast.unparse(base).split("[")[0]) in classes:
                     yield node.lineno, ast.unparse(base)
+
+
+def test_causes_are_asked_for_in_one_place() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "milena").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "__cause__" and path.stem != "causes"
+    ]
+    assert not found, "an error that compiled code raises has no __cause__: use cause_of"

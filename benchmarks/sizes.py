@@ -13,7 +13,7 @@ class Sizes:
         self.short = short
         self.starts = 3 if short else 5
         self.kafka_starts = 1 if short else 3
-        self.idle_seconds = 6 if short else 30
+        self.idle_seconds = 4 if short else 30
         self.latency_rounds = 5
         self.other_rounds = 1 if short else 3
         """Of latencies beside something else."""

@@ -92,7 +92,9 @@ mutants: $(READY) ## change the modules that decide, place by place, and see a t
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)
 
-bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)
+bench: $(READY) ## figures of both forms beside Kafka 4.3.1 and kfake where these are there (SHORT=1: less work)
+	@if command -v $${CC:-cc} >/dev/null; then MILENA_PURE=1 $(BIN)/python -m compiling.build; \
+	  else echo "without a C compiler there is no column of the compiled form" >&2; fi
 	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)
 
 compiled: $(READY) ## the compiled form in build/compiled (needs a C compiler, about two minutes); MILENA_PURE=0 uses it

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
+from types import ModuleType
+from typing import Any
 
 import pytest
 import structlog
@@ -21,3 +25,28 @@ def _logging_as_before() -> Iterator[None]:
         structlog.configure(**before)
     else:
         structlog.reset_defaults()
+
+
+class Replacements(pytest.MonkeyPatch):  # type: ignore[misc]  # it is final, but not by its making
+    """A compiled module takes no other function or method in place of its own: such a test runs on the pure form."""
+
+    def setattr(self, target: Any, *args: Any, **options: Any) -> None:
+        name = target.rpartition(".")[0] if isinstance(target, str) else _module_of(target)
+        found = str(getattr(sys.modules.get(name), "__file__", ""))
+        if name.startswith("milena.") and found.endswith(tuple(EXTENSION_SUFFIXES)):
+            pytest.skip(f"replaces a part of {name}, which is compiled")
+        super().setattr(target, *args, **options)
+
+
+def _module_of(target: Any) -> str:
+    if isinstance(target, ModuleType):
+        return target.__name__
+    return str(getattr(target, "__module__", ""))
+
+
+@pytest.fixture
+def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    """As pytest's."""
+    patch = Replacements()
+    yield patch
+    patch.undo()

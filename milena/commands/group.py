@@ -14,7 +14,7 @@ from milena.node.client.cluster import Cluster
 from milena.node.client.offsets import LATEST, find_offset
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, decode_assignment
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 
 LIST = CommandLine("group list", "List groups with their states.", [BOOTSTRAP, JSON])
 DESCRIBE = CommandLine(

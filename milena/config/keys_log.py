@@ -10,7 +10,7 @@ from milena.config.values import MAX_LONG, Type
 
 MAX_DOUBLE: Final = 1.7976931348623157e308
 
-KEYS: Final = (
+KEYS: Final[tuple[Key, ...]] = (
     Key(
         "log.dir",
         Type.LIST,

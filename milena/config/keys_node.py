@@ -10,7 +10,7 @@ from milena.config.values import MAX_INT, MAX_LONG, Type
 
 MAX_DOUBLE: Final = 1.7976931348623157e308
 
-KEYS: Final = (
+KEYS: Final[tuple[Key, ...]] = (
     Key("node.id", Type.INT, REQUIRED, Range(0), Mode.READ_ONLY, "This node's number in the cluster."),
     Key("broker.id", Type.INT, -1, None, Mode.READ_ONLY, "An older name for node.id; both must agree."),
     Key(

@@ -10,7 +10,7 @@ from milena.config.values import Type
 
 MAX_DOUBLE: Final = 1.7976931348623157e308
 
-KEYS: Final = (
+KEYS: Final[tuple[Key, ...]] = (
     Key("controller.quorum.voters", Type.LIST, (), Voters(), Mode.READ_ONLY, "The controllers, as id@host:port."),
     Key(
         "controller.quorum.bootstrap.servers",

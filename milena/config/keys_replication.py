@@ -10,7 +10,7 @@ from milena.config.values import Type
 
 MAX_DOUBLE: Final = 1.7976931348623157e308
 
-KEYS: Final = (
+KEYS: Final[tuple[Key, ...]] = (
     Key(
         "initial.broker.registration.timeout.ms",
         Type.INT,
@@ -208,7 +208,7 @@ KEYS: Final = (
 
 UNLIMITED: Final = 2**63 - 1
 
-DYNAMIC_ONLY: Final = (
+DYNAMIC_ONLY: Final[tuple[Key, ...]] = (
     Key(
         "leader.replication.throttled.rate",
         Type.LONG,

@@ -9,7 +9,7 @@ from milena.config.definitions import Key, Mode
 from milena.config.validators import NonEmpty, Range
 from milena.config.values import MAX_LONG, Type
 
-KEYS: Final = (
+KEYS: Final[tuple[Key, ...]] = (
     Key(
         "remote.log.storage.system.enable",
         Type.BOOLEAN,

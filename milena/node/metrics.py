@@ -22,9 +22,9 @@ class Counter:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value: float = 0
+        self.value: float = 0.0
 
-    def add(self, amount: float = 1) -> None:
+    def add(self, amount: float = 1.0) -> None:
         self.value += amount
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Final
 
+from milena.runtime.causes import cause_of
 from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
 
@@ -47,7 +48,7 @@ class Containment:
         """Report that ``error`` was contained at ``place``, a name from the code; ``context`` says what failed with
         it."""
         self.count += 1
-        of_the_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+        of_the_system = isinstance(error, OSError) or isinstance(cause_of(error), OSError)
         if self._unforeseen is not None and not of_the_system:
             self._unforeseen(f"{place} failed", error)
             return

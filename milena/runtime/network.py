@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, final
 
 from milena.runtime.disk import File, Handle
-from milena.runtime.hosts import shown
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class FileRange:
     """Bytes of a file that go to the socket without passing through Python.
 
@@ -19,20 +16,35 @@ class FileRange:
     handle. If the file is shorter than ``position + length`` when it is sent, the connection is closed.
     """
 
+    __slots__ = ("file", "handle", "length", "position")
+
     file: File
     position: int
     length: int
-    handle: Handle = field(init=False, repr=False, compare=False)
+    handle: Handle
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "handle", self.file.handle())
+    def __init__(self, file: File, position: int, length: int, handle: Handle | None = None) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+        self.handle = file.handle() if handle is None else handle
 
     def part(self, position: int, length: int) -> FileRange:
         """Another range of the same file, which may be closed by now."""
-        part = object.__new__(FileRange)
-        for name, value in (("file", self.file), ("position", position), ("length", length), ("handle", self.handle)):
-            object.__setattr__(part, name, value)
-        return part
+        return FileRange(self.file, position, length, self.handle)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileRange) and (self.file, self.position, self.length) == (
+            other.file,
+            other.position,
+            other.length,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.file, self.position, self.length))
+
+    def __repr__(self) -> str:
+        return f"FileRange({self.file!r}, {self.position}, {self.length})"
 
 
 Part: TypeAlias = bytes | bytearray | memoryview | FileRange
@@ -40,13 +52,6 @@ Part: TypeAlias = bytes | bytearray | memoryview | FileRange
 
 HIGH_WATER: Final = 128 << 10
 """Bytes. After more than this many were unsent, ``writable`` is called once they are sent."""
-
-
-class UnresolvedHost(OSError):
-    """The host name of an address cannot be resolved, for whatever reason."""
-
-    def __init__(self, host: str, why: str) -> None:
-        super().__init__(errno.EADDRNOTAVAIL, f"cannot resolve {shown(host)}: {why}")
 
 
 class FrameError(Exception):

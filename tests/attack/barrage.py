@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from milena.protocol.requests import messages
 from milena.protocol.requests.headers import parse_response_header
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from tests.attack.mutations import mutate
 from tests.attack.requests import Api, Requests
 from tests.attack.tally import Tally, errors_in

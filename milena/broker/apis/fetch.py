@@ -42,8 +42,8 @@ from milena.protocol.requests.fetch_response import (
 )
 from milena.protocol.requests.frames import Part
 from milena.protocol.requests.leaders import NodeEndpoint
-from milena.protocol.schemas.primitives import TooManyElements
 from milena.protocol.schemas.steps import Pace, Steps, at_once
+from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import BrokerEpoch, NodeId
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from milena.protocol.requests.produce import (
     decode_produce_request_in_steps,
     encode_produce_response,
 )
-from milena.protocol.schemas.primitives import TooManyElements
+from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import Offset
 from milena.storage.log.append_info import AppendInfo, InvalidRecords, MalformedRecords
 

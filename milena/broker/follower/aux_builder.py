@@ -15,7 +15,7 @@ from milena.broker.follower.fetch_states import Event, FetchState
 from milena.broker.follower.follower_state import FollowerState, refusal
 from milena.broker.follower.leader_link import EpochEnd, LeaderLink, ListedOffset
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.tasks import TaskHandle, Tasks
 

@@ -22,7 +22,7 @@ from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.records.hashing import partition_for_group
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger

@@ -35,8 +35,8 @@ from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
+from milena.storage.log.broken_log import BrokenLog
 from milena.storage.log.context import NamedLog
-from milena.storage.log.log_state import BrokenLog
 from milena.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:

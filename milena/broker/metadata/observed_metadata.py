@@ -14,6 +14,7 @@ from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from milena.node.metadata.snapshots import SnapshotStore
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID, NodeId, Offset
+from milena.runtime.causes import cause_of
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
@@ -83,7 +84,7 @@ class ObservedMetadata:
         except KafkaError as error:
             if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
-            self._fatal("the metadata log has failed", error.__cause__)
+            self._fatal("the metadata log has failed", cause_of(error))
         except OSError as error:
             self._fatal("the metadata log has failed", error)
 

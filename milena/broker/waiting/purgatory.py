@@ -83,6 +83,8 @@ class Purgatory:
 
     def __init__(self, clock: Clock, contained: Containment) -> None:
         self.deadlines = Deadlines(clock)
+        self.observer: Callable[[Hashable], object] | None = None
+        """Is told each key that has changed, before the operations are."""
         self._contained = contained
         self._clock = clock
         self._rounds: dict[Hashable, Iterator[Ticket]] = {}
@@ -137,6 +139,8 @@ class Purgatory:
 
     def changed(self, key: Hashable) -> None:
         """Check the operations that watch ``key``, which has changed."""
+        if self.observer is not None:
+            self.observer(key)
         watchers = self._watchers.get(key)
         if watchers is None:
             return

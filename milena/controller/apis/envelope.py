@@ -13,7 +13,8 @@ from milena.node.api import Caller, Principal, RequestContext
 from milena.node.serving.embedded import run_embedded
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.schemas.primitives import DecodeError, Reader
+from milena.protocol.schemas.primitives import Reader
+from milena.protocol.schemas.undecodable import DecodeError
 
 if TYPE_CHECKING:
     from milena.node.serving.server import Server

@@ -23,7 +23,7 @@ from milena.protocol.features import (
 )
 from milena.protocol.metadata_records import FeatureLevelRecord, MetadataRecord
 from milena.protocol.records.batch import CorruptBatch
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.disk import Disk
 from milena.runtime.numbers import whole

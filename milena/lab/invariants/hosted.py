@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from milena.broker.controller_link.lifecycle import BrokerState
@@ -32,28 +32,11 @@ class Hosted:
         self._cursors: dict[PartitionKey, LogCursor] = {}
         self._turn: list[Partition] = []
         self._calls = 0
-        self._listen()
+        broker.purgatory.observer = self._note
 
-    def _listen(self) -> None:
-        """Listen for added partitions, and for all that they announce to their waiters."""
-        add = self.broker.partitions.add
-
-        def adding(partition: Partition) -> None:
-            changed, watermark_moved = partition.changed, partition.watermark_moved
-
-            def changing() -> None:
-                self.touched[partition] = None
-                changed()
-
-            def moving() -> None:
-                self.touched[partition] = None
-                watermark_moved()
-
-            partition.changed = changing  # type: ignore[method-assign]
-            partition.watermark_moved = moving  # type: ignore[method-assign]
-            add(partition)
-
-        self.broker.partitions.add = adding  # type: ignore[method-assign]
+    def _note(self, changed: Hashable) -> None:
+        if isinstance(changed, Partition):
+            self.touched[changed] = None
 
     @property
     def broker_epoch(self) -> int | None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from milena.protocol.records.batch import Codec
-from milena.protocol.records.records import BatchBuilder, Header
+from milena.protocol.records.record_cursor import Header
+from milena.protocol.records.records import BatchBuilder
 from milena.protocol.types import ProducerEpoch, ProducerId
 
 

@@ -19,7 +19,8 @@ from milena.node.links.outgoing import Channel, ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.protocol.records.batch import CorruptBatch, iter_batches
-from milena.protocol.records.records import Header, iter_records, offset_of, timestamp_of
+from milena.protocol.records.record_cursor import Header
+from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.requests.fetch import (
     FetchedPartition,
     FetchPartition,

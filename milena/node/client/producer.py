@@ -18,7 +18,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.protocol.records.batch import Codec
 from milena.protocol.records.hashing import partition_for_key
-from milena.protocol.records.records import Header
+from milena.protocol.records.record_cursor import Header
 from milena.protocol.requests.produce import (
     ProducedPartition,
     ProduceRequest,

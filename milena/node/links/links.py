@@ -17,7 +17,7 @@ from enum import Flag
 
 from milena.node.rules.rules import is_peer
 from milena.protocol.requests.headers import parse_request_header
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.clock import Clock
 from milena.runtime.network import (
     HIGH_WATER,

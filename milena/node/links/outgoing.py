@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
+from milena import VERSION
 from milena.node.framing import KafkaFramer
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
@@ -26,15 +27,15 @@ from milena.protocol.schemas.api_versions import (
     decode_api_versions_response,
     encode_api_versions_request,
 )
-from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.schemas.registry import REGISTRY, VersionRange
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.containment import Containment
 from milena.runtime.context import Runtime
 from milena.runtime.network import Connection, FileRange, Part
 
 T = TypeVar("T")
 
-SOFTWARE: Final = ClientSoftware("milena", "0.1.0")
+SOFTWARE: Final = ClientSoftware("milena", VERSION)
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 1.0
 JITTER: Final = 0.2

@@ -20,7 +20,7 @@ from milena.protocol.metadata_records import MetadataRecord, decode_record, enco
 from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
 from milena.protocol.records.control_records import SnapshotFooter, SnapshotHeader, control_batch, control_of
 from milena.protocol.records.records import BatchBuilder, iter_records
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk, File
 

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests import messages
-from milena.protocol.schemas.primitives import Data, DecodeError
+from milena.protocol.schemas.primitives import Data
+from milena.protocol.schemas.undecodable import DecodeError
 
 NAMES: Final = ("topic", "topic_name", "name")
 INDEXES: Final = ("partition_index", "partition", "index", "partition_id")

@@ -20,7 +20,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import part_length
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.network import Part
 
 KEPT: Final = 1000

@@ -27,7 +27,7 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.frames import BadFrame, part_length
 from milena.protocol.requests.headers import parse_request_header
 from milena.protocol.requests.memory_budget import Holding, NoRoom
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.network import HIGH_WATER, Connection, FrameError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from milena.node.serving.sliced_work import DECODED, Place, SlicedWork
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.schemas.registry import Role, served
 from milena.protocol.schemas.steps import at_once
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
@@ -108,8 +108,8 @@ class Dispatcher:
                 return
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
-        except Exception as error:
-            self._refuse(ctx, error)
+        except Exception as failure:
+            self._refuse(ctx, failure)
         else:
             self._tasks.attempt(self._finish(ctx, answer), name=f"answer {api.name}")
 
@@ -120,8 +120,8 @@ class Dispatcher:
                 ctx.respond_fields(**fields)
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
-        except Exception as error:
-            self._refuse(ctx, error)
+        except Exception as failure:
+            self._refuse(ctx, failure)
 
     def _run_in_slices(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
         work = self.sliced_work
@@ -145,8 +145,8 @@ class Dispatcher:
                 ctx.respond_fields(**fields)
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
-        except Exception as error:
-            self._refuse(ctx, error)
+        except Exception as failure:
+            self._refuse(ctx, failure)
 
     async def _handle_in(
         self, place: Place, ctx: RequestContext, handle: Handle, body: bytes

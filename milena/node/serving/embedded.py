@@ -8,7 +8,7 @@ from milena.node.api import Caller, RequestContext
 from milena.node.serving.dispatch import Dispatcher
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.headers import parse_request_header
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 
 
 class _Capture:

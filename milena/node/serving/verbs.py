@@ -69,8 +69,8 @@ class Verbs:
         arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in arguments.items()}
         try:
             bound = inspect.signature(function).bind(*places, **arguments)
-        except TypeError as error:
-            said = str(error).replace("got an unexpected keyword argument", "unknown argument")
+        except TypeError as misuse:
+            said = str(misuse).replace("got an unexpected keyword argument", "unknown argument")
             raise VerbError(f"{verb}: {said}") from None
         for name, kind in misfits(bound):
             raise VerbError(f"{verb}: {name.rstrip('_')}={bound.arguments[name]}: not a value of type {kind}")

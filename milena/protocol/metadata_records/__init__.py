@@ -38,8 +38,9 @@ from milena.protocol.metadata_records.topics import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.schema import decode_from, encode_into
+from milena.protocol.schemas.undecodable import DecodeError
 
 __all__ = [
     "LATEST_METADATA_VERSION",

@@ -8,8 +8,9 @@ from dataclasses import field
 from typing import ClassVar, Final, TypeVar
 
 from milena.protocol.limits import MAX_ELEMENTS
-from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.schema import BYTES, INT32, STRING, Entity, decode_from, encode_into, versioned
+from milena.protocol.schemas.undecodable import DecodeError
 
 PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members speak this."""

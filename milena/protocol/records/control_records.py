@@ -11,7 +11,7 @@ from uuid import UUID
 
 from milena.protocol.records.batch import FIRST_OFFSET, BatchHeader, CorruptBatch
 from milena.protocol.records.records import Record, build_batch
-from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.schema import (
     INT16,
     INT32,
@@ -24,6 +24,7 @@ from milena.protocol.schemas.schema import (
     encode_into,
     versioned,
 )
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import ZERO_UUID, Offset
 
 _KEY_VERSION: Final = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias
 from uuid import UUID
 
-from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.schema import (
     BYTES,
     INT32,
@@ -20,6 +20,7 @@ from milena.protocol.schemas.schema import (
     encode_into,
     versioned,
 )
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import ZERO_UUID
 
 _LEGACY_OFFSET_COMMIT: Final = 0

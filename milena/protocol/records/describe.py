@@ -20,9 +20,11 @@ from milena.protocol.metadata_records import decode_versioned_record
 from milena.protocol.records.batch import NO_SEQUENCE, BatchView, CorruptBatch, TimestampType
 from milena.protocol.records.control_records import ControlType, UnknownControl, control_of
 from milena.protocol.records.coordinator_records import CoordinatorValue, UnknownKey, decode_key, decode_value
-from milena.protocol.records.records import DEFAULT_LIMIT, Record, iter_records, offset_of, timestamp_of
-from milena.protocol.schemas.primitives import DecodeError, Reader
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT
+from milena.protocol.records.records import Record, iter_records, offset_of, timestamp_of
+from milena.protocol.schemas.primitives import Reader
 from milena.protocol.schemas.schema import Entity
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import METADATA_TOPIC, OFFSETS_TOPIC
 from milena.protocol.uuids import to_text
 
@@ -54,11 +56,14 @@ def describe_batch(
     yield _batch_line(batch, position)
     if not records:
         return
+    damage = None
     try:
         for record in iter_records(batch, limit):
             yield _record_line(batch, record, content)
     except CorruptBatch as error:
-        yield f"| the records cannot be read: {error}"
+        damage = f"| the records cannot be read: {error}"
+    if damage is not None:
+        yield damage
 
 
 def describe_entity(entity: Entity, version: int) -> dict[str, object]:

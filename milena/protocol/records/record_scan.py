@@ -12,12 +12,16 @@ whoever drives them may do other things then.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from milena.protocol.records.batch import HEADER_SIZE, BatchView, Codec, CorruptBatch
+from milena.protocol.records.batch import BatchView, Codec, CorruptBatch
 from milena.protocol.records.decompression import PIECE, decompressed
 from milena.protocol.records.piece_reader import PieceReader
-from milena.protocol.records.varints import read_raw, write_varint
+from milena.protocol.records.record_cursor import after_headers
+from milena.protocol.records.varints import MASK_63, decoded, read_raw, write_varint
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 STEP: Final = 1000
 """Records between two pauses."""
@@ -41,7 +45,7 @@ class RecordFacts(NamedTuple):
     """How many have no key."""
 
 
-NO_FACTS: Final = RecordFacts(1 << 63, -1 << 63, True, 0)
+NO_FACTS: Final = RecordFacts((1 << 63) - 1, -1 << 63, True, 0)
 
 
 class Head(NamedTuple):
@@ -97,8 +101,8 @@ def scan_few_records(batch: BatchView) -> RecordFacts | None:
     """What ``scan_records`` finds in an uncompressed batch, at one go; None if that is not to be had so."""
     if batch.is_compressed or batch.count > STEP:
         return None
-    data = batch.memory
-    position, index, facts = whole_records(data, HEADER_SIZE, 0, batch.count, NO_FACTS)
+    data = bytes(batch.records)
+    position, index, facts = whole_records(data, 0, 0, batch.count, NO_FACTS)
     return facts if index == batch.count and position == len(data) else None
 
 
@@ -119,40 +123,43 @@ def heads_of(batch: BatchView) -> Iterator[Head | int]:
 
 
 def whole_records(
-    data: bytes | memoryview, position: int, index: int, stop: int, facts: RecordFacts
-) -> tuple[int, int, RecordFacts]:
+    data: bytes, position: i64, index: i64, stop: i64, facts: RecordFacts
+) -> tuple[i64, i64, RecordFacts]:
     """Check the records that lie whole in ``data``, up to index ``stop``; returns position and index of the first that
     does not, or is not to be read here, and the facts with those that do. Raises CorruptBatch."""
-    at = position
-    size = len(data)
-    smallest, largest, in_order, keyless = facts
-    known = -1
-    number = index
+    at: i64 = position
+    size: i64 = len(data)
+    smallest: i64 = facts.smallest_delta
+    largest: i64 = facts.largest_delta
+    in_order = facts.in_order
+    keyless: i64 = facts.keyless
+    known: i64 = -1
+    raw: i64
+    more: i64
     try:
-        for number in range(index, stop):
+        while index < stop:
             raw = data[at]
             at += 1
             if raw >= 0x80:
                 raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
-            twice_end = at + at + raw
+            if raw & 1:
+                raise CorruptBatch(f"record {index} has a negative length")
+            end = at + (raw >> 1)
             raw = data[at + 1]
             at += 2
             if raw >= 0x80:
                 raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1, 64)
-            if raw != known:
+            if raw != known or raw == -1:  # compiled, -1 is the smallest delta of all, too
                 known = raw
-                delta = ~(raw >> 1) if raw & 1 else raw >> 1
-                if delta < smallest:
-                    smallest = delta
-                if delta > largest:
-                    largest = delta
+                delta = (raw >> 1 & MASK_63) ^ -(raw & 1)
+                smallest = delta if delta < smallest else smallest
+                largest = delta if delta > largest else largest
             raw = data[at]
             at += 1
             if raw >= 0x80:
                 raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
-            if raw != number << 1:
-                in_order = False
-            key = data[at]
+            in_order = in_order and raw == index << 1
+            key: i64 = data[at]
             at += 1
             if key >= 0x80:
                 key, at = (key - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
@@ -164,19 +171,17 @@ def whole_records(
                 raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
             if not raw & 1:
                 at += raw >> 1
-            at = _headers_end(data, at, number) if data[at] else at + 1
-            if at + at != twice_end or at > size:
-                if at < 0 or at > size:
-                    break
-                raise CorruptBatch(f"the fields of record {number} do not end where it does")
-            if key & 1:
-                keyless += 1
+            at = _headers_end(data, at, index) if data[at] else at + 1
+            if at < 0 or at > size:
+                break
+            if at != end:
+                raise CorruptBatch(f"the fields of record {index} do not end where it does")
+            keyless += key & 1
             position = at
-        else:
-            number = stop
+            index += 1
     except IndexError:
         pass
-    return position, number, RecordFacts(smallest, largest, in_order, keyless)
+    return position, index, RecordFacts(smallest, largest, in_order, keyless)
 
 
 class _Scan:
@@ -289,18 +294,9 @@ def _length_at(rest: bytes) -> tuple[bool, int]:
     return needed <= len(rest), needed
 
 
-def _headers_end(data: bytes | memoryview, position: int, index: int) -> int:
-    """The position behind the headers of a record, -1 where there are too many to be read at one go."""
-    raw, position = read_raw(data, position)
+def _headers_end(data: bytes, position: i64, index: i64) -> i64:
+    """The position behind the headers of a record, -1 if there are too many to be read at one go."""
+    raw, at = read_raw(data, position)
     if raw & 1:
-        raise CorruptBatch(f"record {index} has {~(raw >> 1)} headers")
-    if raw >> 1 > _MANY_HEADERS:
-        return -1
-    for _ in range(raw >> 1):
-        raw, position = read_raw(data, position)
-        if raw & 1:
-            raise CorruptBatch(f"record {index} has a header without a key")
-        raw, position = read_raw(data, position + (raw >> 1))
-        if not raw & 1:
-            position += raw >> 1
-    return position
+        raise CorruptBatch(f"record {index} has {decoded(raw)} headers")
+    return after_headers(data, at, raw >> 1) if raw >> 1 <= _MANY_HEADERS else -1

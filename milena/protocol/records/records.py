@@ -1,16 +1,12 @@
-"""The records inside a batch: reading and writing them; ``protocol.records.record_scan`` checks them without making
-them.
-
-One record: length varint, attributes int8 (unused), timestamp delta varlong, offset delta varint, key
-and value as varint length (-1 is null) and bytes, number of headers varint, each header as key (varint
-length, UTF-8) and value (varint length, -1 is null). Varints are zigzag encoded. In a compressed batch
-all records together are one compressed stream.
+"""The records inside a batch: making and writing them. ``protocol.records.record_cursor`` goes through them without
+making them, ``protocol.records.record_scan`` only checks them. In a compressed batch all records together are one
+compressed stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, TypeAlias, Unpack
+from typing import Final, Unpack, final
 
 from milena.protocol.records.batch import (
     FIRST_OFFSET,
@@ -19,34 +15,61 @@ from milena.protocol.records.batch import (
     BatchHeader,
     BatchView,
     Codec,
-    CorruptBatch,
     TimestampType,
     pack_batch,
 )
-from milena.protocol.records.compression import compress, decompress
-from milena.protocol.records.varints import read_varint, write_varint
+from milena.protocol.records.compression import compress
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT, Header, RecordCursor
+from milena.protocol.records.varints import write_varint
 from milena.protocol.types import Offset
-
-DEFAULT_LIMIT: Final = 64 << 20
-"""Bytes that the records of one batch may have when decompressed, unless the caller says otherwise."""
-
-Header: TypeAlias = tuple[str, bytes | None]
 
 _RECORD_OVERHEAD: Final = 21
 """Bytes a record needs at most beside its key, value and headers (Kafka's own bound)."""
 
 
-class Record(NamedTuple):
+@final
+class Record:
     """One record, placed relative to its batch.
 
     A header's key that is not UTF-8 keeps its bytes as surrogate escapes, so it is written back unchanged.
     """
 
+    __slots__ = ("headers", "key", "offset_delta", "timestamp_delta", "value")
+
     offset_delta: int
     timestamp_delta: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[Header, ...] = ()
+    headers: tuple[Header, ...]
+
+    def __init__(
+        self,
+        offset_delta: int,
+        timestamp_delta: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Header, ...] = (),
+    ) -> None:
+        self.offset_delta = offset_delta
+        self.timestamp_delta = timestamp_delta
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return (
+            f"Record(offset_delta={self.offset_delta}, timestamp_delta={self.timestamp_delta}, key={self.key!r}, "
+            f"value={self.value!r}, headers={self.headers!r})"
+        )
+
+    def _fields(self) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]:
+        return self.offset_delta, self.timestamp_delta, self.key, self.value, self.headers
 
 
 def offset_of(batch: BatchView, record: Record) -> Offset:
@@ -67,18 +90,9 @@ def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Recor
     ``limit``: bytes to which a compressed batch may grow. Raises CorruptBatch if the records are no
     records or not as many as the header counts, DecompressionBomb beyond the limit. The checksum is not checked.
     """
-    if batch.count < 0:
-        raise CorruptBatch(f"a count of {batch.count} records")
-    data = decompress(batch.codec, batch.records, limit) if batch.is_compressed else bytes(batch.records)
-    position = 0
-    try:
-        for _ in range(batch.count):
-            record, position = _read_record(data, position)
-            yield record
-    except IndexError:
-        raise CorruptBatch("the records end before the last field") from None
-    if position != len(data):
-        raise CorruptBatch(f"{len(data) - position} bytes follow the last of {batch.count} records")
+    cursor = RecordCursor(batch, limit)
+    while cursor.advance():
+        yield Record(cursor.offset_delta, cursor.timestamp_delta, cursor.key, cursor.value, cursor.headers)
 
 
 class BatchBuilder:
@@ -177,47 +191,6 @@ def build_batch(
             **header,
         )
     )
-
-
-def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(data, position)
-    if length < 0:
-        return None, position
-    end = position + length
-    if end > len(data):
-        raise CorruptBatch(f"{length} bytes are announced, {len(data) - position} are there")
-    return data[position:end], end
-
-
-def _read_record(data: bytes, position: int) -> tuple[Record, int]:
-    length, position = read_varint(data, position)
-    end = position + length
-    if length < 0 or end > len(data):
-        raise CorruptBatch(f"a record of {length} bytes where {len(data) - position} are left")
-    timestamp_delta, position = read_varint(data, position + 1, 64)
-    offset_delta, position = read_varint(data, position)
-    key, position = _read_bytes(data, position)
-    value, position = _read_bytes(data, position)
-    count, position = read_varint(data, position)
-    if count < 0:
-        raise CorruptBatch(f"a record with {count} headers")
-    headers: tuple[Header, ...] = ()
-    if count:
-        headers, position = _read_headers(data, position, count)
-    if position != end:
-        raise CorruptBatch(f"a record of {length} bytes has fields of {length + position - end}")
-    return Record(offset_delta, timestamp_delta, key, value, headers), position
-
-
-def _read_headers(data: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
-    headers: list[Header] = []
-    for _ in range(count):
-        key, position = _read_bytes(data, position)
-        if key is None:
-            raise CorruptBatch("a header without a key")
-        value, position = _read_bytes(data, position)
-        headers.append((key.decode(errors="surrogateescape"), value))
-    return tuple(headers), position
 
 
 def _write_bytes(out: bytearray, value: bytes | None) -> None:

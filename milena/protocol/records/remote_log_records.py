@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
-from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.schema import (
     BOOL,
     BYTES,
@@ -22,6 +22,7 @@ from milena.protocol.schemas.schema import (
     encode_into,
     versioned,
 )
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import Offset
 
 FRAME_VERSION: Final = 1

@@ -1,44 +1,52 @@
-"""Varints as records have them: 7 bits a byte, the lowest first, zigzag encoded."""
+"""Varints as records have them: 7 bits a byte, the lowest first, zigzag encoded (KIP-98, Kafka's ByteUtils).
+
+The functions take and return ``i64``: in the compiled form these are machine integers, in the pure form plain ones.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from milena.protocol.records.batch import CorruptBatch
 
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
-def read_raw(data: bytes | memoryview, position: int, bits: int = 32) -> tuple[int, int]:
+MASK_63: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+
+def read_raw(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
     """The unsigned form of a varint of at most ``bits`` bits, and the position after it.
 
-    Raises IndexError if the data ends in it, CorruptBatch if it is too long.
+    Compiled, the highest of 64 bits makes the number negative: ``decoded`` knows both. Raises IndexError if the data
+    ends in it, CorruptBatch if it is too long.
     """
-    raw = shift = 0
+    raw: i64 = 0
+    shift: i64 = 0
     while shift < bits:
-        byte = data[position]
+        byte: i64 = data[position]
         position += 1
-        raw |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if raw >> bits:
+            if bits - shift < 7 and byte >> (bits - shift):
                 break
-            return raw, position
+            return raw | byte << shift, position
+        raw |= (byte & 0x7F) << shift
         shift += 7
     raise CorruptBatch(f"a varint of more than {bits} bits")
 
 
-def read_longer(data: bytes, position: int, first: int, bits: int = 32) -> tuple[int, int]:
-    """The unsigned form of a varint whose ``first`` byte, right before ``position``, is not its last. Errors as
-    ``read_raw``."""
-    second = data[position]
-    if second < 0x80:
-        return first & 0x7F | second << 7, position + 1
-    return read_raw(data, position - 1, bits)
+def decoded(raw: i64) -> i64:
+    """The number whose zigzag form is ``raw``."""
+    return (raw >> 1 & MASK_63) ^ -(raw & 1)
 
 
-def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+def read_varint(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
     """The number, and the position after it. Errors as ``read_raw``."""
-    raw = data[position]
+    raw: i64 = data[position]
     if raw < 0x80:
         return (raw >> 1) ^ -(raw & 1), position + 1
     raw, position = read_raw(data, position, bits)
-    return (raw >> 1) ^ -(raw & 1), position
+    return decoded(raw), position
 
 
 def write_varint(out: bytearray, value: int) -> None:

@@ -23,8 +23,9 @@ from milena.protocol.requests.scan import (
     uuid_of,
 )
 from milena.protocol.requests.topics import topic_at, write_topic
-from milena.protocol.schemas.primitives import Data, TooManyElements, Writer
+from milena.protocol.schemas.primitives import Data, Writer
 from milena.protocol.schemas.steps import STEP, Steps, at_once
+from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import ZERO_UUID
 
 NO_HIGH_WATERMARK: Final = 2**63 - 1
@@ -188,7 +189,8 @@ def _read_topics(data: memoryview, pos: int, version: int, limit: int) -> Steps[
     if elements > limit:
         raise TooManyElements(limit)
     topics: list[FetchTopic] = []
-    for _ in range(elements):
+    topic_count = elements  # mypyc evaluates the end of a range again and again
+    for _ in range(topic_count):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
         elements += count
@@ -288,7 +290,7 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     out = Writer()
     if version < 15:
         out.int32(request.replica_id)
-    out += _LIMITS_V4.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
+    out.raw(_LIMITS_V4.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level))
     if version >= 7:
         out.int32(request.session_id)
         out.int32(request.session_epoch)
@@ -354,13 +356,13 @@ def _write_news(version: int, request: FetchRequest) -> bytes | None:
 def _write_wanted(out: Writer, version: int, wanted: FetchPartition) -> None:
     index, offset, max_bytes, epoch, last_epoch, log_start, directory, high_watermark = wanted
     if version < 5:
-        out += _WANTED_V4.pack(index, offset, max_bytes)
+        out.raw(_WANTED_V4.pack(index, offset, max_bytes))
     elif version < 9:
-        out += _WANTED_V5.pack(index, offset, log_start, max_bytes)
+        out.raw(_WANTED_V5.pack(index, offset, log_start, max_bytes))
     elif version < 12:
-        out += _WANTED_V9.pack(index, epoch, offset, log_start, max_bytes)
+        out.raw(_WANTED_V9.pack(index, epoch, offset, log_start, max_bytes))
     else:
-        out += _WANTED_V12.pack(index, epoch, offset, last_epoch, log_start, max_bytes)
+        out.raw(_WANTED_V12.pack(index, epoch, offset, last_epoch, log_start, max_bytes))
         with_directory = version >= 17 and directory != ZERO_UUID
         with_watermark = version >= 18 and high_watermark != NO_HIGH_WATERMARK
         out.append(with_directory + with_watermark)
@@ -377,6 +379,6 @@ def _write_tags(out: Writer, version: int, request: FetchRequest) -> None:
     if request.cluster_id is not None:
         text = Writer()
         text.compact_string(request.cluster_id)
-        out.tag(0, text)
+        out.tag(0, text.data)
     if with_state:
         out.tag(1, _REPLICA_STATE.pack(*state) + b"\0")

@@ -147,14 +147,14 @@ def encode_fetch_response_in_steps(
             else:
                 # An array's length + 1: 0 for null, 1 for empty.
                 empty = 0 if aborted is None else 1
-                out += _STATE_V12.pack(index, code, watermark, stable, start, empty, preferred)
+                out.raw(_STATE_V12.pack(index, code, watermark, stable, start, empty, preferred))
             size = -1 if records is None else part_length(records)
             if size <= 0:
                 out.append(size + 1)
             else:
                 assert records is not None
                 out.uvarint(size + 1)
-                parts += (out, records)
+                parts += (out.data, records)
                 out = Writer()
             if diverging is None and leader is None and snapshot is None:
                 out.append(0)
@@ -168,7 +168,7 @@ def encode_fetch_response_in_steps(
         out.tag(0, encode_node_endpoints(node_endpoints))
     else:
         out.append(0)
-    parts.append(out)
+    parts.append(out.data)
     return parts
 
 
@@ -197,16 +197,16 @@ def _encode_one(topic: FetchedTopic, error_code: int, session_id: int, throttle_
         )
     )
     head.uvarint(size + 1)
-    return [head, records, _NO_TAGS]
+    return [head.data, records, _NO_TAGS]
 
 
 def _write_aborted(out: Writer, fetched: FetchedPartition) -> None:
     """A partition's state with aborted transactions."""
     aborted = fetched.aborted or ()
-    out += _STATE_V5.pack(*fetched[:5])
+    out.raw(_STATE_V5.pack(*fetched[:5]))
     out.compact_array(len(aborted))
     for transaction in aborted:
-        out += _PAIR.pack(*transaction)
+        out.raw(_PAIR.pack(*transaction))
         out.append(0)
     out.int32(fetched.preferred_read_replica)
 
@@ -233,22 +233,22 @@ def _encode_legacy(
         write_topic(out, name, topic_id, False, False)
         out.array(len(partitions))
         for fetched in partitions:
-            out += _STATE_V4.pack(*fetched[:4]) if version < 5 else _STATE_V5.pack(*fetched[:5])
+            out.raw(_STATE_V4.pack(*fetched[:4]) if version < 5 else _STATE_V5.pack(*fetched[:5]))
             aborted, records = fetched.aborted, fetched.records
             out.array(-1 if aborted is None else len(aborted))
             for transaction in aborted or ():
-                out += _PAIR.pack(*transaction)
+                out.raw(_PAIR.pack(*transaction))
             if version >= 11:
                 out.int32(fetched.preferred_read_replica)
             size = -1 if records is None else part_length(records)
             out.int32(size)
             if records is not None and size:
-                parts += (out, records)
+                parts += (out.data, records)
                 out = Writer()
             if pace.is_over(1):
                 yield
     if out:
-        parts.append(out)
+        parts.append(out.data)
     return parts
 
 

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.limits import MAX_TAGS
-from milena.protocol.schemas.primitives import Data, DecodeError, Reader, decoded_text
+from milena.protocol.schemas.primitives import Data, Reader, decoded_text
 from milena.protocol.schemas.registry import REGISTRY
+from milena.protocol.schemas.undecodable import DecodeError
 
 _FIXED: Final = Struct(">hhih")
 _CORRELATION: Final = Struct(">i")

@@ -54,30 +54,30 @@ def decode_response(key: int, version: int, body: Data) -> Any:
     return entity
 
 
-def build_request(key: int, version: int, /, **fields: object) -> Any:
+def build_request(_key: int, _version: int, /, **fields: object) -> Any:
     """A request from plain data: nested mappings and sequences of mappings, as ``StructCodec.build`` says."""
-    return _codec(key, version, "request").build(fields)
+    return _codec(_key, _version, "request").build(fields)
 
 
-def build_response(key: int, version: int, /, **fields: object) -> Any:
+def build_response(_key: int, _version: int, /, **fields: object) -> Any:
     """A response from plain data, as ``build_request``."""
-    return _codec(key, version, "response").build(fields)
+    return _codec(_key, _version, "response").build(fields)
 
 
-def encode_request(key: int, version: int, /, **fields: object) -> bytes:
+def encode_request(_key: int, _version: int, /, **fields: object) -> bytes:
     """The bytes of ``build_request``, without building it."""
-    return _encode(_codec(key, version, "request"), fields)
+    return _encode(_codec(_key, _version, "request"), fields)
 
 
-def encode_response(key: int, version: int, /, **fields: object) -> bytes:
+def encode_response(_key: int, _version: int, /, **fields: object) -> bytes:
     """The bytes of ``build_response``, without building it."""
-    return _encode(_codec(key, version, "response"), fields)
+    return _encode(_codec(_key, _version, "response"), fields)
 
 
-def encode_response_in_steps(key: int, version: int, /, **fields: object) -> Steps[bytes]:
+def encode_response_in_steps(_key: int, _version: int, /, **fields: object) -> Steps[bytes]:
     """As ``encode_response``, with pauses."""
     writer = Writer()
-    yield from _codec(key, version, "response").write_in_steps(writer, fields, Pace())
+    yield from _codec(_key, _version, "response").write_in_steps(writer, fields, Pace())
     return bytes(writer)
 
 
@@ -92,9 +92,9 @@ def encode(entity: object) -> bytes:
     return _encode(codec(cls), entity)
 
 
-def replaced(entity: T, /, **fields: object) -> T:
+def replaced(_entity: T, /, **fields: object) -> T:
     """A copy of a decoded or built message with other values in some of its fields."""
-    instance: Any = entity
+    instance: Any = _entity
     copy: T = replace(instance, **fields)
     return copy
 

@@ -31,8 +31,9 @@ from milena.protocol.requests.scan import (
     tags_end,
 )
 from milena.protocol.requests.topics import topic_at, write_topic
-from milena.protocol.schemas.primitives import Data, Reader, TooManyElements, Writer, fitting
+from milena.protocol.schemas.primitives import Data, Reader, Writer, fitting
 from milena.protocol.schemas.steps import STEP, Steps, at_once
+from milena.protocol.schemas.undecodable import TooManyElements
 
 ProduceTopic: TypeAlias = "tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]"
 
@@ -95,7 +96,8 @@ def _decode_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> Step
     if elements > limit:
         raise TooManyElements(limit)
     topics: list[ProduceTopic] = []
-    for _ in range(elements):
+    topic_count = elements  # mypyc evaluates the end of a range again and again
+    for _ in range(topic_count):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
         elements += count
@@ -137,7 +139,7 @@ def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
     write_array = out.compact_array if flexible else out.array
     write_records = out.compact_nullable_blob if flexible else out.nullable_blob
     (out.compact_nullable_string if flexible else out.nullable_string)(request.transactional_id)
-    out += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
+    out.raw(_ACKS_TIMEOUT.pack(request.acks, request.timeout_ms))
     write_array(len(request.topics))
     for name, topic_id, partitions in request.topics:
         write_topic(out, name, topic_id, by_id, flexible)
@@ -178,7 +180,7 @@ def encode_produce_response(
                 partition, error_code, base_offset, append_time, log_start, errors, message, leader = result
                 if not errors and message is None and leader is None:
                     # No record errors, no message, no tagged fields.
-                    out += _V9.pack(partition, error_code, base_offset, append_time, log_start, 1, 0, 0)
+                    out.raw(_V9.pack(partition, error_code, base_offset, append_time, log_start, 1, 0, 0))
                 else:
                     _write_flexible(out, version, result)
             out.append(0)
@@ -197,7 +199,7 @@ def encode_produce_response(
 
 
 def _write_flexible(out: Writer, version: int, result: ProducedPartition) -> None:
-    out += _V5.pack(*result[:5])
+    out.raw(_V5.pack(*result[:5]))
     out.compact_array(len(result.record_errors))
     for index, message in result.record_errors:
         out.int32(index)
@@ -213,13 +215,13 @@ def _write_flexible(out: Writer, version: int, result: ProducedPartition) -> Non
 
 def _write_legacy(out: Writer, version: int, result: ProducedPartition) -> None:
     if version < 5:
-        out += _V3.pack(*result[:4])
+        out.raw(_V3.pack(*result[:4]))
     elif version < 8:
-        out += _V5.pack(*result[:5])
+        out.raw(_V5.pack(*result[:5]))
     elif not result.record_errors and result.error_message is None:
-        out += _V8.pack(*result[:5], 0, -1)
+        out.raw(_V8.pack(*result[:5], 0, -1))
     else:
-        out += _V5.pack(*result[:5])
+        out.raw(_V5.pack(*result[:5]))
         out.array(len(result.record_errors))
         for index, message in result.record_errors:
             out.int32(index)

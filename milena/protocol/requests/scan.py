@@ -13,8 +13,9 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID
 
 from milena.protocol.limits import MAX_TAGS
-from milena.protocol.schemas.primitives import Data, DecodeError, decoded_text
+from milena.protocol.schemas.primitives import Data, decoded_text
 from milena.protocol.schemas.steps import Steps
+from milena.protocol.schemas.undecodable import DecodeError
 
 T = TypeVar("T")
 P = ParamSpec("P")

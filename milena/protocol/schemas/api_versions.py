@@ -17,6 +17,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.registry import REGISTRY, Role, VersionRange, advertised
 
+NO_OTHERS: Final[Mapping[ApiKey, VersionRange]] = {}
 NO_EPOCH: Final = -1
 """The epoch of finalized features where none are known."""
 
@@ -27,9 +28,15 @@ _NEWEST: Final = REGISTRY[ApiKey.API_VERSIONS].kafka.max
 class ApiVersionsAnswers:
     """What a node of one role answers. The bytes are kept until the finalized features change."""
 
-    def __init__(self, role: Role, supported: Mapping[str, VersionRange | tuple[int, int]]) -> None:
-        """``supported`` has the lowest and highest level of each feature."""
-        self._keys = advertised(role)
+    def __init__(
+        self,
+        role: Role,
+        supported: Mapping[str, VersionRange | tuple[int, int]],
+        instead: Mapping[ApiKey, VersionRange] = NO_OTHERS,
+    ) -> None:
+        """``supported`` has the lowest and highest level of each feature, ``instead`` what is offered of single APIs
+        in place of all that there is."""
+        self._keys = {**advertised(role), **instead}
         self._supported = dict(sorted(supported.items()))
         self._finalized: dict[str, int] = {}
         self._epoch = NO_EPOCH
@@ -74,7 +81,7 @@ class ApiVersionsAnswers:
             tags.append((2, _features({name: (level, level) for name, level in self._finalized.items()})))
         out.uvarint(len(tags))
         for tag, content in tags:
-            out.tag(tag, content)
+            out.tag(tag, content.data)
 
 
 def fallback_body() -> bytes:

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
-from typing import Final
+from typing import Final, final
 from uuid import UUID
 
+from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 from milena.protocol.types import ZERO_UUID
 
 Data = bytes | bytearray | memoryview
@@ -35,17 +36,6 @@ _GROWTH: Final = 3
 """Bytes that a byte which is no UTF-8 may become."""
 
 
-class DecodeError(ValueError):
-    """The bytes are not what their schema says."""
-
-
-class TooManyElements(DecodeError):
-    """A request holds more elements than its reader may take."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"more than {limit} elements in one request")
-
-
 def decoded_text(data: Data) -> str:
     """UTF-8, with replacement characters for what is none, as in Java. Raises DecodeError where these make it longer
     than a string may be, so that it could not be sent back."""
@@ -58,23 +48,6 @@ def decoded_text(data: Data) -> str:
 def fitting(text: str | None) -> str | None:
     """A text of our own that may quote what a client has sent, cut where it might not fit into a string."""
     return text if text is None or len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
-
-
-def _integer(form: Struct) -> Callable[[Reader], int]:
-    """A reading method. It is generated because it is called for most fields of most messages."""
-    size, unpack_from = form.size, form.unpack_from
-
-    def read(self: Reader) -> int:
-        pos = self.pos
-        self.pos = pos + size
-        try:
-            value: int = unpack_from(self.data, pos)[0]
-        except StructError:
-            self.pos = pos
-            raise DecodeError(f"{size} bytes expected, {self.remaining} are left") from None
-        return value
-
-    return read
 
 
 class Reader:
@@ -113,12 +86,32 @@ class Reader:
         """All bytes that are left, not copied."""
         return self.view(self.remaining)
 
-    int8 = _integer(_INT8)
-    int16 = _integer(_INT16)
-    int32 = _integer(_INT32)
-    int64 = _integer(_INT64)
-    uint16 = _integer(_UINT16)
-    uint32 = _integer(_UINT32)
+    def _number(self, form: Struct) -> int:
+        pos = self.pos
+        try:
+            value: int = form.unpack_from(self.data, pos)[0]
+        except StructError:
+            raise DecodeError(f"{form.size} bytes expected, {self.remaining} are left") from None
+        self.pos = pos + form.size
+        return value
+
+    def int8(self) -> int:
+        return self._number(_INT8)
+
+    def int16(self) -> int:
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
+
+    def uint16(self) -> int:
+        return self._number(_UINT16)
+
+    def uint32(self) -> int:
+        return self._number(_UINT32)
 
     def float64(self) -> float:
         value: float = _FLOAT64.unpack(self.view(8))[0]
@@ -245,64 +238,80 @@ def _present(length: int) -> int:
     return length
 
 
-class Writer(bytearray):
-    """A growing message. Integers out of range raise struct.error."""
+@final
+class Writer:
+    """A growing message, in ``data``. Integers out of range raise struct.error."""
 
-    __slots__ = ()
+    __slots__ = ("data",)
+
+    data: bytearray
+
+    def __init__(self, data: Data = b"") -> None:
+        self.data = bytearray(data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.data)
+
+    def append(self, byte: int) -> None:
+        self.data.append(byte)
 
     def raw(self, data: Data) -> None:
-        self += data
+        self.data += data
 
     def int8(self, value: int) -> None:
-        self += _INT8.pack(value)
+        self.data += _INT8.pack(value)
 
     def int16(self, value: int) -> None:
-        self += _INT16.pack(value)
+        self.data += _INT16.pack(value)
 
     def int32(self, value: int) -> None:
-        self += _INT32.pack(value)
+        self.data += _INT32.pack(value)
 
     def int64(self, value: int) -> None:
-        self += _INT64.pack(value)
+        self.data += _INT64.pack(value)
 
     def uint16(self, value: int) -> None:
-        self += _UINT16.pack(value)
+        self.data += _UINT16.pack(value)
 
     def uint32(self, value: int) -> None:
-        self += _UINT32.pack(value)
+        self.data += _UINT32.pack(value)
 
     def float64(self, value: float) -> None:
-        self += _FLOAT64.pack(value)
+        self.data += _FLOAT64.pack(value)
 
     def boolean(self, value: bool) -> None:
-        self.append(1 if value else 0)
+        self.data.append(1 if value else 0)
 
     def uuid(self, value: UUID | None) -> None:
-        self += (ZERO_UUID if value is None else value).bytes
+        self.data += (ZERO_UUID if value is None else value).bytes
 
     def uvarint(self, value: int) -> None:
         if value < 0:
             raise ValueError(f"{value} is negative, an unsigned variable-length integer cannot hold it")
         while value >= 0x80:
-            self.append(value & 0x7F | 0x80)
+            self.data.append(value & 0x7F | 0x80)
             value >>= 7
-        self.append(value)
+        self.data.append(value)
 
     def varint(self, value: int) -> None:
         self.uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
-    varlong = varint
+    def varlong(self, value: int) -> None:
+        self.varint(value)
 
     def string(self, value: str) -> None:
         data = value.encode()
         if len(data) > MAX_STRING:
             raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING}")
-        self += _INT16.pack(len(data))
-        self += data
+        self.data += _INT16.pack(len(data))
+        self.data += data
 
     def nullable_string(self, value: str | None) -> None:
         if value is None:
-            self += b"\xff\xff"
+            self.data += b"\xff\xff"
         else:
             self.string(value)
 
@@ -311,41 +320,41 @@ class Writer(bytearray):
         if len(data) > MAX_STRING:
             raise ValueError(f"a string of {len(data)} bytes is longer than {MAX_STRING}")
         self.compact_array(len(data))
-        self += data
+        self.data += data
 
     def compact_nullable_string(self, value: str | None) -> None:
         if value is None:
-            self.append(0)
+            self.data.append(0)
         else:
             self.compact_string(value)
 
     def blob(self, value: Data) -> None:
-        self += _INT32.pack(len(value))
-        self += value
+        self.data += _INT32.pack(len(value))
+        self.data += value
 
     def nullable_blob(self, value: Data | None) -> None:
         if value is None:
-            self += b"\xff\xff\xff\xff"
+            self.data += b"\xff\xff\xff\xff"
         else:
             self.blob(value)
 
     def compact_blob(self, value: Data) -> None:
         self.uvarint(len(value) + 1)
-        self += value
+        self.data += value
 
     def compact_nullable_blob(self, value: Data | None) -> None:
         if value is None:
-            self.append(0)
+            self.data.append(0)
         else:
             self.compact_blob(value)
 
     def array(self, count: int) -> None:
         """Number of elements that follow; -1 for null."""
-        self += _INT32.pack(count)
+        self.data += _INT32.pack(count)
 
     def compact_array(self, count: int) -> None:
         if count < 0x7F:
-            self.append(count + 1)
+            self.data.append(count + 1)
         else:
             self.uvarint(count + 1)
 
@@ -353,4 +362,4 @@ class Writer(bytearray):
         """One tagged field. Before the first comes their number (``uvarint``), and their tags must ascend."""
         self.uvarint(tag)
         self.uvarint(len(data))
-        self += data
+        self.data += data

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, Final, NoReturn, TypeVar, dataclass_transform
 
-from milena.protocol.schemas.primitives import Data, DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.structs import Layout, StructCodec, codec
+from milena.protocol.schemas.undecodable import DecodeError
 
 INT8: Final = {"kafka_type": "int8"}
 INT16: Final = {"kafka_type": "int16"}

@@ -21,8 +21,9 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from milena.protocol.schemas.other_versions import is_field_of_some_version
-from milena.protocol.schemas.primitives import DecodeError, Reader, Writer, fitting
+from milena.protocol.schemas.primitives import Reader, Writer, fitting
 from milena.protocol.schemas.steps import Elements, Pace, Steps, read_elements, write_elements
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -169,11 +170,11 @@ class StructCodec:
                 continue
             encoded = Writer()
             field.write(encoded, content)
-            if encoded != self._tag_zeros[tag]:
-                present.append((tag, encoded))
+            if encoded.data != self._tag_zeros[tag]:
+                present.append((tag, encoded.data))
         writer.uvarint(len(present))
-        for tag, encoded in present:
-            writer.tag(tag, encoded)
+        for tag, data in present:
+            writer.tag(tag, data)
 
     def build(self, value: object) -> Any:
         """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
@@ -214,10 +215,10 @@ def codec(cls: Any, layout: Layout | None = None) -> StructCodec:
     return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
 
 
-def _encoded_default(field: Field) -> Writer:
+def _encoded_default(field: Field) -> bytearray:
     out = Writer()
     field.write(out, field.default)
-    return out
+    return out.data
 
 
 _MISSING: Final = object()

@@ -43,8 +43,8 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
             NodeId(int(values["node.id"] if values.get("version") != "0" else values["broker.id"])),
             from_text(directory) if directory else None,
         )
-    except KeyError as error:
-        raise CorruptMetaProperties(f"{error.args[0]} is missing") from error
+    except KeyError as missing:
+        raise CorruptMetaProperties(f"{missing.args[0]} is missing") from missing
     except (ValueError, ConfigError) as error:
         raise CorruptMetaProperties(str(error)) from error
 

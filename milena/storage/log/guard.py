@@ -50,8 +50,8 @@ def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except BrokenInvariant as broken:
             raise log.ended_by(broken) from broken
-        except OSError as error:
-            log.context.failed(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {error}") from error
+        except OSError as failure:
+            log.context.failed(failure)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder}: {failure}") from failure
 
     return call

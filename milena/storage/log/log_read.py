@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, final
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
@@ -14,23 +14,31 @@ if TYPE_CHECKING:
     from milena.storage.log.local_log import LocalLog
 
 
-class CopiedSlice(NamedTuple):
+@final
+class CopiedSlice:
     """The bytes of a ``LogSlice``, in memory."""
 
-    records: memoryview
-    length: int
+    __slots__ = ("length", "records")
+
+    def __init__(self, records: memoryview, length: int) -> None:
+        self.records = records
+        self.length = length
 
     def part(self) -> memoryview:
         return self.records
 
 
-class LogSlice(NamedTuple):
+@final
+class LogSlice:
     """Bytes of one segment, beginning with a whole batch; the last batch may be truncated. Empty: no file, length 0."""
 
-    file: File | None
-    position: int
-    length: int
-    segment_base: Offset
+    __slots__ = ("file", "length", "position", "segment_base")
+
+    def __init__(self, file: File | None, position: int, length: int, segment_base: Offset) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+        self.segment_base = segment_base
 
     def part(self) -> FileRange:
         """The part to send. The slice must not be empty."""

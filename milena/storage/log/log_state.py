@@ -25,6 +25,7 @@ from milena.protocol.types import (
     LeaderEpoch,
     Offset,
 )
+from milena.storage.log.broken_log import BrokenLog
 from milena.storage.log.unsynced import Unsynced
 
 if TYPE_CHECKING:
@@ -48,11 +49,6 @@ def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
 
 
 E = TypeVar("E", bound=KafkaError)
-
-
-class BrokenLog(BrokenInvariant, KafkaError):
-    """A change would have broken an invariant of the log (KAFKA_STORAGE_ERROR). It was not made, and the log refuses
-    all later calls."""
 
 
 class LogState:

@@ -72,9 +72,9 @@ def split_batches(records: memoryview) -> list[BatchView]:
         if size >= HEADER_SIZE and _INT32.unpack_from(records, _LENGTH_AT)[0] == size - LOG_OVERHEAD:
             return [BatchView(records)]
         return list(iter_batches(records))
-    except UnsupportedMagic as error:
+    except UnsupportedMagic as magic:
         old = records[_MAGIC_AT] < MAGIC
-        raise MalformedRecords(ErrorCode.INVALID_RECORD if old else ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise MalformedRecords(ErrorCode.INVALID_RECORD if old else ErrorCode.CORRUPT_MESSAGE, str(magic)) from magic
     except CorruptBatch as error:
         raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 

@@ -119,8 +119,8 @@ class LogDir:
         disk.make_folders(self.path)
         try:
             self._unlock = disk.lock(self.file(LOCK))
-        except BlockingIOError as error:
-            raise DirectoryError(f"log directory {self.path} is in use by another process") from error
+        except BlockingIOError as locked:
+            raise DirectoryError(f"log directory {self.path} is in use by another process") from locked
         try:
             self.meta = decode_meta_properties(disk.read(self.file(META_PROPERTIES)))
         except FileNotFoundError:

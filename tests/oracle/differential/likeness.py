@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from milena.protocol.records.batch import HEADER_SIZE, Codec, iter_batches
-from milena.protocol.records.records import iter_records
+from milena.protocol.records.records import Record, iter_records
 from tests.oracle.differential.sides import Side
 
 _HOUR_MS: Final = 3_600_000
@@ -105,9 +105,13 @@ def batches_in(data: bytes) -> list[dict[str, Any]]:
         header = {name: getattr(batch, name) for name in _HEADER_FIELDS}
         if batch.codec is Codec.NONE:
             header |= {"crc": batch.crc, "batch_length": batch.batch_length}
-        found.append({"batch": len(found), **header, "holds": [tuple(record) for record in iter_records(batch)]})
+        found.append({"batch": len(found), **header, "holds": [_fields_of(record) for record in iter_records(batch)]})
         size += batch.size_in_bytes
     return [*found, {"batch": len(found), "bytes": min(len(data) - size, HEADER_SIZE)}]
+
+
+def _fields_of(record: Record) -> tuple[object, ...]:
+    return record.offset_delta, record.timestamp_delta, record.key, record.value, record.headers
 
 
 _HEADER_FIELDS: Final = (

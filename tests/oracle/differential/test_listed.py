@@ -11,7 +11,7 @@ import pytest
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.batch import Codec, iter_batches
-from milena.protocol.records.records import iter_records
+from milena.protocol.records.records import Record, iter_records
 from tests.oracle.differential.batches import THEN, batch, forged, records
 from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sides import Name
@@ -109,7 +109,7 @@ class TestProduce:
         """The sums of base and delta are the same."""
         pair.create(topic, compression_type="zstd")
         first = records(2)
-        moved = [one._replace(timestamp_delta=one.timestamp_delta + 5) for one in first]
+        moved = [Record(one.offset_delta, one.timestamp_delta + 5, one.key, one.value, one.headers) for one in first]
         produce(pair, topic, batch(moved))
         batches = [next(iter_batches(memoryview(data))) for data in held(fetch(pair, (topic, {})))]
         assert [one.base_timestamp for one in batches] == [THEN + 5, THEN]

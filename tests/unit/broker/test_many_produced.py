@@ -14,7 +14,7 @@ from milena.broker.replica.partition import ACKS_ALL
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.produce import ProduceRequest, encode_produce_request
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import Offset
 from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
 from tests.unit.broker.long_produces import Produced, end, goes

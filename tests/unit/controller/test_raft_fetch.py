@@ -18,7 +18,7 @@ from milena.protocol.requests.fetch import EpochEndOffset, SnapshotId
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
-from milena.protocol.schemas.primitives import TooManyElements
+from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from tests.unit.broker.fixtures import Request
 from tests.unit.controller.simulated import HOST, PORT, Site, scenario

@@ -15,8 +15,8 @@ from milena.protocol.schemas.api_versions import (
     encode_api_versions_request,
     error_body,
 )
-from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.schemas.registry import Role, VersionRange, advertised
+from milena.protocol.schemas.undecodable import DecodeError
 
 FEATURES = {"metadata.version": VersionRange(7, 30), "transaction.version": VersionRange(0, 2)}
 

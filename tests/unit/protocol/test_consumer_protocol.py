@@ -14,7 +14,7 @@ from milena.protocol.records.consumer_protocol import (
     encode_consumer_message,
     subscribed_topics,
 )
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from tests.unit.protocol.schema_samples import kio_bytes, samples
 
 OWNED = (TopicPartitions(topic="t", partitions=(0, 1)),)

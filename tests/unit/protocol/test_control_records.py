@@ -29,7 +29,7 @@ from milena.protocol.records.control_records import (
     encode_control_value,
 )
 from milena.protocol.records.records import Record, iter_records
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from tests.unit.protocol.schema_samples import samples
 

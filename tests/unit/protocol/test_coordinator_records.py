@@ -21,7 +21,7 @@ from milena.protocol.records.coordinator_records import (
     encode_key,
     encode_value,
 )
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from tests.unit.protocol.schema_samples import kio_bytes, samples
 
 COMMIT = OffsetCommitKey(group="g", topic="t", partition=3)

@@ -27,7 +27,7 @@ from milena.protocol.requests.fetch import (
 )
 from milena.protocol.requests.frames import part_length
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from tests.fixtures.properties import examples
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
 

@@ -15,8 +15,8 @@ from milena.protocol.requests.headers import (
     request_header,
     response_header,
 )
-from milena.protocol.schemas.primitives import DecodeError
 from milena.protocol.schemas.registry import REGISTRY
+from milena.protocol.schemas.undecodable import DecodeError
 
 VERSIONS = [(api.key, version) for api in REGISTRY.values() for version in range(api.kafka.min, api.kafka.max + 1)]
 

@@ -17,8 +17,9 @@ from milena.protocol.requests.fetch import (
 )
 from milena.protocol.requests.headers import parse_request_header
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_request, encode_produce_request
-from milena.protocol.schemas.primitives import DecodeError, Reader, TooManyElements, Writer
+from milena.protocol.schemas.primitives import Reader, Writer
 from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 
 REAL = 100_000
 """Partitions that one request of a large cluster has."""
@@ -108,12 +109,12 @@ def test_null_arrays_give_nothing_back() -> None:
         reader.take(1)
 
 
-def tagged_fields(count: int) -> Writer:
+def tagged_fields(count: int) -> bytearray:
     out = Writer()
     out.uvarint(count)
     for at in range(count):
         out.tag(at + 100, b"")
-    return out
+    return out.data
 
 
 def test_unknown_tagged_fields_count_as_elements() -> None:
@@ -129,8 +130,8 @@ def test_elements_within_tagged_fields_count_with_the_others() -> None:
     inner.raw(bytes(6))
     out = Writer()
     out.uvarint(1)
-    out.tag(0, inner)
-    reader = Reader(out, max_elements=10)
+    out.tag(0, inner.data)
+    reader = Reader(out.data, max_elements=10)
     for _, content in reader.tags():
         assert content.compact_array() == 6
     with pytest.raises(TooManyElements):

@@ -14,10 +14,11 @@ from kio.serial import entity_reader
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.limits import max_elements
 from milena.protocol.requests import messages
-from milena.protocol.schemas.primitives import DecodeError, Reader, TooManyElements, Writer
+from milena.protocol.schemas.primitives import Reader, Writer
 from milena.protocol.schemas.registry import REGISTRY, Api
 from milena.protocol.schemas.steps import STEP, Pace, at_once
 from milena.protocol.schemas.structs import codec
+from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, noisy_bytes, sample
 
 HUGE_COUNT = b"\xff\xff\xff\xff\x07"

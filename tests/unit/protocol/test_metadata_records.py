@@ -34,7 +34,7 @@ from milena.protocol.metadata_records import (
     record_types,
 )
 from milena.protocol.metadata_records.access import ClientQuotaRecord, QuotaEntity
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from tests.unit.protocol.schema_samples import kio_bytes, sample, samples
 
 T = UUID("11223344-5566-7788-99aa-bbccddeeff00")

@@ -15,7 +15,8 @@ from kio.serial import writers
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests.headers import parse_request_header
 from milena.protocol.requests.scan import text_at
-from milena.protocol.schemas.primitives import DecodeError, Reader, Writer
+from milena.protocol.schemas.primitives import Reader, Writer
+from milena.protocol.schemas.undecodable import DecodeError
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -69,7 +70,7 @@ def test_null_is_read_back_where_it_may_be(method: str) -> None:
     "method", ["int8", "int16", "int32", "int64", "uint16", "uint32", "float64", "uuid", "boolean"]
 )
 def test_a_value_that_ends_too_early_is_refused(method: str) -> None:
-    value: Any = UUID(int=3) if method == "uuid" else 1
+    value: Any = {"uuid": UUID(int=3), "boolean": True}.get(method, 1)
     data = written(method, value)
     assert getattr(Reader(data), method)() == value
     for size in range(len(data)):
@@ -157,10 +158,10 @@ def test_tagged_fields_are_iterated_and_skipped() -> None:
     out.tag(1, b"one")
     out.tag(500, b"")
     out.raw(b"rest")
-    reader = Reader(out)
+    reader = Reader(out.data)
     assert [(tag, bytes(content.rest())) for tag, content in reader.tags()] == [(1, b"one"), (500, b"")]
     assert bytes(reader.rest()) == b"rest"
-    reader = Reader(out)
+    reader = Reader(out.data)
     reader.skip_tags()
     assert bytes(reader.rest()) == b"rest"
     with pytest.raises(DecodeError):

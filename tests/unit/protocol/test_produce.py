@@ -21,7 +21,7 @@ from milena.protocol.requests.produce import (
     encode_produce_request,
     encode_produce_response,
 )
-from milena.protocol.schemas.primitives import DecodeError
+from milena.protocol.schemas.undecodable import DecodeError
 from tests.fixtures.properties import examples
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
 

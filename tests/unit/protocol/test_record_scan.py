@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,14 +24,7 @@ from milena.protocol.records.record_scan import (
     scan_records,
 )
 from milena.protocol.records.records import Record, build_batch, iter_records
-
-BYTES = st.none() | st.binary(max_size=300)
-HEADERS = st.lists(st.tuples(st.text(max_size=20), BYTES), max_size=80).map(tuple)
-RECORDS = st.lists(
-    st.builds(Record, st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1), BYTES, BYTES, HEADERS),
-    min_size=1,
-    max_size=20,
-)
+from tests.unit.protocol.some_records import RECORDS, driven
 
 
 def view(batch: bytes | bytearray) -> BatchView:
@@ -41,17 +34,6 @@ def view(batch: bytes | bytearray) -> BatchView:
 def packed(records: bytes, count: int, codec: Codec = Codec.NONE) -> BatchView:
     body = compress(codec, records)
     return view(pack_batch(body, codec=codec, count=count, last_offset_delta=0, base_timestamp=0, max_timestamp=0))
-
-
-def driven(steps: Generator[int, None, RecordFacts]) -> tuple[RecordFacts, int]:
-    """The facts, and the pauses on the way."""
-    pauses = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value, pauses
-        pauses += 1
 
 
 def scan(batch: BatchView) -> RecordFacts:
@@ -204,7 +186,8 @@ def test_renumbered_records_are_the_same_but_for_their_offsets(records: list[Rec
     batch = view(build_batch(records, codec=codec, base_timestamp=0, max_timestamp=0))
     body = b"".join(bytes(piece) for piece in renumbered(batch))
     assert list(iter_records(packed(body, batch.count))) == [
-        record._replace(offset_delta=index) for index, record in enumerate(records)
+        Record(index, record.timestamp_delta, record.key, record.value, record.headers)
+        for index, record in enumerate(records)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import sentinel
 
 from milena.config.node_config import NodeConfig
@@ -23,7 +24,7 @@ CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 class Manager:
     """A LogManager that can be stopped, killed and started again on the same directories."""
 
-    def __init__(self, path: Path, *, dirs: int = 1, node_id: int = 1, disk: RealDisk | None = None) -> None:
+    def __init__(self, path: Path, *, dirs: int = 1, node_id: int = 1, disk: Any = None) -> None:
         self.paths = [str(path / f"dir{number}") for number in range(dirs)]
         self.clock = HandClock()
         self.events = Events()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import BrokerEpoch, Offset
-from milena.runtime.disk import File
 from milena.runtime.files import RealDisk
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.files.names import RECOVERY_POINTS
@@ -205,28 +205,24 @@ async def test_a_stray_log_is_set_aside_and_stays(tmp_path: Path) -> None:
     again.kill()
 
 
-class FailingDisk(RealDisk):
+class FailingDisk:
     """A real disk on which paths can be made to fail."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.broken = ""
+        self._disk = RealDisk()
 
-    def _check(self, path: str) -> None:
-        if self.broken and path.startswith(self.broken):
-            raise OSError(errno.EIO, "broken", path)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._disk, name)
+        return self._checking(found) if name in ("open", "write_atomic", "lock") else found
 
-    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        self._check(path)
-        return super().open(path, create=create, read_only=read_only)
+    def _checking(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(path: str, *args: Any, **options: Any) -> Any:
+            if self.broken and path.startswith(self.broken):
+                raise OSError(errno.EIO, "broken", path)
+            return call(path, *args, **options)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        self._check(path)
-        super().write_atomic(path, data, sync=sync)
-
-    def lock(self, path: str) -> Callable[[], None]:
-        self._check(path)
-        return super().lock(path)
+        return checked
 
 
 async def test_a_failing_disk_takes_its_directory_offline_and_no_other(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.log.broken_log import BrokenLog
 from milena.storage.log.flush import FlushPlan
-from milena.storage.log.log_state import BrokenLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.unsynced import Pending
 from tests.unit.storage.logs import LogFolder, append, values_of

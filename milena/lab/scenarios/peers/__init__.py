@@ -15,7 +15,7 @@ from milena.lab.scenarios.peers.alter_partition_behind import Behind
 from milena.node.api import ApiTable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
-from milena.protocol.schemas.registry import Role, VersionRange, served
+from milena.protocol.schemas.registry import Role, VersionRange, advertised, served
 from milena.runtime.context import Runtime
 
 NO_EPOCHS_OF_MEMBERS: Final = 2
@@ -44,7 +44,8 @@ def metadata_epochs_leader(runtime: Runtime, config: NodeConfig) -> Broker:
 def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Controller:
     """Offers AlterPartition only up to version 2, and so checks no broker epochs."""
     controller = Controller(runtime, config)
-    controller.api_versions = _Older(Role.CONTROLLER, SUPPORTED_FEATURES)
+    offered = VersionRange(advertised(Role.CONTROLLER)[ApiKey.ALTER_PARTITION].min, NO_EPOCHS_OF_MEMBERS)
+    controller.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES, {ApiKey.ALTER_PARTITION: offered})
     return controller
 
 
@@ -59,13 +60,6 @@ def behind_controller(runtime: Runtime, config: NodeConfig, *, fences: bool = Fa
     modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
     modules[ApiKey.ALTER_PARTITION] = f"{PACKAGE}.alter_partition_behind"
     return Behind(runtime, config, ApiTable("milena.controller.apis", modules), fences=fences)
-
-
-class _Older(ApiVersionsAnswers):
-    def __init__(self, role: Role, supported: Mapping[str, VersionRange | tuple[int, int]]) -> None:
-        super().__init__(role, supported)
-        offered = self._keys[ApiKey.ALTER_PARTITION]
-        self._keys[ApiKey.ALTER_PARTITION] = VersionRange(offered.min, NO_EPOCHS_OF_MEMBERS)
 
 
 def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]) -> Broker:

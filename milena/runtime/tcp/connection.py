@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from milena.runtime.clock import Timer
 from milena.runtime.network import HIGH_WATER, ConnectionHandler, FileRange, FrameError, Framer, Part
-from milena.runtime.tcp_addresses import describe
+from milena.runtime.tcp.addresses import describe
 
 if TYPE_CHECKING:
-    from milena.runtime.tcp import TcpNetwork
+    from milena.runtime.tcp.sockets import TcpNetwork
 
 BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
 """A connection sends at most about this many bytes before the other connections get their turn."""
@@ -94,7 +94,7 @@ class TcpConnection:
         queue = self._queue
         was_empty = not queue
         for part in parts:
-            length = part.length if type(part) is FileRange else len(part)  # type: ignore[arg-type]
+            length = part.length if type(part) is FileRange else len(part)
             if length:
                 queue.append(part)
                 self._unsent += length
@@ -136,8 +136,8 @@ class TcpConnection:
             count = self._socket.recv_into(buffer)  # type: ignore[union-attr]
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:
-            self._end(error)
+        except OSError as lost:
+            self._end(lost)
             return
         if not count:
             self._end(None)
@@ -151,8 +151,8 @@ class TcpConnection:
                 self._handler.frame_received(frame)
                 if self._closing or self._socket is None:
                     break
-        except FrameError as error:
-            failure = error
+        except FrameError as malformed:
+            failure = malformed
         except BaseException as error:
             failure = error if isinstance(error, Exception) else None
             self.abort()

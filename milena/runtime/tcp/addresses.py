@@ -8,8 +8,8 @@ import os
 import socket
 from typing import Any, Final
 
-from milena.runtime.hosts import LAST_PORT, fault_of
-from milena.runtime.network import UnresolvedHost
+from milena.runtime.tcp.hosts import LAST_PORT, fault_of
+from milena.runtime.tcp.unresolved_host import UnresolvedHost
 
 BACKLOG: Final = 1024
 
@@ -37,8 +37,8 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise UnresolvedHost(host, str(error.strerror)) from None
-    except ValueError as error:  # including UnicodeError, from the loop's encoding of names
-        raise UnresolvedHost(host, str(error)) from None
+    except ValueError as invalid:  # including UnicodeError, from the loop's encoding of names
+        raise UnresolvedHost(host, str(invalid)) from None
     if not found:
         raise UnresolvedHost(host, "it has no address")
     return sorted(((family, address) for family, _, _, _, address in found), key=lambda pair: pair[0])

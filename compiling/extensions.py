@@ -1,0 +1,72 @@
+"""The extension modules, made by mypyc. Whoever imports this has mypy and a C compiler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from mypyc.build import mypycify
+from setuptools._distutils import ccompiler
+from setuptools.extension import Extension
+
+from compiling.modules import compiled_files
+
+LIBRARY: Final = "milena.compiled"
+"""The shared library is the module ``milena.compiled__mypyc``: by default it would be a top-level one."""
+TARGET: Final = Path("build", "c")
+_OPTIONS: Final = (
+    "--strict",
+    "--explicit-package-bases",
+    "--no-warn-unreachable",
+    "--disable-error-code=import-untyped",
+)
+
+
+def extensions(root: Path) -> list[Extension]:
+    """Those of the package below ``root``, which must be the working directory: mypyc names modules by their path."""
+    files = [str(path.relative_to(root)) for path in compiled_files(root)]
+    made = mypycify(
+        [*_OPTIONS, *files],
+        target_dir=str(TARGET),
+        group_name=LIBRARY,
+        opt_level="2",
+        debug_level="0",  # tracebacks name the lines of the Python sources without it
+        multi_file=True,
+    )
+    for extension in made:
+        extension.include_dirs.append(str(TARGET / "milena"))  # where a library with a dot in its name has its header
+    return list(made)
+
+
+def compile_in_parallel() -> None:
+    """Let setuptools compile the files of one extension on all cores."""
+    ccompiler.CCompiler.compile = _compile
+
+
+def _compile(
+    self: Any,
+    sources: Sequence[str],
+    output_dir: str | None = None,
+    macros: Any = None,
+    include_dirs: Any = None,
+    debug: bool = False,
+    extra_preargs: Any = None,
+    extra_postargs: Any = None,
+    depends: Any = None,
+) -> list[str]:
+    macros, objects, extra_postargs, options, build = self._setup_compile(
+        output_dir, macros, include_dirs, sources, depends, extra_postargs
+    )
+    arguments = self._get_cc_args(options, debug, extra_preargs)
+
+    def make(item: str) -> None:
+        source, suffix = build[item]
+        self._compile(item, source, suffix, arguments, extra_postargs, options)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(make, [item for item in objects if item in build]))
+    made: list[str] = objects
+    return made

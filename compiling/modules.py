@@ -1,0 +1,37 @@
+"""Which modules are compiled: those of the rooms in ``modules.toml``, but for the ones that stay out for a reason."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LIST: Final = ROOT / "compiling" / "modules.toml"
+
+
+def name_of(path: Path, root: Path = ROOT) -> str:
+    """The module in a file."""
+    return ".".join(path.relative_to(root).with_suffix("").parts)
+
+
+def reasons() -> dict[str, str]:
+    """Why a module of a compiled room stays interpreted."""
+    listed: dict[str, str] = tomllib.loads(LIST.read_text())["interpreted"]
+    return listed
+
+
+def _listed(name: str, listed: dict[str, str]) -> bool:
+    return any(name == one or name.startswith(f"{one}.") for one in listed)
+
+
+def compiled_files(root: Path = ROOT) -> list[Path]:
+    """The files that are compiled, sorted. Packages' own files stay as they are: they hold next to nothing."""
+    rooms: list[str] = tomllib.loads(LIST.read_text())["rooms"]
+    out = reasons()
+    found = []
+    for room in rooms:
+        place = root.joinpath(*room.split("."))
+        files = [place.with_suffix(".py")] if not place.is_dir() else sorted(place.rglob("*.py"))
+        found += [file for file in files if file.name != "__init__.py" and not _listed(name_of(file, root), out)]
+    return sorted(found)

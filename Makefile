@@ -44,7 +44,7 @@ format: $(READY) ## format and mend what ruff can
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
 
-test: check ## check, then (about 15 minutes on two cores) unit, contract, simulation and wire tests; ORDER=default for another order of the tests
+test: check ## check, then (about 20 minutes on two cores) unit, contract, simulation and wire tests; ORDER=default for another order of the tests
 	@$(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
 test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the change at hand

@@ -8,7 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
 
-.PHONY: help setup up down check declarations format test test-fast coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
+.PHONY: help setup up down check declarations format test test-fast test-forms coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
   release-check compiled clean
 .DEFAULT_GOAL := help
 
@@ -44,11 +44,15 @@ format: $(READY) ## format and mend what ruff can
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
 
-test: check ## check, then (about 15 minutes on two cores) unit, contract, simulation and wire tests; ORDER=default for another order of the tests
+test: check ## check, then (about 20 minutes on two cores) unit, contract, simulation and wire tests; ORDER=default for another order of the tests
 	@$(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
 test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the change at hand
 	@$(PYTEST) tests/architecture tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
+
+test-forms: compiled ## make compiled, then unit and contract tests on the compiled form, and 20 seeds on both, whose digests must be equal
+	@MILENA_PURE=0 $(PYTEST) tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
+	@MILENA_SEEDS_OF_BOTH_FORMS=20 $(PYTEST) tests/simulation/test_both_forms.py -q
 
 coverage: $(READY) ## branches that the unit, contract and simulation tests reach, by module, and what they miss
 	@$(BIN)/python -m coverage run -m pytest tests/unit tests/contract tests/simulation -q --randomly-seed=$(ORDER) --deselect \
@@ -83,21 +87,23 @@ attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack F
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)
 
 mutants: $(READY) ## change the modules that decide, place by place, and see a test fail (SHORT=1: a sample): make mutants ARGS="--only lineage"
-	@SHORT=$(SHORT) nice -n 12 $(BIN)/python -m tests.mutants $(ARGS)
+	@MILENA_PURE=1 SHORT=$(SHORT) nice -n 12 $(BIN)/python -m tests.mutants $(ARGS)
 
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)
 
-bench: $(READY) ## figures beside Kafka 4.3.1 where Java is there (SHORT=1: less work)
+bench: $(READY) ## figures of both forms beside Kafka 4.3.1 and kfake where these are there (SHORT=1: less work)
+	@if command -v $${CC:-cc} >/dev/null; then MILENA_PURE=1 $(BIN)/python -m compiling.build; \
+	  else echo "without a C compiler there is no column of the compiled form" >&2; fi
 	@SHORT=$(SHORT) $(BIN)/python -m benchmarks $(ARGS)
 
 compiled: $(READY) ## the compiled form in build/compiled (needs a C compiler, about two minutes); MILENA_PURE=0 uses it
 	@MILENA_PURE=1 $(BIN)/python -m compiling.build
 
-wheel: $(READY) ## build sdist and wheel into dist/
-	@$(BIN)/python -m build --outdir dist . >&2
+wheel: $(READY) ## build the sdist, the pure wheel and the compiled one for this platform into dist/ (needs a C compiler, about two minutes)
+	@$(BIN)/python -m compiling.wheels dist >&2
 
-release-check: $(READY) ## build sdist and wheel, check their metadata, run a cluster from the wheel; nothing is uploaded
+release-check: $(READY) ## the same, check their metadata, run a cluster from each wheel; nothing is uploaded
 	@$(BIN)/python .ci/release_check.py $(ARGS)
 
 clean: ## remove what the tools left

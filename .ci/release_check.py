@@ -1,14 +1,16 @@
 """Whether a release can be published: `make release-check`. Nothing is uploaded.
 
-Builds sdist and wheel, checks their metadata (twine), installs the wheel into an empty environment and runs a cluster
-from it. Usage: python .ci/release_check.py [--out FOLDER]
+Builds the sdist, the pure wheel and the compiled one of this platform, checks their metadata (twine), installs each
+wheel into an empty environment and runs a cluster from it. Usage: python .ci/release_check.py [--out FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import zipfile
@@ -17,8 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "milena_kafka"
 ONLY_NAME = "milena"
+PURE = "py3-none-any"
+PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+NEEDED = {"README.md", "LICENSE", "pyproject.toml", "setup.py", "compiling/modules.toml", f"{ONLY_NAME}/__main__.py"}
+"""What the sdist must hold."""
 RECORD = "a record of the release check"
-LIMIT = 600
+LIMIT = 1200
 """Seconds that any step may take."""
 
 
@@ -34,39 +40,45 @@ def main() -> int:
         work = Path(name)
         out = (options.out or work / "dist").resolve()
         try:
-            wheel = check_distributions(out)
-            check_cluster(work, wheel)
+            pure, compiled = check_distributions(out)
+            check_cluster(work / "pure", pure, "pure")
+            check_cluster(work / "compiled", compiled, "compiled")
         except NotReady as error:
             print(f"not ready for a release: {error}", file=sys.stderr)
             return 1
-    print(f"ready for a release: {wheel.name}")
+    print(f"ready for a release: {pure.name}, {compiled.name}")
     return 0
 
 
-def check_distributions(out: Path) -> Path:
-    """Build both. Returns the wheel. Raises NotReady."""
-    print("building sdist and wheel")
-    run(sys.executable, "-m", "build", "--outdir", str(out), str(ROOT), cwd=ROOT)
-    wheel, sdist = newest(out, "*.whl"), newest(out, "*.tar.gz")
+def check_distributions(out: Path) -> tuple[Path, Path]:
+    """Build all. Returns the pure wheel and the compiled one. Raises NotReady."""
+    print("building sdist and wheels")
+    run(sys.executable, "-m", "compiling.wheels", str(out), cwd=ROOT)
+    wheels = newest(out, f"*-{PURE}.whl"), newest(out, f"*-cp*-{PLATFORM}.whl")
+    sdist = newest(out, "*.tar.gz")
     print("checking metadata")
-    run(sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist), cwd=ROOT)
-    with zipfile.ZipFile(wheel) as archive:
-        top = {entry.split("/")[0] for entry in archive.namelist()}
-    if others := {name for name in top if name != ONLY_NAME and not name.endswith(".dist-info")}:
-        raise NotReady(f"the wheel installs {', '.join(sorted(others))} beside {ONLY_NAME}")
+    run(sys.executable, "-m", "twine", "check", "--strict", *map(str, wheels), str(sdist), cwd=ROOT)
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            top = {entry.split("/")[0] for entry in archive.namelist()}
+        if others := {name for name in top if name != ONLY_NAME and not name.endswith(".dist-info")}:
+            raise NotReady(f"{wheel.name} installs {', '.join(sorted(others))} beside {ONLY_NAME}")
     with tarfile.open(sdist) as sources:
         members = {member.split("/", 1)[-1] for member in sources.getnames()}
-    if missing := {"README.md", "LICENSE", "pyproject.toml", f"{ONLY_NAME}/__main__.py"} - members:
+    if missing := NEEDED - members:
         raise NotReady(f"the sdist lacks {', '.join(sorted(missing))}")
-    return wheel
+    return wheels
 
 
-def check_cluster(work: Path, wheel: Path) -> None:
+def check_cluster(work: Path, wheel: Path, form: str) -> None:
     """A cluster from the wheel, in an environment that has nothing else. Raises NotReady."""
-    print("installing the wheel into an empty environment")
+    print(f"installing the {form} wheel into an empty environment")
+    work.mkdir()
     run(sys.executable, str(ROOT / ".ci" / "make_venv.py"), str(work / "venv"), cwd=work)
     python, milena = (str(work / "venv" / "bin" / command) for command in ("python", "milena"))
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel), cwd=work)
+    if f"({form})" not in (said := run(milena, "--version", cwd=work)):
+        raise NotReady(f"{wheel.name} runs as {said!r}")
     print("running a cluster from it")
     where = ("--dir", str(work / "data"))
     topic = ("--brokers", "3", "--port", "0", "--topic", "orders:2:3")
@@ -90,8 +102,11 @@ def newest(folder: Path, pattern: str) -> Path:
 
 
 def run(*command: str, cwd: Path, stdin: str = "") -> str:
-    """What it printed. Raises NotReady with its last words."""
-    done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, check=False, timeout=LIMIT)
+    """What it printed. Raises NotReady with its last words. A wheel chooses its form itself."""
+    environment = {name: value for name, value in os.environ.items() if name != "MILENA_PURE"}
+    done = subprocess.run(
+        command, cwd=cwd, input=stdin, capture_output=True, text=True, check=False, timeout=LIMIT, env=environment
+    )
     if done.returncode:
         raise NotReady(f"{' '.join(command[:4])} ...:\n{(done.stdout + done.stderr)[-3000:]}")
     return done.stdout

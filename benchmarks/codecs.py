@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import random
 import time
-from statistics import median
+from collections.abc import Iterator
+from contextlib import closing
 
 from benchmarks.peers import Running
-from benchmarks.sizes import Figures, Sizes
-from benchmarks.wire import PRODUCE, PRODUCE_VERSION, Wire, create_topic, leader_of, produce_body, produced_error
+from benchmarks.sizes import Sizes
+from benchmarks.turns import Rounds
+from benchmarks.wire import (
+    PRODUCE,
+    PRODUCE_VERSION,
+    Wire,
+    create_topic,
+    framed,
+    leader_of,
+    produce_body,
+    produced_error,
+)
 from milena.protocol.records.batch import Codec
 from milena.protocol.records.records import BatchBuilder
 
@@ -21,30 +32,27 @@ SHAPES = {"16k": (160, 100), "1m": (1000, 1000)}
 WORDS = ("order", "customer", "amount", "currency", "EUR", "status", "pending", "shipped", "address", "created")
 
 
-def codecs(running: Running, sizes: Sizes) -> Figures:
-    figures = {}
+def codecs(running: Running, sizes: Sizes) -> Rounds:
     for shape, (count, size) in SHAPES.items():
         for codec in Codec:
-            name = f"checked-{shape}-{codec.name.lower()}"
-            create_topic(running.bootstrap, name, 1)
-            figures[f"checked_{shape}_{codec.name.lower()}_mb_s"] = _rate(running, name, codec, count, size, sizes)
-    return figures
+            topic = f"checked-{shape}-{codec.name.lower()}"
+            create_topic(running.bootstrap, topic, 1)
+            for number, rate in enumerate(_rates(running, topic, codec, count, size, sizes)):
+                yield {f"checked_{shape}_{codec.name.lower()}_mb_s": rate} if number else {}
 
 
-def _rate(running: Running, topic: str, codec: Codec, count: int, size: int, sizes: Sizes) -> float:
-    body = produce_body(topic, _batch(codec, count, size))
-    wire = Wire(leader_of(running.bootstrap, topic))
+def _rates(running: Running, topic: str, codec: Codec, count: int, size: int, sizes: Sizes) -> Iterator[float]:
+    """The first is that of warming up."""
+    message = framed(PRODUCE, PRODUCE_VERSION, produce_body(topic, _batch(codec, count, size)))
     requests = max(1, sizes.checked_mb * 1_000_000 // (count * size))
-    rounds = []
-    for _ in range(1 + sizes.latency_rounds):
-        begin = time.perf_counter()
-        for _ in range(requests):
-            wire.send(PRODUCE, PRODUCE_VERSION, body)
-            if error := produced_error(wire.receive()):
-                raise RuntimeError(f"{topic}: error {error}")
-        rounds.append(requests * count * size / 1e6 / (time.perf_counter() - begin))
-    wire.close()
-    return median(rounds[1:])
+    with closing(Wire(leader_of(running.bootstrap, topic))) as wire:
+        for _ in range(1 + sizes.checked_rounds):
+            begin = time.perf_counter()
+            for _ in range(requests):
+                wire.send_framed(message)
+                if error := produced_error(wire.receive()):
+                    raise RuntimeError(f"{topic}: error {error}")
+            yield requests * count * size / 1e6 / (time.perf_counter() - begin)
 
 
 def _batch(codec: Codec, count: int, size: int) -> bytes:

@@ -22,7 +22,7 @@ def table(result: dict[str, Any]) -> str:
     kind = "`SHORT=1 make bench`" if result["short"] else "`make bench`"
     origin = f"{kind} on {machine['cpus']} cores ({machine['machine']}), Python {machine['python']}:"
     head, *figures = ["| " + " | ".join(row) + " |" for row in rows(result)]
-    return "\n".join((origin, "", head, "|---" * 6 + "|", *figures))
+    return "\n".join((origin, "", head, "|---" * (head.count("|") - 1) + "|", *figures))
 
 
 def main(arguments: list[str]) -> int:

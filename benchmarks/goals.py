@@ -2,58 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-Row = tuple[str, str, str, str, str, str]
+from benchmarks.forms import COMPILED, PURE
+
+Row = tuple[str, ...]
+KAFKA, KFAKE = "kafka", "kfake"
+COLUMNS: Mapping[str, str] = {COMPILED: "compiled", PURE: "pure", KAFKA: "Kafka", KFAKE: "kfake"}
+"""Titles by whose figures they are."""
 
 
 class Goal(NamedTuple):
-    """``ratio`` is Milena's figure through Kafka's; ``absolute`` is for Milena's alone."""
+    """``ratio`` is Milena's figure through Kafka's; ``absolute`` is for Milena's alone. The others compare the compiled
+    form with the pure one and with kfake."""
 
     about: str
     ratio: float | None = None
     absolute: float | None = None
     more_is_better: bool = False
+    to_pure: float | None = None
+    to_kfake: float | None = None
+    above_pure: float | None = None
+    compiled: bool = False
+    """``absolute`` is for the compiled form alone."""
 
 
 GOALS: Mapping[str, Goal] = {
-    "ready_s": Goal("three brokers, exec to ready, s", 1 / 8, 1.0),
+    "ready_s": Goal("three brokers, exec to ready, s", 1 / 8, 1.0, to_pure=1.05),
     "first_write_s": Goal("exec to first acknowledged write, s"),
     "single_node_listens_s": Goal("one node, exec to listening, s", None, 0.15),
-    "idle_memory_mib": Goal("idle broker, resident MiB", 1 / 6, 40),
+    "idle_memory_mib": Goal("idle broker, resident MiB", 1 / 6, 40, above_pure=3),
+    "idle_proportional_mib": Goal("the same, shared pages divided among the processes, MiB"),
     "idle_cpu_percent": Goal("idle broker, % of a core", 1.0),
-    "produce_p50_ms": Goal("produce acks=1, p50 ms", 1.0, 0.20),
-    "produce_p99_ms": Goal("produce acks=1, p99 ms", 1.0, 0.5),
+    "produce_p50_ms": Goal("produce acks=1, p50 ms", 1.0, 0.20, to_kfake=1),
+    "produce_p99_ms": Goal("produce acks=1, p99 ms", 1.0, 0.5, to_kfake=2),
+    "produce_cpu_us": Goal("the same, broker's processor time, us", to_pure=0.55),
+    "crowd_produce_cpu_us": Goal("the same with 200 connections, us", to_pure=0.55),
     "end_to_end_p50_ms": Goal("end to end, p50 ms", 0.7),
     "end_to_end_p99_ms": Goal("end to end, p99 ms"),
+    "fan_out_p50_ms": Goal("a record to 10 waiting consumers, p50 ms"),
+    "fan_out_p99_ms": Goal("the same, p99 ms"),
+    "fan_out_cpu_us": Goal("the same, broker's processor time, us", to_pure=0.6),
+    "rebalance_s": Goal("500 members of a group join anew, s"),
+    "rebalance_cpu_s": Goal("the same, broker's processor time, s"),
     "produce_mb_s": Goal("ProducerPerformance, MB/s", 1.0, None, more_is_better=True),
     "consume_mb_s": Goal("ConsumerPerformance, MB/s", 1.0, None, more_is_better=True),
     "librdkafka_consume_mb_s": Goal("librdkafka consumer, MB/s", None, None, more_is_better=True),
-    "checked_16k_none_mb_s": Goal("produce batches of 160 x 100 bytes, none, MB/s", None, None, more_is_better=True),
-    "checked_16k_gzip_mb_s": Goal("produce batches of 160 x 100 bytes, gzip, MB/s", None, None, more_is_better=True),
-    "checked_16k_snappy_mb_s": Goal(
-        "produce batches of 160 x 100 bytes, snappy, MB/s", None, None, more_is_better=True
-    ),
-    "checked_16k_lz4_mb_s": Goal("produce batches of 160 x 100 bytes, lz4, MB/s", None, None, more_is_better=True),
-    "checked_16k_zstd_mb_s": Goal("produce batches of 160 x 100 bytes, zstd, MB/s", None, None, more_is_better=True),
-    "checked_1m_none_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, none, MB/s", None, None, more_is_better=True),
-    "checked_1m_gzip_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, gzip, MB/s", None, None, more_is_better=True),
+    "checked_16k_none_mb_s": Goal("produce batches of 160 x 100 bytes, none, MB/s", 1.0, None, more_is_better=True),
+    "checked_16k_gzip_mb_s": Goal("produce batches of 160 x 100 bytes, gzip, MB/s", 1.0, None, more_is_better=True),
+    "checked_16k_snappy_mb_s": Goal("produce batches of 160 x 100 bytes, snappy, MB/s", 1.0, None, more_is_better=True),
+    "checked_16k_lz4_mb_s": Goal("produce batches of 160 x 100 bytes, lz4, MB/s", 1.0, None, more_is_better=True),
+    "checked_16k_zstd_mb_s": Goal("produce batches of 160 x 100 bytes, zstd, MB/s", 1.0, None, more_is_better=True),
+    "checked_1m_none_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, none, MB/s", 1.0, None, more_is_better=True),
+    "checked_1m_gzip_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, gzip, MB/s", 1.0, None, more_is_better=True),
     "checked_1m_snappy_mb_s": Goal(
-        "produce batches of 1,000 x 1,000 bytes, snappy, MB/s", None, None, more_is_better=True
+        "produce batches of 1,000 x 1,000 bytes, snappy, MB/s", 1.0, None, more_is_better=True
     ),
-    "checked_1m_lz4_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, lz4, MB/s", None, None, more_is_better=True),
-    "checked_1m_zstd_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, zstd, MB/s", None, None, more_is_better=True),
+    "checked_1m_lz4_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, lz4, MB/s", 1.0, None, more_is_better=True),
+    "checked_1m_zstd_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, zstd, MB/s", 1.0, None, more_is_better=True),
+    "scan_key_and_value_ns": Goal("scan of records, key and value, ns a record"),
+    "scan_all_fields_ns": Goal("the same as objects with all fields"),
+    "scan_check_only_ns": Goal("the same, check alone"),
+    "scan_aiokafka_key_and_value_ns": Goal("aiokafka's reader (Cython), key and value, ns a record"),
+    "scan_key_and_value_share": Goal("key and value through aiokafka's", None, 1.2, compiled=True),
+    "scan_check_only_share": Goal("check alone through aiokafka's", None, 0.3, compiled=True),
     "loaded_memory_mib": Goal("loaded broker, resident MiB", 1 / 6, 50),
-    "replicated_produce_p50_ms": Goal("3 replicas: produce acks=all, p50 ms", 0.8),
-    "replicated_produce_p99_ms": Goal("3 replicas: produce acks=all, p99 ms", 0.5),
+    "replicated_produce_p50_ms": Goal("3 replicas: produce acks=all, p50 ms", 0.6),
+    "replicated_produce_p99_ms": Goal("3 replicas: produce acks=all, p99 ms", 0.3),
+    "replicated_produce_cpu_us": Goal("the same, leader's processor time, us", to_pure=0.7),
     "replicated_idle_p50_ms": Goal("beside 1,000 (SHORT: 300) idle replicated partitions, p50 ms"),
     "replicated_idle_growth": Goal("the same through the p50 without them", None, 1.1),
     "replicated_busy_p99_ms": Goal("beside 10 MB/s of other load, p99 ms", None, 3.0),
     "replicated_end_to_end_p50_ms": Goal("3 replicas: end to end, p50 ms"),
     "replicated_end_to_end_p99_ms": Goal("3 replicas: end to end, p99 ms"),
     "replicated_six_mb_s": Goal("ProducerPerformance acks=all, 6 partitions, MB/s", 1.5, None, more_is_better=True),
+    "replicated_six_cpu_ms_mb": Goal("the same, processor time of all brokers, ms/MB", to_pure=0.7),
     "replicated_one_mb_s": Goal("ProducerPerformance acks=all, 1 partition, MB/s", 1.5, None, more_is_better=True),
+    "replicated_one_cpu_ms_mb": Goal("the same, processor time of all brokers, ms/MB"),
     "replicated_memory_mib": Goal("broker under that load, resident MiB", None, 60),
     "wiped_follower_mb_s": Goal("a wiped follower copies, MB/s", 1.0, None, more_is_better=True),
     "leader_killed_s": Goal("kill -9 of a leader to the next acknowledged write, s", 1.0, 8.95),
@@ -80,32 +106,58 @@ GOALS: Mapping[str, Goal] = {
 
 
 def rows(results: Mapping[str, Mapping[str, float]]) -> list[Row]:
-    """A head and the figures that were measured: Milena's beside Kafka's, with the ratio and the goal."""
-    milena, kafka = results["milena"], results.get("kafka", {})
-    measured = [(goal, milena.get(name), kafka.get(name)) for name, goal in GOALS.items()]
-    found = [_row(*figure) for figure in measured if figure[1:] != (None, None)]
-    return [("figure", "Milena", "Kafka", "ratio", "goal", ""), *found]
+    """A head and the figures that were measured, with the ratios of Milena's to Kafka's and to the pure form's.
+
+    Milena's is the compiled form's if that was measured, and the goals are for it.
+    """
+    there = [name for name in COLUMNS if name in results]
+    own = there[0]
+    found = []
+    for name, goal in GOALS.items():
+        values = {column: results[column][name] for column in there if name in results[column]}
+        if values:
+            found.append(_row(goal, values, own, there))
+    beside = ["to pure"] if own == COMPILED else []
+    return [("figure", *(COLUMNS[name] for name in there), "to Kafka", *beside, "goal", ""), *found]
 
 
 def report(results: Mapping[str, Mapping[str, float]]) -> str:
     """The rows in columns."""
     table = rows(results)
-    widths = [max(len(row[column]) for row in table) for column in range(6)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
 
 
-def _row(goal: Goal, own: float | None, other: float | None) -> Row:
-    ratio = None if not other or own is None else own / other
+def _row(goal: Goal, values: Mapping[str, float], own: str, there: Sequence[str]) -> Row:
     wishes, kept = [], []
-    if goal.ratio is not None:
-        wishes.append(f"{'>=' if goal.more_is_better else '<='} {goal.ratio:.3g} x")
-        if ratio is not None:
-            kept.append(ratio >= goal.ratio if goal.more_is_better else ratio <= goal.ratio)
-    if goal.absolute is not None:
-        wishes.append(f"{'>=' if goal.more_is_better else '<='} {goal.absolute:g}")
-        kept.append(own is not None and (own >= goal.absolute if goal.more_is_better else own <= goal.absolute))
+    for wish, met in _judged(goal, values, own):
+        wishes.append(wish)
+        kept += [] if met is None else [met]
     verdict = "" if not kept else "met" if all(kept) else "missed"
-    if own is None:
-        verdict = "not measured"
-    shown = ("-" if other is None else f"{other:.3g}", "-" if ratio is None else f"{ratio:.2f}")
-    return goal.about, "-" if own is None else f"{own:.3g}", *shown, ", ".join(wishes), verdict
+    shown = [f"{values[name]:.3g}" if name in values else "-" for name in there]
+    ratios = [_ratio(values, own, name) for name in ([KAFKA, PURE] if own == COMPILED else [KAFKA])]
+    written = ["-" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
+    return goal.about, *shown, *written, ", ".join(wishes), verdict if own in values else "not measured"
+
+
+def _judged(goal: Goal, values: Mapping[str, float], own: str) -> Iterator[tuple[str, bool | None]]:
+    """What is wished for, and whether that is so; None if it was not measured."""
+    sign = ">=" if goal.more_is_better else "<="
+    mine = values.get(own)
+
+    def holds(found: float | None, limit: float) -> bool | None:
+        return None if found is None else found >= limit if goal.more_is_better else found <= limit
+
+    for name, limit in ((KAFKA, goal.ratio), (PURE, goal.to_pure), (KFAKE, goal.to_kfake)):
+        if limit is not None and not (name == PURE and own == PURE):
+            whose = "" if name == KAFKA else f" {name}"
+            yield f"{sign} {limit:.3g} x{whose}", holds(_ratio(values, own, name), limit)
+    if goal.above_pure is not None and own != PURE:
+        more = None if mine is None or PURE not in values else mine - values[PURE]
+        yield f"<= pure + {goal.above_pure:g}", holds(more, goal.above_pure)
+    if goal.absolute is not None and not (goal.compiled and own == PURE):
+        yield f"{sign} {goal.absolute:g}", holds(mine, goal.absolute)
+
+
+def _ratio(values: Mapping[str, float], own: str, other: str) -> float | None:
+    return values[own] / values[other] if own in values and values.get(other) else None

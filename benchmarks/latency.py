@@ -1,13 +1,17 @@
-"""acks=1, 100 bytes, one request in flight; and from the send until a waiting consumer has the record."""
+"""acks=1, 100 bytes, one request in flight; and from the send until a waiting consumer has the record.
+
+The processor time is that of the partition's leader. A round of ``produce_rounds`` is that of nothing but produce.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Iterator
+from contextlib import closing
 
-from benchmarks.peers import Running
-from benchmarks.sizes import Figures, Sizes
+from benchmarks.peers import Running, cpu_seconds
+from benchmarks.sizes import Sizes
+from benchmarks.turns import Rounds
 from benchmarks.wire import (
     FETCH,
     FETCH_VERSION,
@@ -18,6 +22,8 @@ from benchmarks.wire import (
     create_topic,
     fetch_body,
     fetched_bytes,
+    framed,
+    leader_id,
     leader_of,
     produce_body,
     produced_error,
@@ -27,77 +33,76 @@ ARRIVAL = 0.0005
 """Seconds in which a fetch reaches the broker and waits there, as a consumer's does."""
 
 
-class Latency:
-    """A producer and a waiting consumer on the leader of a topic's only partition, which is empty at first."""
-
-    def __init__(self, bootstrap: str, topic: str, *, acks: int) -> None:
-        address = leader_of(bootstrap, topic)
-        self._topic = topic
-        self._body = produce_body(topic, batch_of(100), acks)
-        self._producer, self._consumer = Wire(address), Wire(address)
-        self._offset = 0
-
-    def measure(self, sizes: Sizes) -> dict[str, float]:
-        """The median over some rounds of each round's percentiles. One round before them warms both sides up."""
-        rounds = [self._round(sizes.latency_requests) for _ in range(1 + sizes.latency_rounds)]
-        self._producer.close()
-        self._consumer.close()
-        return _medians(rounds[1:])
-
-    def _round(self, requests: int) -> dict[str, float]:
-        produce = [_timed(lambda: _round_trip(self._producer, self._body)) for _ in range(requests)]
-        self._offset += len(produce)
-        end_to_end = []
-        for _ in range(requests // 4):
-            self._consumer.send(FETCH, FETCH_VERSION, fetch_body(self._topic, self._offset))
-            time.sleep(ARRIVAL)
-            end_to_end.append(_timed(lambda: _through(self._producer, self._consumer, self._body)))
-            self._producer.receive()
-            self._offset += 1
-        return {**_percentiles("produce", produce), **_percentiles("end_to_end", end_to_end)}
-
-
-def latency(running: Running, sizes: Sizes) -> Figures:
+def latency(running: Running, sizes: Sizes) -> Rounds:
     create_topic(running.bootstrap, "latency", 1)
-    return Latency(running.bootstrap, "latency", acks=1).measure(sizes)
+    return produce_and_end_to_end(running, "latency", sizes, sizes.latency_rounds, acks=1)
 
 
-def produce_latency(bootstrap: str, topic: str, sizes: Sizes, *, acks: int) -> dict[str, float]:
-    """Produce alone, to a topic that may have records; warmed and counted as above."""
-    producer = Wire(leader_of(bootstrap, topic))
-    body = produce_body(topic, batch_of(100), acks)
-    rounds = [
-        _percentiles("produce", [_timed(lambda: _round_trip(producer, body)) for _ in range(sizes.latency_requests)])
-        for _ in range(1 + sizes.latency_rounds)
-    ]
-    producer.close()
-    return _medians(rounds[1:])
+def produce_and_end_to_end(running: Running, topic: str, sizes: Sizes, rounds: int, *, acks: int) -> Rounds:
+    """On the leader of a topic's only partition, which is empty at first. One round warms both sides up."""
+    address = leader_of(running.bootstrap, topic)
+    leader = running.members.pid(leader_id(running.bootstrap, topic))
+    message = produce_message(topic, acks)
+    with closing(Wire(address)) as producer, closing(Wire(address)) as consumer:
+        offset = 0
+        for number in range(1 + rounds):
+            figures = _produce(producer, message, leader, sizes.latency_requests)
+            offset += sizes.latency_requests
+            ends = range(offset, offset := offset + sizes.latency_requests // 4)
+            waited = [_end_to_end(producer, consumer, message, topic, end) for end in ends]
+            yield {**figures, **percentiles("end_to_end", waited)} if number else {}
 
 
-def _percentiles(name: str, seconds: list[float]) -> dict[str, float]:
-    return {f"{name}_p50_ms": percentile(seconds, 50), f"{name}_p99_ms": percentile(seconds, 99)}
+def produce_rounds(running: Running, topic: str, sizes: Sizes, rounds: int, *, acks: int) -> Rounds:
+    """Produce alone, to a topic that may have records; warmed as above."""
+    leader = running.members.pid(leader_id(running.bootstrap, topic))
+    message = produce_message(topic, acks)
+    with closing(Wire(leader_of(running.bootstrap, topic))) as producer:
+        for number in range(1 + rounds):
+            figures = _produce(producer, message, leader, sizes.latency_requests)
+            yield figures if number else {}
 
 
-def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    return {name: median(one[name] for one in rounds) for name in rounds[0]}
+def produce_message(topic: str, acks: int) -> bytes:
+    return framed(PRODUCE, PRODUCE_VERSION, produce_body(topic, batch_of(100), acks))
 
 
-def _timed(action: Callable[[], None]) -> float:
+def _produce(producer: Wire, message: bytes, leader: int, requests: int) -> dict[str, float]:
+    before = cpu_seconds(leader)
+    seconds = list(_round_trips(producer, message, requests))
+    spent = cpu_seconds(leader) - before
+    return {**percentiles("produce", seconds), "produce_cpu_us": 1e6 * spent / requests}
+
+
+def _round_trips(producer: Wire, message: bytes, requests: int) -> Iterator[float]:
+    for _ in range(requests):
+        begin = time.perf_counter()
+        producer.send_framed(message)
+        answer = producer.receive()
+        yield time.perf_counter() - begin
+        check_produced(answer)
+
+
+def _end_to_end(producer: Wire, consumer: Wire, message: bytes, topic: str, offset: int) -> float:
+    consumer.send(FETCH, FETCH_VERSION, fetch_body(topic, offset))
+    time.sleep(ARRIVAL)
     begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
+    producer.send_framed(message)
+    fetched = consumer.receive()
+    elapsed = time.perf_counter() - begin
+    if not fetched_bytes(fetched):
+        raise RuntimeError("the fetch came back without the record")
+    check_produced(producer.receive())
+    return elapsed
 
 
-def _round_trip(producer: Wire, body: bytes) -> None:
-    producer.send(PRODUCE, PRODUCE_VERSION, body)
-    if error := produced_error(producer.receive()):
+def check_produced(answer: bytes) -> None:
+    if error := produced_error(answer):
         raise RuntimeError(f"produce failed with error {error}")
 
 
-def _through(producer: Wire, consumer: Wire, body: bytes) -> None:
-    producer.send(PRODUCE, PRODUCE_VERSION, body)
-    if not fetched_bytes(consumer.receive()):
-        raise RuntimeError("the fetch came back without the record")
+def percentiles(name: str, seconds: list[float]) -> dict[str, float]:
+    return {f"{name}_p50_ms": percentile(seconds, 50), f"{name}_p99_ms": percentile(seconds, 99)}
 
 
 def percentile(seconds: list[float], rank: int) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
 
+from benchmarks.forms import PURE
 from benchmarks.peers import Kafka, Milena, Peer
 from benchmarks.wire import Wire, create_topic
 from milena.protocol.api_keys import ApiKey
@@ -29,7 +30,7 @@ CASES: Final[tuple[tuple[str, str], ...]] = (("waits", "1000"), ("does not wait"
 def main(arguments: list[str]) -> int:
     print("| broker | p50 ms | p99 ms | not seen by the next request |\n|---|---|---|---|")
     for title, timeout in CASES:
-        _measure(f"Milena, {title}", Milena(), {"forwarded.request.visible.timeout.ms": timeout})
+        _measure(f"Milena, {title}", Milena(PURE), {"forwarded.request.visible.timeout.ms": timeout})
     if "--milena-only" not in arguments:
         _measure("Kafka", Kafka(), {})
     return 0

@@ -8,14 +8,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.peers import Peer, resident_mib
-from benchmarks.sizes import Figures, Sizes
+from benchmarks.sizes import Sizes
+from benchmarks.turns import Rounds
 from benchmarks.wire import acknowledge_one, create_topic, until_led
 
 AT_ONCE = 5_000
 """Partitions in one request; Kafka refuses 10,000 records in one command."""
 
 
-def thousand(peer: Peer, sizes: Sizes) -> Figures:
+def thousand(peer: Peer, sizes: Sizes) -> Rounds:
     with TemporaryDirectory(prefix=f"bench-{peer.name}-") as folder, peer.cluster(1, Path(folder)) as running:
         create_topic(running.bootstrap, "first", 1)
         acknowledge_one(running.bootstrap, "first")
@@ -26,10 +27,10 @@ def thousand(peer: Peer, sizes: Sizes) -> Figures:
         seconds = time.perf_counter() - begin
         acknowledge_one(running.bootstrap, "wide")
         added = resident_mib(running.brokers[0]) - before
-    return {"create_1000_partitions_s": seconds, "partitions_memory_mib": added}
+    yield {"create_1000_partitions_s": seconds, "partitions_memory_mib": added}
 
 
-def many(peer: Peer, sizes: Sizes) -> Figures:
+def many(peer: Peer, sizes: Sizes) -> Rounds:
     topics = {
         f"wide-{first}": min(AT_ONCE, sizes.many_partitions - first)
         for first in range(0, sizes.many_partitions, AT_ONCE)
@@ -48,4 +49,4 @@ def many(peer: Peer, sizes: Sizes) -> Figures:
                 acknowledge_one(running.bootstrap, topic)
             restarted = running.ready_after + time.perf_counter() - begin
             memory = resident_mib(running.brokers[0])
-    return {"create_many_s": created, "restart_many_s": restarted, "many_memory_mib": memory}
+    yield {"create_many_s": created, "restart_many_s": restarted, "many_memory_mib": memory}

@@ -1,4 +1,4 @@
-"""The two systems under measurement, started and found in the same way."""
+"""The systems under measurement, started and found in the same way."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.forms import check_runs, check_there, chosen
 from benchmarks.members import KafkaMembers, Members, MilenaMembers
 from benchmarks.settings import KAFKA_HEAP, format_storage, write_cluster, write_combined
 from milena.testing.local_cluster import MILENA, LocalCluster
@@ -40,26 +42,47 @@ class Running:
     members: Members
 
 
-class Milena:
-    """Milena as its users start it."""
+class Peer(Protocol):
+    @property
+    def name(self) -> str:
+        """The column of its figures."""
+        ...
 
-    name = "milena"
-
-    @contextmanager
-    def cluster(self, brokers: int, folder: Path, overrides: Mapping[str, str] | None = None) -> Iterator[Running]:
+    def cluster(
+        self, brokers: int, folder: Path, overrides: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[Running]:
         """Start a cluster in a folder, new or with the data that it has, and stop it."""
-        begin = time.perf_counter()
-        with LocalCluster.start(folder, brokers=brokers, overrides=overrides) as cluster:
-            ready_after = time.perf_counter() - begin
-            pids = tuple(node.pid for node in cluster.brokers if node.pid is not None)
-            yield Running(cluster.bootstrap, pids, ready_after, MilenaMembers(cluster))
+        ...
 
     def listening_after(self) -> float:
         """Seconds from exec until one combined node accepts a connection."""
+        ...
+
+
+class Milena:
+    """Milena as its users start it, in one of its forms, which is its name."""
+
+    def __init__(self, form: str) -> None:
+        """Raises NoForm if the form is not to be had."""
+        check_there(form)
+        self.name = form
+        self.environment = chosen(form)
+
+    @contextmanager
+    def cluster(self, brokers: int, folder: Path, overrides: Mapping[str, str] | None = None) -> Iterator[Running]:
+        begin = time.perf_counter()
+        with LocalCluster.start(folder, brokers=brokers, overrides=overrides, environment=self.environment) as cluster:
+            ready_after = time.perf_counter() - begin
+            pids = tuple(node.pid for node in cluster.brokers if node.pid is not None)
+            for pid in pids:
+                check_runs(pid, self.name)
+            yield Running(cluster.bootstrap, pids, ready_after, MilenaMembers(cluster))
+
+    def listening_after(self) -> float:
         with tempfile.TemporaryDirectory(prefix="bench-milena-") as folder:
             port, controller = free("127.0.0.1", 2)
             properties = write_combined(Path(folder), port, controller)
-            return accepting_after([*MILENA, "node", str(properties)], port)
+            return accepting_after([*MILENA, "node", str(properties)], port, self.environment)
 
 
 class Kafka:
@@ -91,9 +114,6 @@ class Kafka:
             properties = write_combined(Path(folder), port, controller)
             format_storage(properties)
             return accepting_after(java("kafka.Kafka", str(properties), options=(), heap=KAFKA_HEAP), port)
-
-
-Peer = Milena | Kafka
 
 
 def _start_kafka(file: Path) -> subprocess.Popen[bytes]:
@@ -129,11 +149,11 @@ def _wait_for_brokers(bootstrap: str, count: int) -> None:
     raise TimeoutError(f"not all of {count} brokers came up at {bootstrap}")
 
 
-def accepting_after(command: list[str], port: int) -> float:
+def accepting_after(command: list[str], port: int, environment: Mapping[str, str] | None = None) -> float:
     """Seconds from exec until a port accepts. Raises RuntimeError with what the process said where it ends before."""
     begin = time.perf_counter()
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, env=ENVIRONMENT)
+        process = subprocess.Popen(command, stdout=said, stderr=said, env={**ENVIRONMENT, **(environment or {})})
         try:
             while time.perf_counter() - begin < LIMIT:
                 with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
@@ -152,6 +172,12 @@ def resident_mib(pid: int) -> float:
     """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def proportional_mib(pid: int) -> float:
+    """The same, with each page that processes share (a library's code) divided among them."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def cpu_seconds(pid: int) -> float:

@@ -6,16 +6,18 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from statistics import median
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.latency import Latency, produce_latency
+from benchmarks.latency import produce_and_end_to_end, produce_rounds
 from benchmarks.load import load
 from benchmarks.members import bytes_of, come_back_without_data
-from benchmarks.peers import Running, resident_mib
+from benchmarks.peers import Running, cpu_seconds, resident_mib
 from benchmarks.sizes import Figures, Sizes
 from benchmarks.throughput import producer_performance
+from benchmarks.turns import NotMeasured, Rounds
 from benchmarks.wire import create_topic, delete_topic, leader_id
 from tests.oracle.kafka import NoKafka, jars
 
@@ -30,47 +32,55 @@ SIX: Topic = ("load-six", 6)
 ONE: Topic = ("load-one", 1)
 
 
-class NotReplicated(Exception):
-    """The replicas of a topic are not in sync, so its figures would be those of something else."""
-
-
-def replicated_latency(running: Running, sizes: Sizes) -> Figures:
+def replicated_latency(running: Running, sizes: Sizes) -> Rounds:
     """End to end; produce beside load; produce alone, when all that went before has warmed both sides; and the same
     once more beside idle partitions."""
     _create(running, "replicated", 1)
-    first = Latency(running.bootstrap, "replicated", acks=-1).measure(sizes)
+    for figures in produce_and_end_to_end(running, "replicated", sizes, sizes.other_rounds, acks=-1):
+        yield {f"replicated_{name}": value for name, value in figures.items() if name.startswith("end_to_end")}
     _create(running, "busy", 6)
     with load(running.bootstrap, "busy", OTHER_LOAD):
-        busy = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
-    alone = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
+        busy = list(produce_rounds(running, "replicated", sizes, sizes.other_rounds, acks=-1))
+    yield {"replicated_busy_p99_ms": median(one["produce_p99_ms"] for one in busy if one)}
+    alone = []
+    for figures in produce_rounds(running, "replicated", sizes, sizes.latency_rounds, acks=-1):
+        alone += [figures["produce_p50_ms"]] if figures else []
+        yield {f"replicated_{name}": value for name, value in figures.items()}
     _create(running, "idle", sizes.idle_replicated_partitions)
-    beside_idle = produce_latency(running.bootstrap, "replicated", sizes, acks=-1)
+    beside = [
+        one["produce_p50_ms"]
+        for one in produce_rounds(running, "replicated", sizes, sizes.other_rounds, acks=-1)
+        if one
+    ]
     delete_topic(running.bootstrap, "idle")
-    return {
-        **{f"replicated_{name}": value for name, value in (first | alone).items()},
-        "replicated_busy_p99_ms": busy["produce_p99_ms"],
-        "replicated_idle_p50_ms": beside_idle["produce_p50_ms"],
-        "replicated_idle_growth": beside_idle["produce_p50_ms"] / alone["produce_p50_ms"],
-    }
+    yield {"replicated_idle_p50_ms": median(beside), "replicated_idle_growth": median(beside) / median(alone)}
 
 
-def replicated_load(running: Running, sizes: Sizes) -> Figures:
+def replicated_load(running: Running, sizes: Sizes) -> Rounds:
     """Throughput and memory need Kafka's producer; what follows works on what it has written."""
     for topic, partitions in (SIX, ONE):
         _create(running, topic, partitions)
-    figures: dict[str, float] = {}
     try:
         jars()
     except NoKafka:
         _write(running.bootstrap, SIX[0], sizes.replicated_warming_records)
     else:
         producer_performance(running.bootstrap, SIX[0], sizes.replicated_warming_records, acks="all")
-        for name, topic in (("replicated_six_mb_s", SIX[0]), ("replicated_one_mb_s", ONE[0])):
-            figures[name] = producer_performance(running.bootstrap, topic, sizes.replicated_records, acks="all")
-    figures["replicated_memory_mib"] = max(resident_mib(pid) for pid in running.brokers)
-    figures["wiped_follower_mb_s"] = _copied_by_a_wiped_follower(running, SIX[0])
-    figures["leader_killed_s"] = _write_after_a_leaders_death(running, ONE[0])
-    return figures
+        for _ in range(sizes.throughput_rounds):
+            yield _produced(running, "replicated_six", SIX[0], sizes)
+        for _ in range(sizes.throughput_rounds):
+            yield _produced(running, "replicated_one", ONE[0], sizes)
+    yield {"replicated_memory_mib": max(resident_mib(pid) for pid in running.brokers)}
+    yield {"wiped_follower_mb_s": _copied_by_a_wiped_follower(running, SIX[0])}
+    yield {"leader_killed_s": _write_after_a_leaders_death(running, ONE[0])}
+
+
+def _produced(running: Running, figure: str, topic: str, sizes: Sizes) -> Figures:
+    """MB/s, and the milliseconds of processor time that all brokers together spend on a MB."""
+    before = sum(map(cpu_seconds, running.brokers))
+    rate = producer_performance(running.bootstrap, topic, sizes.replicated_records, acks="all")
+    spent = sum(map(cpu_seconds, running.brokers)) - before
+    return {f"{figure}_mb_s": rate, f"{figure}_cpu_ms_mb": 1000 * spent / (sizes.replicated_records / 1024)}
 
 
 def _copied_by_a_wiped_follower(running: Running, topic: str) -> float:
@@ -105,7 +115,8 @@ def _create(running: Running, topic: str, partitions: int) -> None:
 
 
 def until_in_sync(bootstrap: str, topic: str) -> None:
-    """Return when every partition of a topic has all its replicas in the ISR. Raises NotReplicated."""
+    """Return when every partition of a topic has all its replicas in the ISR. Raises NotMeasured: its figures would
+    be those of something else."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def in_sync() -> bool:
@@ -115,7 +126,7 @@ def until_in_sync(bootstrap: str, topic: str) -> None:
     try:
         _until(in_sync, f"the replicas of {topic}", step=0.1, limit=IN_SYNC_LIMIT)
     except TimeoutError as reason:
-        raise NotReplicated(str(reason)) from reason
+        raise NotMeasured(str(reason)) from reason
 
 
 def _until(condition: Callable[[], bool], what: str, step: float = STEP, limit: float = LIMIT) -> None:

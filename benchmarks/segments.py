@@ -1,18 +1,21 @@
 """What knowing 10,000 segments of the tier costs, and how soon a restarted broker knows 100,000.
 
-Milena alone, in one thread: CPU seconds, which other work on the machine does not lengthen.
+Milena alone, in one thread of a process of its own: CPU seconds, which other work on the machine does not lengthen.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import tracemalloc
 from typing import Final
 from uuid import UUID
 
-from benchmarks.peers import Peer
-from benchmarks.sizes import Figures, Sizes
+from benchmarks.forms import in_form
+from benchmarks.peers import Milena, Peer
+from benchmarks.sizes import Sizes
+from benchmarks.turns import Rounds
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
@@ -35,9 +38,12 @@ PER_EPOCH: Final = 10
 LOOK_UPS: Final = 100_000
 
 
-def segments(peer: Peer, _sizes: Sizes) -> Figures:
-    if peer.name != "milena":
-        return {}
+def segments(peer: Peer, _sizes: Sizes) -> Rounds:
+    if isinstance(peer, Milena):
+        yield in_form(peer.environment, "benchmarks.segments")
+
+
+def _measure() -> dict[str, float]:
     tracemalloc.start()
     cache = filled(SEGMENTS)
     size = tracemalloc.get_traced_memory()[0]
@@ -82,3 +88,7 @@ def filled(count: int) -> RemoteLogMetadataCache:
         finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
         cache.apply(RemoteLogSegmentUpdate(segment.segment_id, NodeId(1), 1_700_000_200_000 + number, None, finished))
     return cache
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure()))

@@ -11,17 +11,23 @@ Figures = Mapping[str, float]
 class Sizes:
     def __init__(self, *, short: bool) -> None:
         self.short = short
-        self.starts = 1 if short else 3
-        self.single_starts = 1 if short else 3
-        self.idle_seconds = 6 if short else 30
-        self.latency_rounds = 1 if short else 3
-        self.latency_requests = 2_000 if short else 10_000
+        self.starts = 3 if short else 5
+        self.kafka_starts = 1 if short else 3
+        self.idle_seconds = 4 if short else 30
+        self.latency_rounds = 5
+        self.other_rounds = 1 if short else 3
+        """Of latencies beside something else."""
+        self.latency_requests = 1_000 if short else 10_000
+        self.crowd_requests = 4_000 if short else 20_000
+        self.fan_out_records = 200 if short else 2_000
+        self.group_rounds = 3
         self.warming_records = 200_000 if short else 1_000_000
         self.measured_records = 200_000 if short else 500_000
         self.throughput_rounds = 1 if short else 3
         self.consumed_records = 400_000 if short else 1_000_000
         self.consumer_rounds = 2 if short else 3
-        self.checked_mb = 30 if short else 200
+        self.checked_mb = 15 if short else 100
+        self.checked_rounds = 3
         self.partitions = 1_000
         self.idle_replicated_partitions = 300 if short else 1_000
         self.replicated_warming_records = 50_000 if short else 1_000_000

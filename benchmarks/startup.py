@@ -6,27 +6,28 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.peers import Peer, Running, cpu_seconds, resident_mib
+from benchmarks.peers import Kafka, Peer, Running, cpu_seconds, proportional_mib, resident_mib
 from benchmarks.sizes import Figures, Sizes
+from benchmarks.turns import Rounds
 from benchmarks.wire import acknowledge_one, create_topic
 
 
-def start_up(peer: Peer, sizes: Sizes) -> Figures:
+def start_up(peer: Peer, sizes: Sizes) -> Rounds:
     """Three brokers from exec to ready, the first acknowledged write, and one node's open port: the best of some. What
     the last of these clusters costs while nobody uses it."""
-    ready, first_write = [], []
-    idleness: Figures = {}
-    for _ in range(sizes.starts):
+    ready, first_write, listening = [], [], []
+    starts = sizes.kafka_starts if peer.name == Kafka.name else sizes.starts
+    for number in range(starts):
         with TemporaryDirectory(prefix=f"bench-{peer.name}-") as folder, peer.cluster(3, Path(folder)) as running:
             begin = time.perf_counter()
             create_topic(running.bootstrap, "first", 1)
             acknowledge_one(running.bootstrap, "first")
             ready.append(running.ready_after)
             first_write.append(running.ready_after + time.perf_counter() - begin)
-            if len(ready) == sizes.starts:
-                idleness = idle(running, sizes)
-    listening = min(peer.listening_after() for _ in range(sizes.single_starts))
-    return {"ready_s": min(ready), "first_write_s": min(first_write), "single_node_listens_s": listening, **idleness}
+            idleness = idle(running, sizes) if number == starts - 1 else {}
+        listening.append(peer.listening_after())
+        yield idleness
+    yield {"ready_s": min(ready), "first_write_s": min(first_write), "single_node_listens_s": min(listening)}
 
 
 def idle(running: Running, sizes: Sizes) -> Figures:
@@ -38,5 +39,6 @@ def idle(running: Running, sizes: Sizes) -> Figures:
     spent = max(cpu_seconds(pid) - earlier for pid, earlier in zip(running.brokers, before, strict=True))
     return {
         "idle_memory_mib": max(resident_mib(pid) for pid in running.brokers),
+        "idle_proportional_mib": max(proportional_mib(pid) for pid in running.brokers),
         "idle_cpu_percent": 100 * spent / (time.perf_counter() - begin),
     }

@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from statistics import median
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.peers import Running, resident_mib
-from benchmarks.sizes import Figures, Sizes
+from benchmarks.sizes import Sizes
+from benchmarks.turns import Rounds
 from benchmarks.wire import create_topic
 from tests.oracle.kafka import NoKafka, jars, java
 
@@ -20,34 +20,31 @@ JVM = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)
 TOPIC, PARTITIONS, RECORD = "load", 6, 1024
 
 
-def throughput(running: Running, sizes: Sizes) -> Figures:
-    """The first round warms both sides up; of the others the median. Kafka's consumer is a new JVM each time: it reads
-    enough, in several rounds, for its rate not to be that of its own compilation."""
+def throughput(running: Running, sizes: Sizes) -> Rounds:
+    """The first round warms both sides up. Kafka's consumer is a new JVM each time: it reads enough, in several rounds,
+    for its rate not to be that of its own compilation."""
     create_topic(running.bootstrap, TOPIC, PARTITIONS)
     try:
         jars()
     except NoKafka:
         _fill(running.bootstrap, sizes.warming_records)
-        figures = {}
+        yield {"loaded_memory_mib": _memory(running)}
     else:
-        figures = _java_clients(running, sizes)
-    rounds = [_consume(running.bootstrap, sizes.warming_records) for _ in range(1 + sizes.throughput_rounds)]
-    return {"loaded_memory_mib": _memory(running), **figures, "librdkafka_consume_mb_s": median(rounds[1:])}
+        yield from _java_clients(running, sizes)
+    for number in range(1 + sizes.throughput_rounds):
+        rate = _consume(running.bootstrap, sizes.warming_records)
+        yield {"librdkafka_consume_mb_s": rate} if number else {}
 
 
-def _java_clients(running: Running, sizes: Sizes) -> dict[str, float]:
+def _java_clients(running: Running, sizes: Sizes) -> Rounds:
     bootstrap = running.bootstrap
     producer_performance(bootstrap, TOPIC, sizes.warming_records)
     consumer_performance(bootstrap, TOPIC, sizes.warming_records)
-    loaded = _memory(running)
-    rounds = range(sizes.throughput_rounds)
-    return {
-        "loaded_memory_mib": loaded,
-        "produce_mb_s": median(producer_performance(bootstrap, TOPIC, sizes.measured_records) for _ in rounds),
-        "consume_mb_s": median(
-            consumer_performance(bootstrap, TOPIC, sizes.consumed_records) for _ in range(sizes.consumer_rounds)
-        ),
-    }
+    yield {"loaded_memory_mib": _memory(running)}
+    for _ in range(sizes.throughput_rounds):
+        yield {"produce_mb_s": producer_performance(bootstrap, TOPIC, sizes.measured_records)}
+    for _ in range(sizes.consumer_rounds):
+        yield {"consume_mb_s": consumer_performance(bootstrap, TOPIC, sizes.consumed_records)}
 
 
 def _memory(running: Running) -> float:

@@ -14,12 +14,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from benchmarks.latency import percentile
 from benchmarks.load import load
-from benchmarks.peers import Peer, Running
-from benchmarks.sizes import Figures, Sizes
+from benchmarks.peers import Milena, Peer, Running
+from benchmarks.sizes import Sizes
 from benchmarks.throughput import consumer_performance
 from benchmarks.tier_consumer import consuming
 from benchmarks.tier_follower import follower_joins
 from benchmarks.tier_reads import TIERED, create, fill, settings
+from benchmarks.turns import Rounds
 from benchmarks.wire import (
     FETCH,
     FETCH_VERSION,
@@ -50,14 +51,14 @@ LOOK: Final = 0.02
 """Seconds between looks at what is left on the disk."""
 
 
-def tier(peer: Peer, sizes: Sizes) -> Figures:
+def tier(peer: Peer, sizes: Sizes) -> Rounds:
     with TemporaryDirectory(prefix=f"bench-{peer.name}-") as name:
         folder = Path(name)
         with peer.cluster(1, folder / "cluster", settings(folder / "tier")) as running:
             figures = _one_broker(running, sizes)
-    if peer.name == "milena":
-        figures["tier_follower_s"] = follower_joins(sizes)
-    return figures
+    if isinstance(peer, Milena):
+        figures["tier_follower_s"] = follower_joins(sizes, peer.environment)
+    yield figures
 
 
 def _one_broker(running: Running, sizes: Sizes) -> dict[str, float]:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -35,22 +36,22 @@ HEAD: Final = 256
 LIMIT: Final = 60.0
 
 
-def follower_joins(sizes: Sizes) -> float:
-    """Seconds from the reassignment that adds it until it is in the ISR."""
+def follower_joins(sizes: Sizes, form: Mapping[str, str]) -> float:
+    """Seconds from the reassignment that adds it until it is in the ISR. ``form`` is added to the environment."""
     with TemporaryDirectory(prefix="bench-tier-") as name:
         folder = Path(name)
         write_tier(folder / "tier", sizes.tier_segment_bytes)
         overrides = settings(folder / "tier")
         words = [word for key, value in overrides.items() for word in ("--override", f"{key}={value}")]
         place = ["--dir", str(folder / "cluster"), "--tier", str(folder / "tier")]
-        _milena("tier", "restore", *place, "--brokers", "2", "--replicas", "1", *words)
-        with LocalCluster.start(folder / "cluster", brokers=2, overrides=overrides) as cluster:
+        _milena(form, "tier", "restore", *place, "--brokers", "2", "--replicas", "1", *words)
+        with LocalCluster.start(folder / "cluster", brokers=2, overrides=overrides, environment=form) as cluster:
             leader = leader_id(cluster.bootstrap, TOPIC)
             fill(leader_of(cluster.bootstrap, TOPIC), TOPIC, LOCAL)
             follower = next(node.id for node in cluster.brokers if node.id != leader)
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
             begin = time.perf_counter()
-            _milena("reassign", "start", f"{TOPIC}:0={leader},{follower}", "-b", cluster.bootstrap)
+            _milena(form, "reassign", "start", f"{TOPIC}:0={leader},{follower}", "-b", cluster.bootstrap)
             while follower not in admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].isrs:
                 if time.perf_counter() - begin > LIMIT:
                     raise TimeoutError("the follower is not in the ISR")
@@ -86,8 +87,8 @@ def write_tier(folder: Path, size: int) -> None:
             Path(path + suffix).write_bytes(content)
 
 
-def _milena(*words: str) -> None:
+def _milena(form: Mapping[str, str], *words: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
-    done = subprocess.run([*MILENA, *words], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run([*MILENA, *words], capture_output=True, text=True, env={**environment, **form}, check=False)
     if done.returncode:
         raise RuntimeError(f"milena {words[0]}: {done.stdout}{done.stderr}")

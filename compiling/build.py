@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+from compileall import compile_dir
 from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from compiling.modules import LIST, ROOT, compiled_files
-from milena.form import NOTE, TREE, digest_of, stamps_of
+from milena.form import NOTE, TREE, note_of
 
 _IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
 
@@ -26,15 +27,15 @@ def main() -> int:
     tree = ROOT / TREE
     tree.mkdir(parents=True, exist_ok=True)
     (tree / NOTE).unlink(missing_ok=True)
+    key, note = _key(), note_of(str(ROOT / "milena"))  # of now: a file that is edited meanwhile makes the tree stale
     _copy(ROOT / "milena", tree / "milena")
-    key = _key()
     made = tree / "made.json"
     if not made.exists() or json.loads(made.read_text()) != key:
         made.unlink(missing_ok=True)
         _compile(tree)
         made.write_text(json.dumps(key))
-    note = {"digest": digest_of(ROOT / "milena"), "stamps": stamps_of(ROOT / "milena")}
-    (tree / NOTE).write_text(json.dumps(note))
+    compile_dir(tree / "milena", quiet=1)  # the first start is quick too
+    (tree / NOTE).write_text(note)
     print(f"compiled {len(compiled_files())} modules into {TREE}; MILENA_PURE=0 uses them")
     return 0
 
@@ -52,8 +53,8 @@ def _key() -> dict[str, str]:
     digest = sha256(LIST.read_bytes())
     for path in compiled_files():
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
-    for path in sorted((ROOT / "compiling").glob("*.py")):
-        digest.update(path.read_bytes())
+    for name in ("build.py", "extensions.py", "modules.py"):
+        digest.update((ROOT / "compiling" / name).read_bytes())
     return {"sources": digest.hexdigest(), "mypy": version("mypy"), "python": sys.version}
 
 

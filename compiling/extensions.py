@@ -28,7 +28,14 @@ _OPTIONS: Final = (
 def extensions(root: Path) -> list[Extension]:
     """Those of the package below ``root``, which must be the working directory: mypyc names modules by their path."""
     files = [str(path.relative_to(root)) for path in compiled_files(root)]
-    made = mypycify([*_OPTIONS, *files], target_dir=str(TARGET), group_name=LIBRARY, opt_level="2", multi_file=True)
+    made = mypycify(
+        [*_OPTIONS, *files],
+        target_dir=str(TARGET),
+        group_name=LIBRARY,
+        opt_level="2",
+        debug_level="0",  # tracebacks name the lines of the Python sources without it
+        multi_file=True,
+    )
     for extension in made:
         extension.include_dirs.append(str(TARGET / "milena"))  # where a library with a dot in its name has its header
     return list(made)

@@ -4,6 +4,7 @@ import os
 
 DISTRIBUTION = "milena-kafka"
 """The name on the package index. ``milena`` there is somebody else's package."""
+VERSION = "0.1.0"
 
 
 def install_hint(extra: str) -> str:

@@ -34,12 +34,10 @@ def run(arguments: list[str]) -> int:
         return 0
     name, rest = arguments[0], arguments[1:]
     if name in ("-V", "--version"):
-        from importlib.metadata import version
-
-        from milena import DISTRIBUTION
+        from milena import VERSION
         from milena.form import running
 
-        print(f"milena {version(DISTRIBUTION)} ({running()})")
+        print(f"milena {VERSION} ({running()})")
         return 0
     if name not in COMMANDS:
         from milena.command_line.errors import UsageError

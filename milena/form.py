@@ -2,28 +2,28 @@
 
 A wheel for a platform has both, and the compiled one runs. In a checkout the pure one runs; ``make compiled`` makes a
 tree with the compiled one. ``MILENA_PURE=1`` and ``MILENA_PURE=0`` choose. This is decided once, when ``milena`` is
-imported.
+imported, so this module imports next to nothing: every start of a node and of a command waits for it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
+    from typing import Final
 
 VARIABLE: Final = "MILENA_PURE"
-TREE: Final = Path("build", "compiled")
+TREE: Final = os.path.join("build", "compiled")
 """Below the checkout's root."""
-NOTE: Final = "sources.json"
+NOTE: Final = "sources.txt"
 _LIBRARY: Final = "compiled__mypyc"
+_COMPILED: Final = "milena.protocol.records.batch"
+"""A module that both forms have, and that one of them has compiled."""
 
 
 def choose(package_path: list[str], wanted: str) -> None:
@@ -31,37 +31,46 @@ def choose(package_path: list[str], wanted: str) -> None:
 
     Raises SystemExit if that is not to be had: with another form than the one that was asked for, nothing is right.
     """
-    here = Path(package_path[0])
+    here = package_path[0]
     if wanted == "1":
         if _has_extensions(here):
             sys.meta_path.insert(0, _SourcesAlone())
     elif wanted != "0":
         raise SystemExit(f"milena: {VARIABLE} is {wanted!r}; 1 stands for pure Python, 0 for the compiled form")
     elif not _has_extensions(here):
-        package_path[:] = [str(_checked_tree(here))]
+        package_path[:] = [_checked_tree(here)]
 
 
 def running() -> str:
     """``compiled`` or ``pure``."""
-    from milena.protocol.records import batch
+    from importlib.util import find_spec
 
-    return "compiled" if str(batch.__file__).endswith(tuple(EXTENSION_SUFFIXES)) else "pure"
+    found = find_spec(_COMPILED)
+    return "compiled" if found is not None and str(found.origin).endswith(tuple(EXTENSION_SUFFIXES)) else "pure"
 
 
-def stamps_of(package: Path) -> str:
-    """Names, sizes and times of the package's sources, in short: what changes if one of them is edited."""
-    digest = sha256()
-    for path in _sources(str(package)):
+def note_of(package: str) -> str:
+    """What a tree notes of the sources that it is made of: their digest, then their stamps."""
+    return f"{_digest_of(package)}\n{_stamps_of(package)}"
+
+
+def _stamps_of(package: str) -> str:
+    """Names, sizes and times of the package's sources: what changes if one of them is edited."""
+    lines = []
+    for path in _sources(package):
         found = os.stat(path)
-        digest.update(f"{path[len(str(package)) :]} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+        lines.append(f"{path[len(package) :]} {found.st_size} {found.st_mtime_ns}\n")
+    return "".join(lines)
 
 
-def digest_of(package: Path) -> str:
+def _digest_of(package: str) -> str:
     """The content of the package's sources, in short."""
+    from hashlib import sha256
+
     digest = sha256()
-    for path in _sources(str(package)):
-        digest.update(path[len(str(package)) :].encode() + b"\0" + Path(path).read_bytes())
+    for path in _sources(package):
+        with open(path, "rb") as file:
+            digest.update(path[len(package) :].encode() + b"\0" + file.read() + b"\0")
     return digest.hexdigest()
 
 
@@ -78,31 +87,47 @@ def _sources(package: str) -> list[str]:
     return sorted(found)
 
 
-def _has_extensions(package: Path) -> bool:
-    return any((package / f"{_LIBRARY}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+def _has_extensions(package: str) -> bool:
+    return any(os.path.exists(os.path.join(package, _LIBRARY + suffix)) for suffix in EXTENSION_SUFFIXES)
 
 
-def _checked_tree(package: Path) -> Path:
-    tree = package.parent / TREE
+def _checked_tree(package: str) -> str:
+    root = os.path.dirname(package)
+    if not os.path.exists(os.path.join(root, "compiling", "modules.toml")):
+        raise SystemExit(
+            f"milena: {VARIABLE}=0, but {package} is pure Python; a wheel for this platform has the compiled form"
+        )
+    tree = os.path.join(root, TREE)
     try:
-        note = json.loads((tree / NOTE).read_text())
+        with open(os.path.join(tree, NOTE), encoding="utf-8") as file:
+            digest, _, stamps = file.read().partition("\n")
     except (OSError, ValueError):
         raise SystemExit(
             f"milena: {VARIABLE}=0, but there is no compiled form in {TREE}; `make compiled` makes it"
         ) from None
-    if note["stamps"] != stamps_of(package) and note["digest"] != digest_of(package):
+    if stamps != _stamps_of(package) and digest != _digest_of(package):
         raise SystemExit(f"milena: the compiled form in {TREE} is of other sources; `make compiled` makes it anew")
-    return tree / "milena"
+    compiled = os.path.join(tree, "milena")
+    if not _has_extensions(compiled):
+        raise SystemExit(f"milena: the compiled form in {TREE} is for another Python; `make compiled` makes it anew")
+    return compiled
 
 
 class _SourcesAlone:
     """Finds this package's modules without looking at extensions."""
 
+    def __init__(self) -> None:
+        self._finders: dict[str, FileFinder] = {}
+        """By folder: each lists its folder once."""
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is None or not name.startswith("milena."):
             return None
         for place in path:
-            spec = FileFinder(place, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name)
+            finder = self._finders.get(place)
+            if finder is None:
+                finder = self._finders[place] = FileFinder(place, (SourceFileLoader, SOURCE_SUFFIXES))
+            spec = finder.find_spec(name)
             if spec is not None:
                 return spec
         return None

@@ -55,7 +55,7 @@ class BrokerVerbs:
             "retention": self.retention,
             "tiering": self.tiering,
             "remote_segments": self.remote_segments,
-            "fetchers": self._node.fetchers.describe,
+            "fetchers": self.fetchers,
             "image": self.image,
         }
 
@@ -63,6 +63,10 @@ class BrokerVerbs:
         """topic, partition: the replica here: role, ISR, bounds, leader epochs, followers or fetcher"""
         found = self._node.partitions.get(topic, partition)
         return describe(found) | {"fetcher": self._node.fetchers.describe_partition(topic, partition)}
+
+    def fetchers(self) -> list[dict[str, object]]:
+        """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
+        return self._node.fetchers.describe()
 
     def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[object]]:
         """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""

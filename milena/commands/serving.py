@@ -9,9 +9,11 @@ import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final
 
+from milena import VERSION
 from milena.command_line.errors import reason_of
 from milena.config.node_config import NodeConfig
 from milena.config.values import ConfigError
+from milena.form import running
 from milena.node.metrics import Metrics
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.decompression import load_codecs
@@ -67,6 +69,7 @@ class NodeProcess:
 
     async def run(self, runtime: Runtime, stop: Stop) -> int:
         """Start, serve until the stop is requested, stop. Returns the exit code."""
+        self._log.info("node starts", version=VERSION, form=running())
         for warning in self._config.warnings:
             self._log.warning(warning)
         self._tell(channel.STARTING)
@@ -202,9 +205,11 @@ class NodeProcess:
 
 
 def register_process(metrics: Metrics) -> None:
-    """Prometheus' own names for what every process has."""
+    """What runs here, and under Prometheus' own names what every process has."""
     from milena.runtime import descriptors, process_figures
 
+    what = {"version": VERSION, "form": running(), "python": sys.version.split()[0]}
+    metrics.gauge("milena_build_info", lambda: 1.0, "Always 1: version and form (compiled or pure) that run.", **what)
     metrics.gauge("process_open_fds", descriptors.open_now, "Open descriptors.")
     metrics.gauge("process_max_fds", descriptors.limit, "How many descriptors may be open.")
     metrics.counter_of("process_cpu_seconds_total", process_figures.cpu_seconds, "User and system time.")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from milena.config.values import ConfigError, Value
-from milena.runtime.hosts import LAST_PORT, fault_of, shown
 from milena.runtime.numbers import whole
+from milena.runtime.tcp.hosts import LAST_PORT, fault_of, shown
 
 NAMES_KEY: Final = "controller.listener.names"
 MAP_KEY: Final = "listener.security.protocol.map"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from milena.config.values import ConfigError, Value, invalid, render
-from milena.runtime.hosts import LAST_PORT, fault_of
 from milena.runtime.numbers import whole
+from milena.runtime.tcp.hosts import LAST_PORT, fault_of
 
 
 class Validator(Protocol):

@@ -18,7 +18,7 @@ from milena.runtime.logging import get_logger
 from milena.runtime.randomness import Randomness
 from milena.runtime.system_clock import SystemClock
 from milena.runtime.task_scope import TaskScope
-from milena.runtime.tcp import TcpNetwork
+from milena.runtime.tcp.sockets import TcpNetwork
 
 PARENT_FD: Final = "MILENA_PARENT_FD"
 """Environment variable: the read end of a pipe. End of file means that the parent process has ended."""

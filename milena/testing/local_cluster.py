@@ -40,12 +40,20 @@ class Node(NamedTuple):
 class LocalCluster:
     """A running cluster. Its directory stays when it stops, and ``LocalCluster.start`` there finds all data again."""
 
-    def __init__(self, directory: str, process: subprocess.Popen[str], alive: int, bootstrap: str) -> None:
+    def __init__(
+        self,
+        directory: str,
+        process: subprocess.Popen[str],
+        alive: int,
+        bootstrap: str,
+        environment: Mapping[str, str],
+    ) -> None:
         self.directory = directory
         self.bootstrap = bootstrap
         """``host:port,...`` of all brokers."""
         self._up = process
         self._alive = alive
+        self._environment = environment
         self._layout = ClusterDir(directory)
         self._brought_back: list[subprocess.Popen[str]] = []
 
@@ -60,8 +68,10 @@ class LocalCluster:
         topics: Sequence[str] = (),
         options: Sequence[str] = (),
         lab: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> LocalCluster:
-        """Start and wait until it is ready. Port 0: free ones. ``topics`` are ``name:partitions:replicas``.
+        """Start and wait until it is ready. Port 0: free ones. ``topics`` are ``name:partitions:replicas``,
+        ``environment`` is added to this process's for all that is started.
 
         Raises UserError with what the command said where it does not start.
         """
@@ -72,6 +82,7 @@ class LocalCluster:
         os.makedirs(directory, exist_ok=True)
         log = os.path.join(os.fspath(directory), "up.stderr")
         # The cluster ends with this process, even where that is killed: then the pipe reaches its end of file.
+        inherited = {**os.environ, **(environment or {})}
         reading, alive = os.pipe()
         with open(log, "w") as errors:
             process = subprocess.Popen(
@@ -80,7 +91,7 @@ class LocalCluster:
                 stderr=errors,
                 text=True,
                 pass_fds=[reading],
-                env={**os.environ, PARENT_FD: str(reading)},
+                env={**inherited, PARENT_FD: str(reading)},
             )
         os.close(reading)
         assert process.stdout is not None
@@ -91,7 +102,8 @@ class LocalCluster:
             os.close(alive)
             with open(log) as errors:
                 raise UserError(f"milena up: {errors.read().strip()}")
-        return cls(os.fspath(directory), process, alive, line.strip().removeprefix("ready bootstrap="))
+        bootstrap = line.strip().removeprefix("ready bootstrap=")
+        return cls(os.fspath(directory), process, alive, bootstrap, inherited)
 
     @property
     def pid(self) -> int:
@@ -137,7 +149,11 @@ class LocalCluster:
         properties = self._layout.properties(self._name(node_id))
         with open(self._layout.log(self._name(node_id)), "a") as log:
             node = subprocess.Popen(
-                [*(command or (*MILENA, "node")), properties], stdout=subprocess.PIPE, stderr=log, text=True
+                [*(command or (*MILENA, "node")), properties],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=self._environment,
             )
         self._brought_back.append(node)
         assert node.stdout is not None

@@ -87,7 +87,7 @@ class Settings:
         self._check_metrics()
 
     def _check_hosts(self) -> None:
-        from milena.runtime.hosts import fault_of, shown
+        from milena.runtime.tcp.hosts import fault_of, shown
 
         for option, host in (("--host", self.host), ("--advertised-host", self.advertised_host)):
             fault = fault_of(host.removeprefix("[").removesuffix("]")) if host else None

@@ -20,6 +20,8 @@ def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from names_that_clash(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__new__":
             yield node.lineno, "object.__new__ makes nothing of a compiled class"
+        elif isinstance(node, ast.Try):
+            yield from pauses_while_handling(node)
         elif isinstance(node, ast.For):
             yield from ends_that_move(node)
         elif isinstance(node, ast.ClassDef):
@@ -50,6 +52,13 @@ def names_that_clash(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterat
         for argument in function.args.posonlyargs:
             if not argument.arg.startswith("_") and argument.arg != "self":
                 yield argument.lineno, f"** takes no {argument.arg} if compiled, since it is an argument's name"
+
+
+def pauses_while_handling(block: ast.Try) -> Iterator[tuple[int, str]]:
+    for part in [*block.handlers, *block.finalbody]:
+        for node in [part, *own_nodes(part)]:
+            if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.AsyncFor | ast.AsyncWith):
+                yield node.lineno, "if compiled, the error that is handled meanwhile becomes the context of all others"
 
 
 def ends_that_move(loop: ast.For) -> Iterator[tuple[int, str]]:

@@ -40,7 +40,7 @@ ANY = {
     "protocol/schemas/steps.py": (3, "the same for the elements of an array"),
     "protocol/schemas/structs.py": (5, "values of any kio type, each written by the function made for its type"),
     "runtime/process.py": (1, "asyncio's type"),
-    "runtime/tcp_addresses.py": (1, "the socket module's addresses differ by family"),
+    "runtime/tcp/addresses.py": (1, "the socket module's addresses differ by family"),
     "steering/caller.py": (1, VERB),
     "testing/pytest_plugin.py": (1, "the arguments of LocalCluster.start, passed on"),
     "testing/scenario_processes.py": (1, VERB),

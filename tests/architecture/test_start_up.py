@@ -40,7 +40,7 @@ def heavy(loaded: set[str]) -> list[str]:
         "milena.controller.server",
         "milena.broker.server",
         "milena.runtime.process",
-        "milena.runtime.tcp",
+        "milena.runtime.tcp.sockets",
         "milena.runtime.files",
     ],
 )

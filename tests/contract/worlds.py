@@ -15,7 +15,7 @@ from milena.lab.world.world import Machine, World, simulate
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
-from milena.runtime.tcp import TcpNetwork
+from milena.runtime.tcp.sockets import TcpNetwork
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from tests.wire.properties import combined, write
 from tests.wire.raw import connected, is_closed
 
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?|[+-]Inf|NaN)')
-OWN = "milena_contained_errors"
+OWN = ("milena_build_info", "milena_contained_errors")
 """What Kafka has no name for."""
 KAFKA = (
     "kafka_cluster_",
@@ -81,7 +81,7 @@ def test_metrics_are_prometheus_text_under_kafkas_names(watched: Node, control: 
     types = {line.split()[2]: line.split()[3] for line in body.splitlines() if line.startswith("# TYPE ")}
     assert set(types.values()) <= {"counter", "gauge", "summary"}
     for sample in samples(control):
-        assert sample.startswith((*KAFKA, OWN))
+        assert sample.startswith((*KAFKA, *OWN))
         name = sample.partition("{")[0]
         assert name in types or re.sub("_(sum|count)$", "", name) in types
 
@@ -97,6 +97,17 @@ def test_metrics_count_what_was_done(watched: Node, control: int) -> None:
     assert sum(produced) > 0
     milena("produce", "ten", "-b", watched.address, stdin="one more\n")
     assert samples(control)['kafka_server_brokertopicmetrics_messagesinpersec_total{topic="ten"}'] == 11
+
+
+def test_metrics_and_the_log_tell_version_and_form(watched: Node, control: int) -> None:
+    _, version, form = milena("--version").out.split()
+    (info,) = [name for name in samples(control) if name.startswith("milena_build_info")]
+    assert f'version="{version}"' in info
+    assert f'form="{form.strip("()")}"' in info
+    assert samples(control)[info] == 1
+    events = [json.loads(line) for line in watched.log.read_text().splitlines()]
+    (start,) = [event for event in events if event["event"] == "node starts"]
+    assert (start["version"], f"({start['form']})") == (version, form)
 
 
 def test_other_pages_and_methods_are_refused(watched: Node, control: int) -> None:
@@ -150,6 +161,7 @@ def test_a_broker_without_a_controller_is_not_ready_and_says_why(tmp_path: Path)
     )  # fmt: skip
     assert waiting.stderr is not None
     try:
+        assert json.loads(waiting.stderr.readline())["event"] == "node starts"
         opened = json.loads(waiting.stderr.readline())
         assert (opened["event"], opened["address"]) == ("control page", f"http://127.0.0.1:{control}")
         status, _, body = get(control, "/health")

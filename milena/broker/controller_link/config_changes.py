@@ -22,8 +22,8 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.requests.repeated import repeated_in
-from milena.runtime.hosts import shown
 from milena.runtime.numbers import whole
+from milena.runtime.tcp.hosts import shown
 
 if TYPE_CHECKING:
     from milena.protocol.apis import incremental_alter_configs

@@ -187,15 +187,18 @@ class Fetcher:
             while not self._stopping:
                 self._wake.clear()
                 self._resume_due()
+                failed = asked = False
                 try:
                     asked = await self._round()
                 except (ChannelError, KafkaError) as error:
                     self._failed(error)
+                    failed = True
+                if failed:
                     await self._wait(self._settings.backoff)
-                else:
-                    self._trouble = ""
-                    if not asked:
-                        await self._wait(self._until_due())
+                    continue
+                self._trouble = ""
+                if not asked:
+                    await self._wait(self._until_due())
         finally:
             self.died = not self._stopping
 

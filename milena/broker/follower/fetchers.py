@@ -203,7 +203,7 @@ class Fetchers:
         }
 
     def describe(self) -> list[dict[str, object]]:
-        """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
+        """For each followed partition: topic, partition, state, offset, leader, lag."""
         return [
             {"topic": topic, "partition": index, **(self.describe_partition(topic, index) or {})}
             for topic, index in sorted(self._places)

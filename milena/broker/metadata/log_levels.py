@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import NodeId
-from milena.runtime.hosts import shown
 from milena.runtime.log_levels import NUMBERS, ROOT, current_levels, set_level
 from milena.runtime.numbers import whole
+from milena.runtime.tcp.hosts import shown
 
 if TYPE_CHECKING:
     from milena.protocol.apis.incremental_alter_configs import AlterableConfig, AlterConfigsResource

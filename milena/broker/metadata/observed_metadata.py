@@ -85,8 +85,8 @@ class ObservedMetadata:
             if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
             self._fatal("the metadata log has failed", cause_of(error))
-        except OSError as error:
-            self._fatal("the metadata log has failed", error)
+        except OSError as failure:
+            self._fatal("the metadata log has failed", failure)
 
     def close(self) -> None:
         """Call once the task has ended. A disk that fails now costs no more than a kill would."""

@@ -72,6 +72,11 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
+    def _arm_again(self) -> None:
+        """After the callbacks, which may have set a timer."""
+        if self._heap and self._timer is None:
+            self._arm()
+
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -93,5 +98,4 @@ class Deadlines:
                 left -= 1
                 callback()
         finally:  # an error in one callback must not delay the others
-            if self._heap and self._timer is None:
-                self._arm()
+            self._arm_again()

@@ -19,7 +19,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import KRAFT_VERSION, METADATA_VERSION
 from milena.protocol.metadata_records import Endpoint, FeatureRange, RegisterBrokerRecord
 from milena.protocol.types import RESERVED_DIRECTORIES, BrokerEpoch, NodeId
-from milena.runtime.hosts import LAST_PORT, fault_of, shown
+from milena.runtime.tcp.hosts import LAST_PORT, fault_of, shown
 
 KRAFT_LEVEL = 0
 """Static voters: kraft.version is 0 and no record says so."""

@@ -31,8 +31,8 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import CORDONED_DIRECTORIES
 from milena.protocol.metadata_records import ClearElrRecord, ConfigRecord, MetadataRecord
 from milena.protocol.topic_names import topic_name_problem
-from milena.runtime.hosts import shown
 from milena.runtime.numbers import whole
+from milena.runtime.tcp.hosts import shown
 
 Resource: TypeAlias = tuple[int, str]
 """Resource type and name; the name "" is the default of all brokers."""

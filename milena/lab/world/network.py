@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from milena.lab.world.life import Life
 from milena.lab.world.pipe import SimulatedConnection
-from milena.runtime.hosts import LAST_PORT, fault_of
 from milena.runtime.network import Connection, ConnectionHandler, Framer, Listener
 from milena.runtime.randomness import Randomness
-from milena.runtime.unresolved_host import UnresolvedHost
+from milena.runtime.tcp.hosts import LAST_PORT, fault_of
+from milena.runtime.tcp.unresolved_host import UnresolvedHost
 
 LATENCY = (0.00005, 0.0005)
 """Latency in seconds, at random."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
+from milena import VERSION
 from milena.node.framing import KafkaFramer
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
@@ -34,7 +35,7 @@ from milena.runtime.network import Connection, FileRange, Part
 
 T = TypeVar("T")
 
-SOFTWARE: Final = ClientSoftware("milena", "0.1.0")
+SOFTWARE: Final = ClientSoftware("milena", VERSION)
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 1.0
 JITTER: Final = 0.2

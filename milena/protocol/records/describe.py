@@ -56,11 +56,14 @@ def describe_batch(
     yield _batch_line(batch, position)
     if not records:
         return
+    damage = None
     try:
         for record in iter_records(batch, limit):
             yield _record_line(batch, record, content)
     except CorruptBatch as error:
-        yield f"| the records cannot be read: {error}"
+        damage = f"| the records cannot be read: {error}"
+    if damage is not None:
+        yield damage
 
 
 def describe_entity(entity: Entity, version: int) -> dict[str, object]:

@@ -147,27 +147,27 @@ def encode_fetch_response_in_steps(
             else:
                 # An array's length + 1: 0 for null, 1 for empty.
                 empty = 0 if aborted is None else 1
-                out.raw(_STATE_V12.pack(index, code, watermark, stable, start, empty, preferred))
+                out.data += _STATE_V12.pack(index, code, watermark, stable, start, empty, preferred)
             size = -1 if records is None else part_length(records)
             if size <= 0:
-                out.append(size + 1)
+                out.data.append(size + 1)
             else:
                 assert records is not None
                 out.uvarint(size + 1)
                 parts += (out.data, records)
                 out = Writer()
             if diverging is None and leader is None and snapshot is None:
-                out.append(0)
+                out.data.append(0)
             else:
                 _write_tags(out, fetched)
             if pace.is_over(1):
                 yield
-        out.append(0)
+        out.data.append(0)
     if node_endpoints and version >= 16:
-        out.append(1)
+        out.data.append(1)
         out.tag(0, encode_node_endpoints(node_endpoints))
     else:
-        out.append(0)
+        out.data.append(0)
     parts.append(out.data)
     return parts
 
@@ -203,17 +203,17 @@ def _encode_one(topic: FetchedTopic, error_code: int, session_id: int, throttle_
 def _write_aborted(out: Writer, fetched: FetchedPartition) -> None:
     """A partition's state with aborted transactions."""
     aborted = fetched.aborted or ()
-    out.raw(_STATE_V5.pack(*fetched[:5]))
+    out.data += _STATE_V5.pack(*fetched[:5])
     out.compact_array(len(aborted))
     for transaction in aborted:
-        out.raw(_PAIR.pack(*transaction))
-        out.append(0)
+        out.data += _PAIR.pack(*transaction)
+        out.data.append(0)
     out.int32(fetched.preferred_read_replica)
 
 
 def _write_tags(out: Writer, fetched: FetchedPartition) -> None:
     diverging, leader, snapshot = fetched[8:]
-    out.append((diverging is not None) + (leader is not None) + (snapshot is not None))
+    out.data.append((diverging is not None) + (leader is not None) + (snapshot is not None))
     if diverging is not None:
         out.tag(0, _EPOCH_END.pack(*diverging) + b"\0")
     if leader is not None:
@@ -233,11 +233,11 @@ def _encode_legacy(
         write_topic(out, name, topic_id, False, False)
         out.array(len(partitions))
         for fetched in partitions:
-            out.raw(_STATE_V4.pack(*fetched[:4]) if version < 5 else _STATE_V5.pack(*fetched[:5]))
+            out.data += _STATE_V4.pack(*fetched[:4]) if version < 5 else _STATE_V5.pack(*fetched[:5])
             aborted, records = fetched.aborted, fetched.records
             out.array(-1 if aborted is None else len(aborted))
             for transaction in aborted or ():
-                out.raw(_PAIR.pack(*transaction))
+                out.data += _PAIR.pack(*transaction)
             if version >= 11:
                 out.int32(fetched.preferred_read_replica)
             size = -1 if records is None else part_length(records)

@@ -139,7 +139,7 @@ def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
     write_array = out.compact_array if flexible else out.array
     write_records = out.compact_nullable_blob if flexible else out.nullable_blob
     (out.compact_nullable_string if flexible else out.nullable_string)(request.transactional_id)
-    out.raw(_ACKS_TIMEOUT.pack(request.acks, request.timeout_ms))
+    out.data += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
     write_array(len(request.topics))
     for name, topic_id, partitions in request.topics:
         write_topic(out, name, topic_id, by_id, flexible)
@@ -148,11 +148,11 @@ def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
             out.int32(partition)
             write_records(records)
             if flexible:
-                out.append(0)
+                out.data.append(0)
         if flexible:
-            out.append(0)
+            out.data.append(0)
     if flexible:
-        out.append(0)
+        out.data.append(0)
     return bytes(out)
 
 
@@ -180,10 +180,10 @@ def encode_produce_response(
                 partition, error_code, base_offset, append_time, log_start, errors, message, leader = result
                 if not errors and message is None and leader is None:
                     # No record errors, no message, no tagged fields.
-                    out.raw(_V9.pack(partition, error_code, base_offset, append_time, log_start, 1, 0, 0))
+                    out.data += _V9.pack(partition, error_code, base_offset, append_time, log_start, 1, 0, 0)
                 else:
                     _write_flexible(out, version, result)
-            out.append(0)
+            out.data.append(0)
         else:
             out.array(len(partitions))
             for result in partitions:
@@ -191,37 +191,37 @@ def encode_produce_response(
     out.int32(throttle_time_ms)
     if flexible:
         if node_endpoints and version >= 10:
-            out.append(1)
+            out.data.append(1)
             out.tag(0, encode_node_endpoints(node_endpoints))
         else:
-            out.append(0)
+            out.data.append(0)
     return bytes(out)
 
 
 def _write_flexible(out: Writer, version: int, result: ProducedPartition) -> None:
-    out.raw(_V5.pack(*result[:5]))
+    out.data += _V5.pack(*result[:5])
     out.compact_array(len(result.record_errors))
     for index, message in result.record_errors:
         out.int32(index)
         out.compact_nullable_string(fitting(message))
-        out.append(0)
+        out.data.append(0)
     out.compact_nullable_string(fitting(result.error_message))
     if result.current_leader is not None and version >= 10:
-        out.append(1)
+        out.data.append(1)
         out.tag(0, encode_current_leader(result.current_leader))
     else:
-        out.append(0)
+        out.data.append(0)
 
 
 def _write_legacy(out: Writer, version: int, result: ProducedPartition) -> None:
     if version < 5:
-        out.raw(_V3.pack(*result[:4]))
+        out.data += _V3.pack(*result[:4])
     elif version < 8:
-        out.raw(_V5.pack(*result[:5]))
+        out.data += _V5.pack(*result[:5])
     elif not result.record_errors and result.error_message is None:
-        out.raw(_V8.pack(*result[:5], 0, -1))
+        out.data += _V8.pack(*result[:5], 0, -1)
     else:
-        out.raw(_V5.pack(*result[:5]))
+        out.data += _V5.pack(*result[:5])
         out.array(len(result.record_errors))
         for index, message in result.record_errors:
             out.int32(index)

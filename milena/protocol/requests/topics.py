@@ -22,7 +22,7 @@ def write_topic(out: Writer, name: str | None, topic_id: UUID | None, by_id: boo
     if by_id:
         if topic_id is None:
             raise ValueError(f"this version names topics by id, and topic {name} comes without one")
-        out.raw(topic_id.bytes)
+        out.data += topic_id.bytes
     elif name is None:
         raise ValueError(f"this version names topics by name, and topic {topic_id} comes without one")
     elif flexible:

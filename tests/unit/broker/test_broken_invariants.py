@@ -18,6 +18,7 @@ from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, Part
 from milena.storage.log.append_info import Origin
 from milena.storage.log.log_append import AppendCheck
 from milena.storage.log.partition_log import PartitionLog
+from tests.fixtures.forms import ON_PURE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
 PRESENT = led_by(ME, replicas=(1, 2), isr=(1,), leader_epoch=4, partition_epoch=9)
@@ -125,6 +126,7 @@ def test_a_partition_is_hosted_once(bench: Bench, partition: Partition) -> None:
         bench.partitions.add(partition)
 
 
+@ON_PURE
 def test_the_maximal_isr_has_all_of_the_isr(partition: Partition) -> None:
     class Wrong:
         isr, maximal = (ME, OTHER), (ME,)

@@ -49,12 +49,12 @@ class Told:
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, ErrorCode):
-            return SimpleNamespace(error_code=answer, topics=[])
-        partitions = [
-            SimpleNamespace(partition_index=index, error_code=error, leader_epoch=3, partition_epoch=8, isr=[1, 2])
+            return SimpleNamespace(error_code=answer, topics=())
+        partitions = tuple(
+            SimpleNamespace(partition_index=index, error_code=error, leader_epoch=3, partition_epoch=8, isr=(1, 2))
             for index, error in answer.items()
-        ]
-        return SimpleNamespace(error_code=0, topics=[SimpleNamespace(topic_id=TOPIC, partitions=partitions)])
+        )
+        return SimpleNamespace(error_code=0, topics=(SimpleNamespace(topic_id=TOPIC, partitions=partitions),))
 
     @property
     def pauses(self) -> list[float]:

@@ -30,6 +30,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import Offset
+from tests.fixtures.forms import ON_PURE
 from tests.unit.broker import fixtures
 from tests.unit.broker.consumer_fetches import fetch as fetching
 from tests.unit.broker.consumer_fetches import want
@@ -90,12 +91,15 @@ KINDS: dict[str, tuple[Make, Any, str]] = {
     "DeleteRecords": (a_deletion, RequestContext, "respond_fields"),
     "ListOffsets": (a_search, RequestContext, "respond_fields"),
 }
+EACH_KIND = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=ON_PURE) if kind == "ListOffsets" else kind for kind in KINDS]
+)
 
 WRITTEN = {"Produce": 1, "DeleteRecords": 1}
 """Records in the log: what was appended stays."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_one_that_cannot_be_answered_is_closed(bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, where, name = KINDS[kind]
     request = make(bench)
@@ -106,7 +110,7 @@ def test_one_that_cannot_be_answered_is_closed(bench: Bench, kind: str, monkeypa
     assert len(bench.purgatory) == 0 and bench.contained.count
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_nobody_waits_for_a_client_that_has_gone(bench: Bench, kind: str) -> None:
     request = KINDS[kind][0](bench)
     request.answers.closed = True
@@ -116,7 +120,7 @@ def test_nobody_waits_for_a_client_that_has_gone(bench: Bench, kind: str) -> Non
     assert bench.partitions.get("t", 0).online_log.log_end_offset == WRITTEN.get(kind, 0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_nobody_waits_for_a_client_that_had_gone_when_its_request_was_handled(
     bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +132,7 @@ def test_nobody_waits_for_a_client_that_had_gone_when_its_request_was_handled(
     assert bench.partitions.get("t", 0).online_log.log_end_offset == WRITTEN.get(kind, 0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 def test_one_that_is_over_is_held_by_nothing(bench: Bench, kind: str) -> None:
     request = KINDS[kind][0](bench)
     bench.clock.advance(1)

@@ -16,6 +16,7 @@ from milena.broker.replica.read_result import ReadResult
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import Offset
 from milena.tiered.reading.remote_reader import RemoteRecords
+from tests.fixtures.forms import ON_PURE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
 WANTED = Wanted("t", None, 0, 0, 100, 0, None)
@@ -62,6 +63,7 @@ def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[Found]]:
     return pool, told
 
 
+@ON_PURE
 def test_what_was_read_is_given_out(bench: Bench) -> None:
     pool, told = begin(bench, bench.led())
     pool.done()
@@ -70,6 +72,7 @@ def test_what_was_read_is_given_out(bench: Bench) -> None:
     assert found.result.slice == RemoteSlice(RECORDS.records, RECORDS.length)
 
 
+@ON_PURE
 @pytest.mark.parametrize("leader", [OTHER, ME])
 def test_what_was_read_under_another_leader_epoch_is_not(bench: Bench, leader: int) -> None:
     """The read and the change of the leader come in one turn of the loop: nobody has ended the wait."""
@@ -82,6 +85,7 @@ def test_what_was_read_under_another_leader_epoch_is_not(bench: Bench, leader: i
     assert (found.result, found.error) == (None, ErrorCode.FENCED_LEADER_EPOCH)
 
 
+@ON_PURE
 def test_what_was_read_for_a_log_that_was_replaced_is_not(bench: Bench) -> None:
     partition = bench.led()
     pool, told = begin(bench, partition)

@@ -25,7 +25,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     ]
     nodes_file.write(layout.nodes, entries)
     with subprocess.Popen(["true"], stdout=subprocess.PIPE, text=True) as process:
-        yield LocalCluster(str(tmp_path), process, -1, "")
+        yield LocalCluster(str(tmp_path), process, -1, "", {})
 
 
 def test_a_node_that_there_is_not_cannot_be_killed(cluster: LocalCluster) -> None:

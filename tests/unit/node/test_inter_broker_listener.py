@@ -6,7 +6,7 @@ import pytest
 
 from milena.node.serving.server import ServerLimits
 from milena.protocol.api_keys import ApiKey
-from milena.runtime import tcp
+from milena.runtime.tcp import sockets as tcp
 from tests.unit.node.peers import Client, Endpoint, Running, running, until
 
 INTERNAL = Endpoint("INTERNAL")

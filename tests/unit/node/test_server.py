@@ -294,18 +294,18 @@ class TestErrors:
     async def test_a_late_error_that_cannot_be_encoded_closes_the_connection(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        def broken(*_: object, **__: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr("milena.protocol.requests.messages.encode_response", broken)
         async with running() as r:
 
             async def late(ctx: RequestContext, request: Any) -> None:
                 await asyncio.sleep(0)
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
 
-            def broken(*_: object, **__: object) -> None:
-                raise ZeroDivisionError
-
             r.node.cold = late
             client = await r.client()
-            monkeypatch.setattr("milena.protocol.requests.messages.encode_response", broken)
             client.send(ApiKey.LIST_GROUPS, 4)
             assert await client.closed()
             assert r.failures == []

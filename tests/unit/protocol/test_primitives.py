@@ -70,7 +70,7 @@ def test_null_is_read_back_where_it_may_be(method: str) -> None:
     "method", ["int8", "int16", "int32", "int64", "uint16", "uint32", "float64", "uuid", "boolean"]
 )
 def test_a_value_that_ends_too_early_is_refused(method: str) -> None:
-    value: Any = UUID(int=3) if method == "uuid" else 1
+    value: Any = {"uuid": UUID(int=3), "boolean": True}.get(method, 1)
     data = written(method, value)
     assert getattr(Reader(data), method)() == value
     for size in range(len(data)):

@@ -14,8 +14,8 @@ from milena.runtime.clock import Timer
 from milena.runtime.descriptors import kept, limit
 from milena.runtime.network import Framer
 from milena.runtime.system_clock import SystemClock
-from milena.runtime.tcp import TcpNetwork
-from milena.runtime.tcp_connection import TcpConnection
+from milena.runtime.tcp.connection import TcpConnection
+from milena.runtime.tcp.sockets import TcpNetwork
 from tests.contract.peers import Peer
 
 

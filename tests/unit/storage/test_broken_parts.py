@@ -19,6 +19,7 @@ from milena.storage.log.segment import Segment
 from milena.storage.manager.future_logs import FutureLogs
 from milena.storage.manager.log_manager import LogManager
 from milena.storage.state.producer_state import ProducerEntry
+from tests.fixtures.forms import ON_PURE
 from tests.unit.storage.logs import LogFolder, append, batch_of, marker, values_of
 
 AWAY = Offset(1000)
@@ -117,6 +118,7 @@ def test_no_two_segments_begin_at_one_offset_and_the_active_one_stays(tmp_path: 
     assert len(log.segments) == 1
 
 
+@ON_PURE
 def test_a_copy_that_lacks_records_takes_no_logs_place(tmp_path: Path) -> None:
     log, copy = LogFolder(tmp_path / "a").open(), LogFolder(tmp_path / "b").open()
     append(log, b"x", epoch=1)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from milena.runtime.clock import Timer
 from milena.runtime.network import HIGH_WATER, ConnectionHandler, FileRange, FrameError, Framer, Part
-from milena.runtime.tcp_addresses import describe
+from milena.runtime.tcp.addresses import describe
 
 if TYPE_CHECKING:
-    from milena.runtime.tcp import TcpNetwork
+    from milena.runtime.tcp.sockets import TcpNetwork
 
 BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
 """A connection sends at most about this many bytes before the other connections get their turn."""

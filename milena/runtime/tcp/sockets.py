@@ -1,4 +1,4 @@
-"""The real network: listening and connecting. ``runtime.tcp_connection`` implements established connections."""
+"""The real network: listening and connecting. ``runtime.tcp.connection`` implements established connections."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
 from milena.runtime.network import Connection, ConnectionHandler, Framer, Listener
 from milena.runtime.readiness import readiness_of
-from milena.runtime.tcp_addresses import bind, resolve
-from milena.runtime.tcp_connection import TcpConnection
+from milena.runtime.tcp.addresses import bind, resolve
+from milena.runtime.tcp.connection import TcpConnection
 
 ACCEPTS_PER_WAKE_UP: Final = 64
 ACCEPT_PAUSE: Final = 0.1

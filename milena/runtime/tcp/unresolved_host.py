@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from milena.runtime.hosts import shown
+from milena.runtime.tcp.hosts import shown
 
 
 class UnresolvedHost(OSError):

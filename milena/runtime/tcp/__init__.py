@@ -1,0 +1,1 @@
+"""The network port on real sockets: addresses, connections, listeners."""

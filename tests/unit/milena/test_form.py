@@ -1,0 +1,164 @@
+"""``MILENA_PURE`` chooses the form, and a compiled form that is not of these sources is refused with one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from milena.form import NOTE, TREE, note_of
+
+ROOT = Path(__file__).resolve().parents[3]
+WHERE = "import milena.one; print(milena.one.__file__)"
+
+
+def python(folder: Path, code: str, pure: str | None) -> subprocess.CompletedProcess[str]:
+    """A new interpreter whose ``milena`` is the one in ``folder``."""
+    environment = {name: value for name, value in os.environ.items() if name != "MILENA_PURE"}
+    environment |= {"PYTHONPATH": str(folder)} | ({} if pure is None else {"MILENA_PURE": pure})
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, env=environment, cwd=folder
+    )
+
+
+def refusal(folder: Path, pure: str = "0") -> str:
+    done = python(folder, WHERE, pure)
+    assert (done.returncode, done.stdout) == (1, "")
+    (sentence,) = done.stderr.splitlines()
+    return sentence
+
+
+def place(folder: Path, pure: str | None) -> Path:
+    """Where a module came from, below the checkout."""
+    done = python(folder, WHERE, pure)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip()).relative_to(folder)
+
+
+def compiled(package: Path, suffix: str = EXTENSION_SUFFIXES[0]) -> Path:
+    """The shared library alone tells that a package has extensions."""
+    (package / f"compiled__mypyc{suffix}").touch()
+    return package
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """One with a package of three modules and a tree that is made of it."""
+    package = tmp_path / "milena"
+    package.mkdir()
+    for name in ("__init__.py", "form.py"):
+        shutil.copy2(ROOT / "milena" / name, package / name)
+    (package / "one.py").write_text("VALUE = 1\n")
+    (tmp_path / "compiling").mkdir()
+    (tmp_path / "compiling" / "modules.toml").touch()
+    compiled(Path(shutil.copytree(package, tmp_path / TREE / "milena")))
+    (tmp_path / TREE / NOTE).write_text(note_of(str(package)))
+    return tmp_path
+
+
+def test_a_checkout_runs_its_sources_unless_the_compiled_form_is_asked_for(checkout: Path) -> None:
+    assert place(checkout, None) == place(checkout, "1") == Path("milena", "one.py")
+    assert place(checkout, "0") == Path(TREE, "milena", "one.py")
+
+
+def test_sources_that_are_the_same_again_need_no_new_tree(checkout: Path) -> None:
+    os.utime(checkout / "milena" / "one.py", ns=(1, 1))
+    assert place(checkout, "0") == Path(TREE, "milena", "one.py")
+
+
+@pytest.mark.parametrize("change", ["edited", "edited in its size's place", "added", "removed"])
+def test_a_tree_of_other_sources_is_refused(checkout: Path, change: str) -> None:
+    one = checkout / "milena" / "one.py"
+    match change:
+        case "edited":
+            one.write_text("VALUE = 1\nMORE = 2\n")
+        case "added":
+            (checkout / "milena" / "two.py").touch()
+        case "removed":
+            one.unlink()
+        case _:
+            one.write_text("VALUE = 2\n")
+            os.utime(one, ns=(1, 1))
+    assert (
+        refusal(checkout) == f"milena: the compiled form in {TREE} is of other sources; `make compiled` makes it anew"
+    )
+
+
+def test_a_checkout_without_a_tree_says_what_makes_one(checkout: Path) -> None:
+    (checkout / TREE / NOTE).unlink()
+    sentence = f"milena: MILENA_PURE=0, but there is no compiled form in {TREE}; `make compiled` makes it"
+    assert refusal(checkout) == sentence
+
+
+@pytest.mark.parametrize("note", [b"", b"{}", b"\xff"])
+def test_a_damaged_note_is_refused(checkout: Path, note: bytes) -> None:
+    (checkout / TREE / NOTE).write_bytes(note)
+    assert "`make compiled`" in refusal(checkout)
+
+
+def test_a_tree_for_another_python_is_refused(checkout: Path) -> None:
+    (checkout / TREE / "milena" / f"compiled__mypyc{EXTENSION_SUFFIXES[0]}").unlink()
+    compiled(checkout / TREE / "milena", ".cpython-300-none.so")
+    assert (
+        refusal(checkout) == f"milena: the compiled form in {TREE} is for another Python; `make compiled` makes it anew"
+    )
+
+
+def test_an_installation_without_extensions_does_not_speak_of_make(checkout: Path) -> None:
+    shutil.rmtree(checkout / "compiling")
+    package = checkout / "milena"
+    sentence = f"milena: MILENA_PURE=0, but {package} is pure Python; a wheel for this platform has the compiled form"
+    assert refusal(checkout) == sentence
+
+
+def test_another_value_is_refused(checkout: Path) -> None:
+    sentence = "milena: MILENA_PURE is 'yes'; 1 stands for pure Python, 0 for the compiled form"
+    assert refusal(checkout, "yes") == sentence
+
+
+def test_the_sources_run_beside_extensions_if_they_are_asked_for(checkout: Path) -> None:
+    package = compiled(checkout / "milena")
+    (package / f"one{EXTENSION_SUFFIXES[0]}").write_bytes(b"no library")
+    assert place(checkout, "1") == Path("milena", "one.py")
+    for pure in (None, "0"):
+        assert "ImportError" in python(checkout, WHERE, pure).stderr
+
+
+RAISING = """
+import asyncio, json, traceback
+from milena.protocol.uuids import from_text
+from milena.runtime.tcp.addresses import bind
+
+async def in_a_coroutine():
+    await bind(asyncio.get_running_loop(), "127.0.0.1", -1)
+
+found = []
+for work in (lambda: from_text("short"), lambda: asyncio.run(in_a_coroutine())):
+    try:
+        work()
+    except Exception as error:
+        found.append([(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)])
+print(json.dumps(found))
+"""
+
+
+def test_a_stack_trace_of_compiled_code_names_file_line_and_function() -> None:
+    done = python(ROOT, RAISING, "0")
+    if "`make compiled`" in done.stderr:
+        pytest.skip("there is no compiled form of these sources: `make compiled`")
+    assert done.returncode == 0, done.stderr
+    function, coroutine = json.loads(done.stdout)
+    addresses = "milena/runtime/tcp/addresses.py"
+    for (file, line, name), place, text in (
+        (function[-1], ("milena/protocol/uuids.py", "from_text"), "raise ValueError("),
+        (coroutine[-1], (addresses, "resolve"), "raise OSError("),
+        (coroutine[-2], (addresses, "bind"), "await resolve("),
+    ):
+        assert (file, name) == place
+        assert text in (ROOT / file).read_text().splitlines()[line - 1]

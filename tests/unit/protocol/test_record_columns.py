@@ -1,0 +1,41 @@
+"""Columns hold what records read one by one hold."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milena.protocol.records.batch import BatchView, Codec, TimestampType
+from milena.protocol.records.record_columns import RecordColumns
+from milena.protocol.records.records import Record, build_batch, iter_records, offset_of, timestamp_of
+from milena.protocol.types import Offset
+
+texts = st.one_of(st.none(), st.binary(max_size=20))
+
+
+@given(
+    batches=st.lists(st.lists(st.tuples(texts, texts, st.integers(0, 9)), max_size=20), max_size=5),
+    codec=st.sampled_from(list(Codec)),
+    by_broker=st.booleans(),
+)
+def test_columns_are_the_records_one_by_one(
+    batches: list[list[tuple[bytes | None, bytes | None, int]]], codec: Codec, by_broker: bool
+) -> None:
+    columns, expected = RecordColumns(), []
+    for number, fields in enumerate(batches):
+        records = [Record(at, delta, key, value) for at, (key, value, delta) in enumerate(fields)]
+        start = Offset(100 * number)
+        data = build_batch(records, base_offset=start, base_timestamp=1000, max_timestamp=1009, codec=codec)
+        batch = BatchView(memoryview(bytearray(data)))
+        if by_broker:
+            batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, 5555)
+        columns.add(batch)
+        expected += [
+            (offset_of(batch, record), timestamp_of(batch, record), record.key, record.value)
+            for record in iter_records(batch)
+        ]
+    found = [
+        (columns.offsets[at], columns.timestamps[at], columns.keys[at], columns.values[at])
+        for at in range(len(columns))
+    ]
+    assert found == expected

@@ -25,6 +25,10 @@ class UnreliableSegments:
     def add(self, partition: TopicIdPartition, segments: Iterable[UUID]) -> None:
         self._segments.setdefault(partition, set()).update(segments)
 
+    def discard(self, partition: TopicIdPartition, segment: UUID) -> None:
+        """Its deletion was not announced after all."""
+        self._segments.get(partition, set()).discard(segment)
+
     def of(self, partition: TopicIdPartition) -> Container[UUID]:
         return self._segments.get(partition, ())
 

@@ -32,6 +32,7 @@ from milena.tiered.segments.tiered_offsets import find_highest_remote_offset, re
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
 from milena.tiered.work.adopting import adopt, first_served
+from milena.tiered.work.claims import accepted, claim
 from milena.tiered.work.deletion import delete_segment, update_of
 from milena.tiered.work.roles import ReplicaRole
 
@@ -100,9 +101,10 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     """Update the log from the metadata: its start in the tier, and the highest copied offset. False if the role has
     ended meanwhile.
 
-    Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
+    A leader claims the partition's tier first. Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
     """
     if role.leads:
+        await claim(tier, role, log)
         await adopt(tier, role, log)
         if not role.holds(log):
             return False
@@ -229,6 +231,7 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
         None,
         RemoteLogSegmentState.COPY_SEGMENT_STARTED,
         not has_aborted,
+        role.leader_epoch,
     )
     files = SegmentFiles(
         segment.path(LOG),
@@ -251,14 +254,15 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
     role.copying.add(metadata.id)
     try:
         await tier.metadata.add(metadata)
+        accepted(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED, metadata.leader_epoch)
         meters.copy_requests.add()
         custom = await _store(tier, prepared) if role.holds(log) else None
         if not role.holds(log):
             await _discard(tier, role, metadata)
             return
-        await tier.metadata.update(
-            update_of(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom_metadata=custom)
-        )
+        by, finished = role.leader_epoch, RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        await tier.metadata.update(update_of(tier, metadata, finished, by, custom_metadata=custom))
+        accepted(tier, metadata, finished, by)
     except CustomMetadataTooLarge as error:
         role.may_copy = False
         meters.copy_errors.add()
@@ -291,6 +295,6 @@ async def _discard(
 ) -> None:
     """Delete the remains of a copy in the tier. If that fails too, a later round of the expiration does."""
     try:
-        await delete_segment(tier, metadata, custom_metadata=custom_metadata)
+        await delete_segment(tier, metadata, role.leader_epoch, custom_metadata=custom_metadata)
     except FAILURES as error:
         tier.report("remains of a failed copy not deleted", role.replica, error)

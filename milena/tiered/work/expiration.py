@@ -89,10 +89,11 @@ async def _delete_all(
     for segment in segments:
         if not role.holds(log) or not tier.in_session():
             return
-        await announce_deletion(tier, segment)
+        by = role.leader_epoch
+        await announce_deletion(tier, segment, by)
         if not tier.in_session():
             return
-        await finish_deletion(tier, segment)
+        await finish_deletion(tier, segment, by)
         figures.delete_segments -= 1
         figures.delete_bytes -= segment.size
         tier.events.info(
@@ -130,14 +131,14 @@ async def erase(
             left.append(segment)
             continue
         try:
-            await announce_deletion(tier, segment)
+            await announce_deletion(tier, segment, role.leader_epoch)
             announced.append(segment)
         except FAILURES as error:
             tier.report("remote segment not deleted", role.replica, error)
             left.append(segment)
     for segment in announced:
         try:
-            await finish_deletion(tier, segment)
+            await finish_deletion(tier, segment, role.leader_epoch)
         except FAILURES as error:
             tier.report("remote segment not deleted", role.replica, error)
             left.append(segment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+from milena.protocol.types import LeaderEpoch
 from milena.runtime.clock import Clock
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.segments.segment_metadata import TopicIdPartition
@@ -26,6 +27,8 @@ class ReplicaRole:
         """Segments that are being copied to the tier."""
         self.adopting = asyncio.Lock()
         """Held while one task searches the tier for segments without metadata."""
+        self.claiming = asyncio.Lock()
+        """Held while one task claims the partition."""
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
         """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
@@ -36,6 +39,7 @@ class ReplicaRole:
         self.validity = Validity()
         self.figures = Figures()
         self._term = replica.term
+        self._leader_epoch = replica.leader_epoch
         self._clock = clock
         self._waking: dict[asyncio.Future[None], None] = {}
         self._active = 0
@@ -49,6 +53,14 @@ class ReplicaRole:
         if self.ended or log is None or not log.remote_enabled or self.replica.is_leader is not self.leads:
             return None
         return log if self.replica.term == self._term else None
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch that a leader's events carry. After the role has ended it is the last one that it held in, and not
+        that of a successor."""
+        if self.log is not None:
+            self._leader_epoch = self.replica.leader_epoch
+        return self._leader_epoch
 
     def holds(self, log: PartitionLog) -> bool:
         """Whether the role still holds, with this log."""

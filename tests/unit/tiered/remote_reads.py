@@ -13,6 +13,7 @@ from milena.storage.log.loading import open_log
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
 from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
@@ -59,7 +60,7 @@ async def carry(
         metadata = change(prepared.metadata)
         await bench.metadata.add(metadata)
         await bench.store.copy(metadata, prepared.files)
-        await bench.metadata.update(update_of(bench.tier, metadata, FINISHED))
+        await bench.metadata.update(update_of(bench.tier, metadata, FINISHED, UNFENCED))
         carried.append(metadata)
     return carried
 

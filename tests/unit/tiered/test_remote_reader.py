@@ -15,6 +15,7 @@ from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.reading.remote_reader import RemoteLogReader
 from milena.tiered.reading.remote_search import first_at_or_after
 from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
 )
@@ -141,7 +142,9 @@ def test_a_segment_of_another_lineage_serves_what_is_ours_and_no_more() -> None:
         await carry(bench, other)
         ours = await carry(bench, log)
         bench.store.deleting()
-        await bench.metadata.update(update_of(bench.tier, ours[0], RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+        await bench.metadata.update(
+            update_of(bench.tier, ours[0], RemoteLogSegmentState.DELETE_SEGMENT_STARTED, UNFENCED)
+        )
         lose_local(log)
         assert served(await reader.read(PARTITION, log, wanted(0))) == [(0, b"msg 0")]
         assert served(await reader.read(PARTITION, log, wanted(1))) == [(1, b"msg 3")]

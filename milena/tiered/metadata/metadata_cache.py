@@ -134,6 +134,10 @@ class RemoteLogMetadataCache:
         """All listed segments, by start offset."""
         return sorted(self._segments.values(), key=_place)
 
+    def doubtful(self) -> list[RemoteLogSegmentMetadata]:
+        """The readable segments that a former leader may still delete, in no order."""
+        return [one for one in self._segments.values() if one.doubtful and one.state is _COPIED]
+
     def segments_of_epoch(self, epoch: LeaderEpoch) -> list[RemoteLogSegmentMetadata]:
         """The listed segments with records of ``epoch``, by start offset."""
         return sorted(self._by_epoch.get(epoch, ()), key=_place)
@@ -191,13 +195,18 @@ class RemoteLogMetadataCache:
         return served
 
     def served(
-        self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
+        self,
+        offset: Offset,
+        *,
+        leader_epochs: Sequence[EpochEntry],
+        log_end: Offset,
+        without: Container[UUID] = (),
     ) -> Iterator[ServedSegment]:
         """The segments that serve the offsets from ``offset`` on, in order, each offset once; offsets that the tier
-        lacks are skipped."""
+        lacks are skipped, and segments of ``without``."""
         at: Offset | None = offset
         while at is not None:
-            found = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end)
+            found = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end, without=without)
             if found is not None:
                 yield found._replace(first=at)
                 at = Offset(found.last + 1)

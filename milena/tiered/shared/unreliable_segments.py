@@ -7,7 +7,7 @@ disabled are read, but never count as copies of local segments; the leader copie
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
@@ -29,7 +29,7 @@ class UnreliableSegments:
         """Its deletion was not announced after all."""
         self._segments.get(partition, set()).discard(segment)
 
-    def of(self, partition: TopicIdPartition) -> Container[UUID]:
+    def of(self, partition: TopicIdPartition) -> Collection[UUID]:
         return self._segments.get(partition, ())
 
     def prune(self, partition: TopicIdPartition, cache: RemoteLogMetadataCache) -> None:

@@ -34,6 +34,7 @@ from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemo
 from milena.tiered.work.adopting import adopt, first_served
 from milena.tiered.work.claims import accepted, claim
 from milena.tiered.work.deletion import delete_segment, update_of
+from milena.tiered.work.overruling import overrule
 from milena.tiered.work.roles import ReplicaRole
 
 QUOTA_STEP: Final = 1.0
@@ -105,6 +106,7 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     """
     if role.leads:
         await claim(tier, role, log)
+        await overrule(tier, role, log)
         await adopt(tier, role, log)
         if not role.holds(log):
             return False
@@ -117,9 +119,8 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     end = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
     tier.unreliable.prune(role.partition, cache)
     if end is not None:
-        log.set_highest_offset_in_remote_storage(
-            _still_there(cache, log, end.offset, tier.unreliable.of(role.partition))
-        )
+        unreliable = {*tier.unreliable.of(role.partition), *(segment.id for segment in cache.doubtful())}
+        log.set_highest_offset_in_remote_storage(_still_there(cache, log, end.offset, unreliable))
     return True
 
 

@@ -12,6 +12,7 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.copying import catch_up
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
+from milena.tiered.work.republishing import republish
 from milena.tiered.work.retention import LogView, abandoned, decide
 from milena.tiered.work.roles import ReplicaRole
 
@@ -40,6 +41,8 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     if verdict.log_start is not None:
         tiering.update_log_start(log, verdict.log_start)
     await _delete_all(tier, role, log, [*verdict.delete, *verdict.dangling])
+    if role.holds(log):
+        await republish(tier, role, log)
     if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
         role.swept_at = clock.monotonic()
         await _end_abandoned(tier, role, log)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from milena.protocol.types import ZERO_UUID, LeaderEpoch
-from milena.tiered.metadata.metadata_manager import Deposed
+from milena.tiered.metadata.metadata_manager import Deposed, RemoteLogMetadataError
 from milena.tiered.segments.segment_metadata import (
     UNFENCED,
     RemoteLogSegmentMetadata,
@@ -67,6 +67,23 @@ def test_a_leader_claims_before_its_first_work_and_once() -> None:
         assert claims(bench) == [4] and bench.metadata.published[0].segment_id.id == ZERO_UUID
 
     on_bench(scenario)
+
+
+def test_a_claim_that_cannot_be_published_or_read_back_is_followed_by_no_work() -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        bench.replica.term, bench.replica.leader_epoch = 2, LeaderEpoch(1)
+        role, before = bench.role(), len(bench.metadata.published)
+        bench.metadata.failure = RemoteLogMetadataError("no answer")
+        for work in (copy_round, expire_round):
+            with pytest.raises(RemoteLogMetadataError, match="no answer"):
+                await work(bench.tier, role)
+        assert (bench.log.log_start_offset, bench.stored()) == (0, [0, 2, 4])
+        bench.metadata.failure = None
+        await expire_round(bench.tier, role)
+        assert bench.metadata.published[before].leader_epoch == 1 and claims(bench) == [1]
+
+    on_bench(scenario, retention_ms=RETENTION_MS)
 
 
 def test_a_leader_that_has_been_followed_marks_and_deletes_nothing() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.config.node_config import NodeConfig
 from milena.config.tiered_rules import ENABLE
-from milena.config.topic_config import TopicConfig
+from milena.config.topic_config import TopicConfig, effective_value
 from milena.config.values import ConfigError
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
 from milena.runtime.logging import get_logger
@@ -26,6 +26,8 @@ class ConfigStore:
         self._partitions = partitions
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._compacted: set[str] = set()
+        self._contradicting: set[str] = set()
+        """Tiered topics that a default of the cluster would have compacted."""
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._topic_listeners: list[Callable[[Partition], None]] = []
         self._log = get_logger("config")
@@ -52,7 +54,18 @@ class ConfigStore:
         if config.compacted and name not in self._compacted and len(self._compacted) < MAX_NAMED:
             self._compacted.add(name)
             self._warn_of_compaction(name, len(self._compacted))
+        if config.remote_storage_enable and self._is_to_be_compacted(overrides):
+            self._tell_of_contradiction(name)
         return config
+
+    def _is_to_be_compacted(self, overrides: Mapping[str, str]) -> bool:
+        policy = effective_value(self.node, overrides, "cleanup.policy")
+        return isinstance(policy, tuple) and "compact" in policy
+
+    def _tell_of_contradiction(self, name: str) -> None:
+        if name not in self._contradicting and len(self._contradicting) < MAX_NAMED:
+            self._contradicting.add(name)
+            self._log.error("cleanup.policy=compact is not applied: the topic is in the remote tier", topic=name)
 
     def _warn_of_compaction(self, name: str, count: int) -> None:
         """Warn at the 1st, 10th, 100th such topic and so on: Kafka Streams creates hundreds of them."""

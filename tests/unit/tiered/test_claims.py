@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milena.commands.tier.segment_view import event_line, plain_history
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.serialization import MetadataEvent, deserialize, serialize
@@ -258,6 +259,20 @@ def test_the_history_tells_who_might_delete(later: Sequence[MetadataEvent], dele
     assert (SEGMENT.partition in history.deleted()) is deleted
     assert is_deleted(history.events[SEGMENT.segment_id]) is deleted
     assert list(history.events) == [SEGMENT.segment_id], "a claim is about no segment"
+
+
+def test_milena_tier_show_says_whose_events_are_void() -> None:
+    events: list[MetadataEvent] = [SEGMENT, by(0, FINISHED), by(0, DELETING), claim(1), by(0, DELETED), overruling(1)]
+    shown = [event_line(one) for one in plain_history(history_of(*events).events[SEGMENT.segment_id])]
+    assert [line.partition(" ms")[2] for line in shown] == [
+        "",
+        "",
+        "",
+        "  (void: a later leader had claimed the partition)",
+        "  (a former leader's mark is overruled)",
+    ]
+    assert ["broker 2 in 1 " in line for line in shown] == [False, False, False, False, True]
+    assert "broker 1  at" in shown[0], "it tells no leader epoch"
 
 
 def test_a_restored_cluster_has_no_claims_of_the_old_one() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from milena.protocol.types import LeaderEpoch
 from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
@@ -120,12 +121,13 @@ async def erase(
     tier: Tier,
     role: ReplicaRole,
     segments: Sequence[RemoteLogSegmentMetadata],
+    by: Callable[[], LeaderEpoch],
     still_wanted: Callable[[], bool] = lambda: True,
     may_delete: Callable[[], bool] = lambda: True,
 ) -> list[RemoteLogSegmentMetadata]:
     """Delete all ``segments`` of a partition that is not tiered any more, in any state, as long as that is wanted.
-    Returns those that could not be deleted, or must not be now."""
-    left = []
+    ``by`` is the leader epoch of who does so. Returns those that could not be deleted, or must not be now."""
+    left: list[RemoteLogSegmentMetadata] = []
     announced = []
     for segment in segments:
         if not still_wanted():
@@ -134,15 +136,20 @@ async def erase(
             left.append(segment)
             continue
         try:
-            await announce_deletion(tier, segment, role.leader_epoch)
+            await announce_deletion(tier, segment, by())
             announced.append(segment)
         except FAILURES as error:
             tier.report("remote segment not deleted", role.replica, error)
             left.append(segment)
     for segment in announced:
         try:
-            await finish_deletion(tier, segment, role.leader_epoch)
+            await finish_deletion(tier, segment, by())
         except FAILURES as error:
             tier.report("remote segment not deleted", role.replica, error)
             left.append(segment)
-    return left
+    return [segment for segment in left if not _is_gone(tier, segment)]
+
+
+def _is_gone(tier: Tier, segment: RemoteLogSegmentMetadata) -> bool:
+    """Whether another broker has deleted it."""
+    return tier.metadata.is_ready(segment.partition) and tier.metadata.cache(segment.partition).get(segment.id) is None

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from milena.node.metrics import Metrics
 from milena.protocol.errors import KafkaError
-from milena.protocol.types import Offset
+from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.tasks import Tasks
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
@@ -155,11 +155,12 @@ class RemoteLogManager:
         elif role is not None:
             self._forget(role.partition)
 
-    def drop(self, replica: HostedReplica, *, erase_remote: bool = False) -> None:
-        """The replica leaves this broker. ``erase_remote``: delete all its segments from the tier, too."""
+    def drop(self, replica: HostedReplica, *, erase_remote: bool = False, others_first: bool = False) -> None:
+        """The replica leaves this broker. ``erase_remote``: its topic is deleted, and so are all its segments in the
+        tier. ``others_first``: only what the leader has left after the time that it has for it."""
         role = self.role_of(replica)
         if role is not None and not self._stopped:
-            self._leave(role, erase_remote=erase_remote)
+            self._leave(role, erase_remote=erase_remote, others_first=others_first)
         partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
         if erase_remote and partition in self._erasing:
             self._erasing[partition] = True
@@ -188,11 +189,12 @@ class RemoteLogManager:
         del self._roles[role.partition]
         del self._jobs[role]
 
-    def _leave(self, role: ReplicaRole, *, erase_remote: bool) -> None:
+    def _leave(self, role: ReplicaRole, *, erase_remote: bool, others_first: bool = False) -> None:
         self._end(role)
         if erase_remote:
             self._erasing[role.partition] = False
-            self._tasks.spawn(self._erase(role), name=f"erase {role.replica.topic}-{role.replica.index}")
+            pause = ERASING_ATTEMPTS * self._interval if others_first else 0.0
+            self._tasks.spawn(self._erase(role, pause), name=f"erase {role.replica.topic}-{role.replica.index}")
         else:
             self._forget(role.partition)
 
@@ -272,10 +274,11 @@ class RemoteLogManager:
         except FAILURES as error:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)
 
-    async def _erase(self, role: ReplicaRole) -> None:
-        """Delete the present segments of a partition from the tier. If it is tiered again meanwhile, segments whose
-        deletion is not announced are kept: brokers may have deleted their local copies since."""
+    async def _erase(self, role: ReplicaRole, pause: float) -> None:
+        """After ``pause`` seconds delete the segments of a partition from the tier. If it is tiered again meanwhile,
+        segments whose deletion is not announced are kept: brokers may have deleted their local copies since."""
         await role.idle()
+        await self.tier.runtime.clock.sleep(pause)
         metadata, partition, replica = self.tier.metadata, role.partition, role.replica
 
         def still_wanted() -> bool:
@@ -285,6 +288,11 @@ class RemoteLogManager:
         def may_delete() -> bool:
             # A deleted topic stays deleted; a disabled tier may be enabled again, under another leader.
             return self._erasing.get(partition, False) or self.tier.in_session()
+
+        def by() -> LeaderEpoch:
+            # Nobody leads a deleted topic, so that whoever comes may finish its deletion.
+            is_deleted = self._erasing.get(partition, False)
+            return max(role.leader_epoch, metadata.cache(partition).claimed if is_deleted else role.leader_epoch)
 
         if await metadata.wait_ready(partition, READY_TO_ERASE):
             left: Sequence[RemoteLogSegmentMetadata] = metadata.cache(partition).segments()
@@ -296,7 +304,7 @@ class RemoteLogManager:
                 partition=partition.partition,
             )
         for _ in range(ERASING_ATTEMPTS):
-            left = await erase(self.tier, role, left, still_wanted, may_delete)
+            left = await erase(self.tier, role, left, by, still_wanted, may_delete)
             if not left:
                 break
             await self.tier.runtime.clock.sleep(self._interval)

@@ -209,7 +209,7 @@ def test_a_former_leader_erases_no_partition_that_a_successor_has_claimed() -> N
         role = await expired(bench)
         segments = bench.metadata.cache(role.partition).segments()
         await successor_claims(bench)()
-        assert await erase(bench.tier, role, segments) == segments
+        assert await erase(bench.tier, role, segments, lambda: role.leader_epoch) == segments
         assert (states(bench, role), bench.stored()) == ([FINISHED] * 3, [0, 2, 4])
 
     on_bench(scenario)

@@ -19,7 +19,7 @@ from milena.tiered.store.remote_storage import (
     RemoteResourceNotFound,
     SegmentFiles,
 )
-from milena.tiered.work.copying import Prepared, copy_segment
+from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment
 from milena.tiered.work.deletion import delete_segment
 from milena.tiered.work.marks import is_needed
 from milena.tiered.work.roles import ReplicaRole
@@ -40,6 +40,8 @@ async def republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
         first = Offset(max(log.log_start_offset, log.epochs.entries[0].start))
         end = log.local_log_start_offset
         if is_needed(cache, segment, log.epochs.entries, first, end, doubtful):
+            if not (tier.copies.may_begin and role.attempts.may_begin):
+                return
             await _copy(tier, role, log, segment)
         if role.holds(log) and tier.in_session():
             await delete_segment(tier, segment, role.leader_epoch)
@@ -65,7 +67,10 @@ async def _copy(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Remot
             copied=False,
             doubtful=False,
         )
-        await copy_segment(tier, role, log, Prepared(again, files))
+        tier.copy_quota.record(again.size, again.event_timestamp_ms)
+        interval = tier.config().get_int(INTERVAL) / 1000
+        with tier.copies.attempt(interval), role.attempts.attempt(interval):
+            await copy_segment(tier, role, log, Prepared(again, files))
     except RemoteResourceNotFound as error:
         tier.events.error("segment was deleted by a former leader", **fields, reason=str(error))
         return

@@ -140,6 +140,10 @@ def test_a_store_that_fails_is_tried_again() -> None:
         kept = served(bench, role)
         assert kept is not None and kept.doubtful
         bench.store.copying = lambda: None
+        published = len(bench.metadata.published)
+        await expire_round(bench.tier, role)
+        assert len(bench.metadata.published) == published, "each attempt leaves a record: not at once"
+        role.attempts.forget()
         await expire_round(bench.tier, role)
         found = served(bench, role)
         assert found is not None and not found.doubtful and bench.stored() == [0, 2, 4]

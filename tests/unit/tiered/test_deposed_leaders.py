@@ -144,6 +144,26 @@ def test_between_the_mark_and_the_files_a_claim_leaves_them_to_the_successor() -
     on_bench(scenario)
 
 
+@pytest.mark.parametrize("other", ["successor", "Kafka broker"])
+def test_a_mark_that_somebody_elses_record_follows_at_once_holds_and_is_left_to_them(other: str) -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await expired(bench)
+        segment = bench.metadata.cache(role.partition).segments()[0]
+        publish = bench.metadata.update
+
+        async def and_then(update: RemoteLogSegmentUpdate) -> None:
+            await publish(update)
+            await publish(claim(1) if other == "successor" else replace(update, leader_epoch=UNFENCED))
+
+        bench.metadata.update = and_then  # type: ignore[method-assign]
+        with pytest.raises(Deposed):
+            await delete_segment(bench.tier, segment, role.leader_epoch)
+        assert (states(bench, role), bench.stored()) == ([MARKED, FINISHED, FINISHED], [0, 2, 4])
+        assert segment.id in bench.tier.unreliable.of(role.partition)
+
+    on_bench(scenario)
+
+
 def test_a_deletion_that_ends_behind_the_claim_is_repeated_by_the_successor() -> None:
     async def scenario(bench: Bench) -> None:
         role = await expired(bench)

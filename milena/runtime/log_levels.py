@@ -18,7 +18,6 @@ COMPONENTS: Final = (
     "applier",
     "auto-create",
     "broker",
-    "config",
     "controller",
     "controller-link",
     "directories",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -12,9 +11,6 @@ from milena.config.tiered_rules import ENABLE
 from milena.config.topic_config import TopicConfig
 from milena.config.values import ConfigError
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
-from milena.runtime.logging import get_logger
-
-MAX_NAMED: Final = 10_000
 
 
 class ConfigStore:
@@ -25,10 +21,8 @@ class ConfigStore:
         self._image = image
         self._partitions = partitions
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._compacted: set[str] = set()
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._topic_listeners: list[Callable[[Partition], None]] = []
-        self._log = get_logger("config")
 
     def get_int(self, key: str) -> int:
         """The current value of a key of the broker."""
@@ -49,17 +43,7 @@ class ConfigStore:
         config = self._shared.get(key)
         if config is None:
             config = self._shared[key] = TopicConfig.effective(self.node, overrides)
-        if config.compacted and name not in self._compacted and len(self._compacted) < MAX_NAMED:
-            self._compacted.add(name)
-            self._warn_of_compaction(name, len(self._compacted))
         return config
-
-    def _warn_of_compaction(self, name: str, count: int) -> None:
-        """Warn at the 1st, 10th, 100th such topic and so on: Kafka Streams creates hundreds of them."""
-        if str(count).strip("0") == "1":
-            self._log.warning(
-                "cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name, topics=count
-            )
 
     def check_tier(self) -> None:
         """Raises ConfigError if topics use remote storage and this broker has none."""

@@ -8,7 +8,7 @@ swaps each new segment in before it asks for the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset
@@ -23,8 +23,6 @@ from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work
 from milena.storage.files.names import LOG, TXN_INDEX, segment_file
 from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
-
-_CHUNK: Final = 1 << 20
 
 
 class Figures(NamedTuple):
@@ -100,7 +98,7 @@ class Round:
     def _map_segment(self, segment: SegmentToClean, transactions: CleanedTransactions) -> bool:
         """Whether there was room for all its keys."""
         start = self._work.first_dirty
-        for batch in read_batches(self._disk, self._work.folder, segment, start, _CHUNK):
+        for batch in read_batches(self._disk, self._work.folder, segment, start, self._work.chunk):
             self._check(batch.size_in_bytes)
             gone = transactions.meets(batch)
             if gone or batch.is_control:
@@ -146,7 +144,7 @@ class Round:
         new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
         try:
             for segment in group:
-                for batch in read_batches(self._disk, self._work.folder, segment, 0, _CHUNK):
+                for batch in read_batches(self._disk, self._work.folder, segment, 0, self._work.chunk):
                     data = retained.of(batch)
                     if (mark := marks.before(batch, stays=len(data) > 0)) is not None:
                         new.append(mark)

@@ -36,12 +36,14 @@ class Work(NamedTuple):
     memory: int
     """Bytes of the offset map at most."""
     load_factor: float
+    chunk: int
+    """Bytes that are read at once, unless a batch is larger."""
     limit: int = DEFAULT_LIMIT
     """Bytes to which a compressed batch may grow."""
 
 
-def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_factor: float) -> Work:
-    """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``. Raises OSError."""
+def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
+    """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``; ``chunk``: see ``Work``. Raises OSError."""
     config = log.config
     return Work(
         log.folder,
@@ -56,6 +58,7 @@ def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_
         {producer_id: LastRecord(entry.last_offset, entry.epoch) for producer_id, entry in log.producers},
         memory,
         load_factor,
+        chunk,
     )
 
 

@@ -208,7 +208,7 @@ class Segment:
             return True
         if not self.size:
             return False
-        if self._waited(max_timestamp, now) > config.segment_ms - self.roll_jitter_ms:
+        if self._waited(max_timestamp, now) > config.longest_segment_ms - self.roll_jitter_ms:
             return True
         limit = config.segment_index_bytes
         return (

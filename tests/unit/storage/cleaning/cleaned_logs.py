@@ -105,7 +105,7 @@ class KeyedLog:
         load_factor: float = 0.9,
         check: Callable[[int], None] = lambda _count: None,
     ) -> Round:
-        work = work_on(self.log, found, now=self.now, memory=memory, load_factor=load_factor)
+        work = work_on(self.log, found, now=self.now, memory=memory, load_factor=load_factor, chunk=1 << 20)
         return Round(self.folder.disk, work, SECRET, check)
 
     def batches(self) -> list[BatchView]:

@@ -19,16 +19,18 @@ class CleanerSettings:
     io_buffer: int = 512 << 10
     bytes_per_second: float = float("inf")
     backoff_ms: int = 15_000
+    enabled: bool = True
 
     @classmethod
     def of(cls, config: NodeConfig) -> CleanerSettings:
         return cls(
-            config.get_int("log.cleaner.threads") if config.get_bool("log.cleaner.enable") else 0,
+            config.get_int("log.cleaner.threads"),
             config.get_int("log.cleaner.dedupe.buffer.size"),
             config.get_float("log.cleaner.io.buffer.load.factor"),
             config.get_int("log.cleaner.io.buffer.size"),
             config.get_float("log.cleaner.io.max.bytes.per.second"),
             config.get_int("log.cleaner.backoff.ms"),
+            config.get_bool("log.cleaner.enable"),
         )
 
     @property

@@ -7,19 +7,22 @@ the cleaner as in Kafka: a log whose beginning goes while it is cleaned would be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from milena.protocol.errors import KafkaError
+from milena.protocol.records.batch import CorruptBatch
 from milena.runtime.context import Runtime
 from milena.runtime.disk import Worker
 from milena.runtime.tasks import TaskHandle, Tasks
-from milena.storage.cleaning.choice import Candidate, filthiest
+from milena.storage.cleaning.choice import Candidate, candidate, filthiest
 from milena.storage.cleaning.cleaner import Cleaner
 from milena.storage.cleaning.round import Figures
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.throttle import Throttle
+from milena.storage.files.index_file import CorruptIndex
 from milena.storage.log.context import EventLog
 from milena.storage.log.partition_log import PartitionLog
 
@@ -62,6 +65,8 @@ class LogCleaner:
         self._logs = logs
         self._runtime = runtime
         self._events = events
+        self.enabled = settings.enabled
+        """Whether the node cleans logs, with however many tasks."""
         self._throttle = Throttle(runtime.clock, settings.bytes_per_second)
         self._tasks: Tasks | None = None
         self.cleaner = Cleaner(
@@ -75,6 +80,26 @@ class LogCleaner:
         self.dirtiest_ratio = 0.0
         """The largest share of a log that was dirty when a log was last chosen."""
         self.last_run_ms = runtime.clock.time_ms()
+
+    # What it shows
+
+    def recopied_percent(self) -> float:
+        """Bytes that the tasks' last rounds have written, of those that they have read."""
+        last = [task.figures for task in self.tasks if task.figures is not None]
+        return 100 * sum(one.bytes_written for one in last) / max(sum(one.bytes_read for one in last), 1)
+
+    def since_last_run_ms(self) -> int:
+        return self._runtime.clock.time_ms() - self.last_run_ms
+
+    def dirty_bytes(self, logs: Iterable[PartitionLog]) -> int:
+        """What could be cleaned of ``logs``; of one whose files cannot be read nothing is known."""
+        now, found = self._runtime.clock.time_ms(), 0
+        for log in logs:
+            with suppress(CorruptBatch, CorruptIndex, OSError):
+                found += candidate(log, now).cleanable_bytes
+        return found
+
+    # What it does
 
     def start(self, tasks: Tasks) -> None:
         self._tasks = tasks
@@ -94,7 +119,7 @@ class LogCleaner:
         self._begin(self._tasks)
 
     def _begin(self, tasks: Tasks) -> None:
-        self.tasks = [CleanerTask() for _ in range(self.cleaner.settings.threads)]
+        self.tasks = [CleanerTask() for _ in range(self.cleaner.settings.threads if self.enabled else 0)]
         for number, task in enumerate(self.tasks):
             task.handle = tasks.attempt(self._run(task), name=f"log cleaner {number}")
 

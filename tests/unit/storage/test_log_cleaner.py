@@ -216,4 +216,4 @@ def test_settings_are_taken_from_kafkas_keys() -> None:
     settings = CleanerSettings.of(config)
     assert settings == CleanerSettings(2, 4 << 20, 0.5, 4000, 1.5e6, 7)
     assert (settings.map_bytes, settings.read_bytes) == (2 << 20, 1000)
-    assert CleanerSettings.of(NodeConfig.of(log_cleaner_enable="false")).threads == 0
+    assert CleanerSettings.of(NodeConfig.of(log_cleaner_enable="false")).enabled is False

@@ -67,7 +67,9 @@ class Cleaner:
         self.settings = settings
         self.uncleanable: dict[PartitionLog, str] = {}
         """Logs that cannot be cleaned, with the reason."""
-        self.in_progress: dict[PartitionLog, None] = {}
+        self.in_progress: dict[PartitionLog, str] = {}
+        """With the folder that a worker writes to: a log that was deleted meanwhile is in another, and a new one of its
+        name is there."""
 
     def look(self, log: PartitionLog, now: int) -> Candidate | None:
         """What may be cleaned of a log; None if it is not compacted, cannot be cleaned, or is just being. ``now``:
@@ -96,7 +98,7 @@ class Cleaner:
         return found
 
     def _may_clean(self, log: PartitionLog) -> bool:
-        return self.may_delete(log) and not may_have_been_tiered(log)
+        return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
 
     def may_delete(self, log: PartitionLog) -> bool:
         """Whether old segments of a compacted log may be deleted now."""
@@ -144,7 +146,7 @@ class Cleaner:
         were read or written."""
         if not self._may_clean(log):
             return None  # another task has been faster
-        self.in_progress[log] = None
+        self.in_progress[log] = log.folder
         try:
             done = await self._attempt(log, now, worker, paced)
             if isinstance(done, Figures):
@@ -157,14 +159,26 @@ class Cleaner:
         return None
 
     async def _attempt(self, log: PartitionLog, now: int, worker: Worker, paced: Paced) -> Figures | Exception:
+        begun = None
         try:
-            return await self._round(log, now, worker, paced)
+            await self._disk.offload(remove_unfinished, self._disk, log.folder)
+            begun = self.begin(log, now)
+            return await self._round(begun, worker, paced)
         except Exception as error:
-            return error
+            return self._cause(begun, error)
 
-    async def _round(self, log: PartitionLog, now: int, worker: Worker, paced: Paced) -> Figures:
-        await self._disk.offload(remove_unfinished, self._disk, log.folder)
-        begun = self.begin(log, now)
+    def _cause(self, begun: Begun | None, error: Exception) -> Exception:
+        """If the log has changed under its worker, what that has found in the files means nothing."""
+        if begun is None:
+            return error
+        try:
+            self.check(begun)
+        except CleaningAborted as aborted:
+            return aborted
+        return error
+
+    async def _round(self, begun: Begun, worker: Worker, paced: Paced) -> Figures:
+        log = begun.log
 
         async def checked(amount: int) -> None:
             self.check(begun)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pytest
 
 from milena.config.topic_config import TopicConfig
 from milena.lab.world.world import World, simulate
+from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Disk, Report
 from milena.runtime.workers import PlainWorker
+from milena.storage.cleaning import cleaner as cleaner_module
 from milena.storage.cleaning.choice import filthiest
 from milena.storage.cleaning.cleaner import Cleaner
 from milena.storage.cleaning.settings import CleanerSettings
@@ -231,3 +235,53 @@ def test_a_full_disk_only_delays_a_cleaning(number: int, offline: bool) -> None:
             assert await clean_all(cleaner, manager) == [log]
 
     simulate(run, seed=1)
+
+
+def misled(_disk: Disk, _report: Report, *_: object) -> Iterator[int]:
+    yield from ()
+    raise CorruptBatch("the file ends within the batch at 0")
+
+
+async def test_a_log_that_changes_under_its_worker_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Manager(tmp_path)
+    log = filled(await manager.start(config=COMPACTED))
+    cleaner = cleaner_of(manager)
+
+    def cut(*arguments: object) -> Iterator[int]:
+        log.truncate_to(Offset(12))
+        return misled(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cleaner_module, "clean_segments", cut)
+    assert not await clean(cleaner, manager, log)
+    assert not cleaner.uncleanable and manager.events.named("cleaning aborted")
+    monkeypatch.setattr(cleaner_module, "clean_segments", misled)
+    assert not await clean(cleaner, manager, log)
+    assert list(cleaner.uncleanable) == [log]
+
+
+async def test_a_new_log_waits_for_the_worker_of_the_deleted_one_of_its_name(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    log = filled(logs)
+    cleaner = cleaner_of(manager)
+    again: list[PartitionLog] = []
+
+    async def replace_log(_amount: int) -> None:
+        logs.delete(log)
+        again.append(filled(logs))
+        assert cleaner.look(again[0], manager.clock.now) is None
+
+    assert await cleaner.clean(log, manager.clock.now, PlainWorker(manager.disk), replace_log) is None
+    assert cleaner.look(again[0], manager.clock.now) is not None
+    assert await clean(cleaner, manager, again[0])
+
+
+async def test_what_a_killed_worker_has_left_goes_before_anything_is_swapped(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    log = filled(await manager.start(config=COMPACTED))
+    left = Path(log.folder) / f"{log.segments[1].base_offset:020d}.log.cleaned"
+    left.write_bytes(b"half")
+    assert await clean(cleaner_of(manager), manager, log)
+    assert not left.exists()

@@ -267,13 +267,15 @@ async def test_a_new_log_waits_for_the_worker_of_the_deleted_one_of_its_name(tmp
     log = filled(logs)
     cleaner = cleaner_of(manager)
     again: list[PartitionLog] = []
+    looks: list[object] = []
 
     async def replace_log(_amount: int) -> None:
         logs.delete(log)
         again.append(filled(logs))
-        assert cleaner.look(again[0], manager.clock.now) is None
+        looks.append(cleaner.look(again[0], manager.clock.now))
 
     assert await cleaner.clean(log, manager.clock.now, PlainWorker(manager.disk), replace_log) is None
+    assert looks == [None]
     assert cleaner.look(again[0], manager.clock.now) is not None
     assert await clean(cleaner, manager, again[0])
 
@@ -281,7 +283,7 @@ async def test_a_new_log_waits_for_the_worker_of_the_deleted_one_of_its_name(tmp
 async def test_what_a_killed_worker_has_left_goes_before_anything_is_swapped(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     log = filled(await manager.start(config=COMPACTED))
-    left = Path(log.folder) / f"{log.segments[1].base_offset:020d}.log.cleaned"
+    left = Path(log.folder) / f"{log.segments.active.base_offset:020d}.log.cleaned"
     left.write_bytes(b"half")
     assert await clean(cleaner_of(manager), manager, log)
     assert not left.exists()

@@ -115,6 +115,31 @@ def test_a_log_that_is_moving_to_another_directory_is_left_alone() -> None:
     on_a_machine(scenario, dirs=2)
 
 
+def test_a_log_that_may_be_tiered_is_left_alone() -> None:
+    """A topic cannot be both yet: records must not go in favour of others that only this disk has."""
+
+    async def scenario(node: Node) -> None:
+        node.logs.dirs[0].context.tiered = True
+        asked = node.log(0, cleanup_policy=COMPACT, remote_storage_enable=True)
+        was = node.log(1, remote_storage_enable=True)
+        write(node, asked)
+        write(node, was)
+        was.set_highest_offset_in_remote_storage(Offset(8))
+        was.move_local_start(was.segments[3].base_offset)
+        was.drop(was.segments.take_first(3))
+        was.update_config(asked.config)
+        plain = node.log(2, cleanup_policy=COMPACT)
+        write(node, plain)
+        await node.runtime.clock.sleep(2 * LOOK)
+        assert count(asked) == 40 and asked.cleaned_to is was.cleaned_to is None
+        assert plain.cleaned_to is not None
+        was.update_config(plain.config)  # remote.storage.enable is gone, and its beginning is still in the tier
+        await node.runtime.clock.sleep(2 * LOOK)
+        assert was.cleaned_to is None
+
+    on_a_machine(scenario)
+
+
 @pytest.mark.parametrize("event", ["truncated", "start", "deleted", "moved", "policy", "settings"])
 def test_a_cleaning_under_way_comes_to_nothing_if_the_log_changes(event: str) -> None:
     """Throttled to a segment a second, so that there is time for the change."""

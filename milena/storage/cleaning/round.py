@@ -17,8 +17,9 @@ from milena.storage.cleaning.cleaned_segment import CleanedSegment
 from milena.storage.cleaning.epoch_marks import EpochMarks
 from milena.storage.cleaning.grouping import grouped
 from milena.storage.cleaning.offset_map import OffsetMap
+from milena.storage.cleaning.rebuilt_batch import epoch_mark
 from milena.storage.cleaning.retained import Retained, Rules
-from milena.storage.cleaning.source import SegmentToClean, first_epoch, read_batches
+from milena.storage.cleaning.source import SegmentToClean, read_batches
 from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work
 from milena.storage.files.names import LOG, TXN_INDEX, segment_file
@@ -135,7 +136,7 @@ class Round:
             self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
         )
         self._retained = Retained(rules, transactions)
-        marks = EpochMarks(self._epoch_behind(len(segments)))
+        marks = EpochMarks()
         groups = grouped(segments, segment_bytes=work.segment_bytes, index_bytes=work.index_bytes, end=work.end)
         for group in groups:
             yield self._clean(group, self._retained, transactions, marks)
@@ -148,14 +149,12 @@ class Round:
             for segment in group:
                 for batch in read_batches(self._disk, self._work.folder, segment, 0, _CHUNK):
                     data = retained.of(batch)
-                    if (mark := marks.before(batch, stays=len(data) > 0)) is not None:
-                        new.append(mark)
+                    if marks.begins_with(batch) and not len(data):
+                        data = epoch_mark(batch)
                     if len(data):
                         new.append(data)
                     self._bytes_read += batch.size_in_bytes
                     self._check(batch.size_in_bytes + len(data))
-            if (mark := marks.at_end_of_segment()) is not None:
-                new.append(mark)
             kept, transactions.kept = transactions.kept, []
             new.complete(
                 kept, self._disk.modified_ms(f"{self._work.folder}/{segment_file(group[-1].base_offset, LOG)}")
@@ -166,14 +165,6 @@ class Round:
             raise
         self._bytes_written += new.size
         return NewSegment(group[0].base_offset, new.size, tuple(segment.base_offset for segment in group))
-
-    def _epoch_behind(self, number: int) -> int:
-        """The leader epoch of the first batch in the segments from ``number`` on; -1 for none."""
-        for segment in self._work.segments[number:]:
-            epoch = first_epoch(self._disk, self._work.folder, segment)
-            if epoch is not None:
-                return epoch
-        return -1
 
     def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in ``[start, end)``."""

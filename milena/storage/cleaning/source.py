@@ -11,7 +11,6 @@ from milena.protocol.records.batch import HEADER_SIZE, BatchView, CorruptBatch, 
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, File
 from milena.storage.files.names import LOG, segment_file
-from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
 
 
 class SegmentToClean(NamedTuple):
@@ -55,11 +54,3 @@ def _batches(file: File, end: int, chunk: int) -> Iterator[BatchView]:
             continue
         yield BatchView(data[begin : begin + size])
         position += size
-
-
-def first_epoch(disk: Disk, folder: str, segment: SegmentToClean) -> int | None:
-    """The leader epoch of the first batch, None for none. Raises CorruptBatch, OSError."""
-    path = f"{folder}/{segment_file(segment.base_offset, LOG)}"
-    with closing(disk.open(path, read_only=True)) as file:
-        first = next(scan_batches(file, 0, file.size, chunk=LOOKUP_CHUNK, whole=False), None)
-    return None if first is None else first.leader_epoch

@@ -147,6 +147,26 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) 
     assert entry is not None and entry.last_sequence == 2
 
 
+def test_the_time_of_a_batch_without_records_is_no_records(tmp_path: Path) -> None:
+    """The batch tells its former largest timestamp, the youngest of all."""
+    keyed = KeyedLog.at(tmp_path)
+    keyed.now += 1000
+    keyed.write((b"key", b"old"), producer=(7, 0, 0))
+    youngest = keyed.now
+    keyed.now -= 1000
+    for number in range(20):
+        keyed.write((b"key", b"%d" % number * 20))
+    keyed.clean()
+    assert keyed.batches()[0].max_timestamp == youngest and not keyed.batches()[0].count
+    expected = (keyed.now, keyed.log.log_end_offset - 1, 0)
+    for recovery_point in (None, 0):
+        assert keyed.log.max_timestamp_offset() == expected
+        assert keyed.log.offset_for_timestamp(keyed.now) == expected
+        assert keyed.log.offset_for_timestamp(youngest) is None
+        keyed.log.close()
+        keyed.log = keyed.folder.open(clean=recovery_point is None)
+
+
 def test_aborted_records_go_at_once_and_their_marker_after_its_horizon(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS)
     keyed.write((b"key", b"committed"))

@@ -7,9 +7,11 @@ swaps each new segment in before it asks for the next.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from milena.protocol.records.batch import FIRST_OFFSET, BatchView
 from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk
@@ -24,8 +26,6 @@ from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work
 from milena.storage.files.names import LOG, TXN_INDEX, segment_file
 from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
-
-_CHUNK: Final = 1 << 20
 
 
 class Figures(NamedTuple):
@@ -64,6 +64,7 @@ class Round:
         self._disk = disk
         self._work = work
         self._check = check
+        self._bases = [segment.base_offset for segment in work.segments]
         self._map = OffsetMap(
             work.memory, work.load_factor, secret, keys=max(work.end - max(work.first_dirty, Offset(0)), 0)
         )
@@ -101,19 +102,20 @@ class Round:
     def _map_segment(self, segment: SegmentToClean, transactions: CleanedTransactions) -> bool:
         """Whether there was room for all its keys."""
         start = self._work.first_dirty
-        for batch in read_batches(self._disk, self._work.folder, segment, start, _CHUNK):
+        for batch in self._batches(segment, start):
             self._check(batch.size_in_bytes)
             gone = transactions.meets(batch)
             if gone or batch.is_control:
                 self._map_records += batch.count
-            elif not self._map_records_of(RecordCursor(batch, self._work.limit), batch.base_offset):
+            elif not self._map_records_of(batch):
                 return False
             self._map_bytes += batch.size_in_bytes
             self.cleaned_to = batch.next_offset
         return True
 
-    def _map_records_of(self, records: RecordCursor, base: Offset) -> bool:
+    def _map_records_of(self, batch: BatchView) -> bool:
         keys, start = self._map, self._work.first_dirty
+        base, records = batch.base_offset, RecordCursor(batch, self._work.limit)
         while records.advance():
             key = records.key
             offset = base + int(records.offset_delta)
@@ -121,7 +123,8 @@ class Round:
                 if keys.full:
                     return False
                 keys.put(key, offset)
-                self.cleaned_to = Offset(offset + 1)
+                # A producer may write any offset delta into a plain batch.
+                self.cleaned_to = min(Offset(offset + 1), batch.next_offset)
             self._map_records += 1
         return True
 
@@ -147,7 +150,7 @@ class Round:
         new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
         try:
             for segment in group:
-                for batch in read_batches(self._disk, self._work.folder, segment, 0, _CHUNK):
+                for batch in self._batches(segment):
                     data = retained.of(batch)
                     if marks.begins_with(batch) and not len(data):
                         data = epoch_mark(batch)
@@ -165,6 +168,10 @@ class Round:
             raise
         self._bytes_written += new.size
         return NewSegment(group[0].base_offset, new.size, tuple(segment.base_offset for segment in group))
+
+    def _batches(self, segment: SegmentToClean, start: Offset = FIRST_OFFSET) -> Iterator[BatchView]:
+        following = self._bases[bisect_right(self._bases, segment.base_offset)]  # the active segment is not read
+        return read_batches(self._disk, self._work.folder, segment, following, start=start)
 
     def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in ``[start, end)``."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milena.protocol.records.batch import Codec, CorruptBatch
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import LeaderEpoch
+from milena.runtime.disk import Disk, File
+from milena.runtime.files import RealDisk
 from milena.storage.cleaning.offset_map import ENTRY_SIZE
 from milena.storage.cleaning.round import Round
 from tests.fixtures.properties import examples
@@ -196,6 +201,29 @@ def test_a_batch_of_which_everything_stays_is_copied_byte_by_byte(tmp_path: Path
     assert [batch.memory.tobytes() for batch in keyed.batches()] == before
 
 
+@pytest.mark.parametrize("delta", [1 << 30, 200, -5])
+def test_a_record_with_a_false_offset_has_nothing_cleaned_that_may_not_be(tmp_path: Path, delta: int) -> None:
+    """In plain batches, brokers store the offsets that a producer gives its records."""
+    keyed = KeyedLog.at(tmp_path)
+    for number in range(5):
+        keyed.write((b"%d" % (number % 3), b"value" * 10))
+    records = [Record(0, 0, b"here", b""), Record(delta, 0, b"there", b""), Record(2, 0, b"behind", b"")]
+    data = build_batch(records, base_timestamp=keyed.now, last_offset_delta=2)
+    keyed.log.append_as_leader(memoryview(bytearray(data)), leader_epoch=LeaderEpoch(0))
+    for number in range(30):
+        keyed.write((b"%d" % (number % 3), b"value" * 10))
+    bound = keyed.log.segments[-3].base_offset
+    keyed.log.set_high_watermark(bound)
+    before = [one.memory.tobytes() for one in keyed.batches() if one.base_offset >= bound]
+    for keys in (5, 6, 60):  # the map is full behind the false one, or not
+        found = keyed.range()
+        keyed.clean(memory=keys * 2 * ENTRY_SIZE, load_factor=0.5)
+        assert 0 < (keyed.dirty or 0) <= found.end == bound
+        keyed.dirty = None
+    assert [one.memory.tobytes() for one in keyed.batches() if one.base_offset >= bound] == before
+    assert {b"here", b"there", b"behind"} < {record.key for record in keyed.records()}
+
+
 def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(30):
@@ -213,6 +241,85 @@ def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: P
     # The first new segment is complete, and its owner's; the damaged one is in the second.
     assert {name.partition(".")[0] for name in keyed.folder.names() if name not in names} == {"0" * 20}
     assert path.read_bytes() == data
+
+
+HEADERS_THAT_NO_CHECKSUM_COVERS = {
+    "base offset too large": (0, 1 << 40),
+    "base offset too small": (0, 0),
+    "length too large": (8, (1 << 30) << 32),
+    "length negative": (8, -1),
+    "length too small": (8, 20 << 32),
+    "leader epoch too small": (8, None),
+}
+
+
+@pytest.mark.parametrize("name", list(HEADERS_THAT_NO_CHECKSUM_COVERS))
+def test_a_damaged_header_ends_the_cleaning(tmp_path: Path, name: str) -> None:
+    at, value = HEADERS_THAT_NO_CHECKSUM_COVERS[name]
+    keyed = KeyedLog.at(tmp_path, segment_bytes=1000)
+    for number in range(40):
+        keyed.write((b"%d" % (number % 3), b"value" * 10), epoch=3)
+    path = Path(keyed.folder.path, f"{keyed.log.segments[1].base_offset:020d}.log")
+    data = bytearray(path.read_bytes())
+    second = 12 + int.from_bytes(data[8:12], "big")
+    if value is None:
+        data[second + 12 : second + 16] = (1).to_bytes(4, "big")
+    else:
+        data[second + at : second + at + 8] = value.to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    for dirty in (0, keyed.log.segments[2].base_offset):
+        keyed.dirty = dirty
+        with pytest.raises(CorruptBatch, match=path.name):
+            run(keyed.round(keyed.range()))
+    assert path.read_bytes() == data
+
+
+class Meter:
+    """A disk that measures the largest read."""
+
+    def __init__(self) -> None:
+        self._disk = RealDisk()
+        self.largest = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str, **how: bool) -> Any:
+        return MeteredFile(self._disk.open(path, **how), self)
+
+
+class MeteredFile:
+    def __init__(self, file: File, meter: Meter) -> None:
+        self._file = file
+        self._meter = meter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._meter.largest = max(self._meter.largest, length)
+        return self._file.pread(length, position)
+
+
+def test_a_wrong_length_does_not_bring_the_segment_into_memory(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path, segment_bytes=20 << 20, max_message_bytes=4 << 20)
+    keyed.write((b"large", bytes(3 << 20)))
+    for number in range(10):
+        keyed.write((b"%d" % (number % 3), bytes(1 << 20)))
+    keyed.log.roll()
+    keyed.write((b"key", b"value"))
+    meter = Meter()
+    keyed.folder.disk = cast(Disk, meter)
+    run(keyed.round(keyed.range()))
+    assert 3 << 20 < meter.largest < 4 << 20
+    path = Path(keyed.folder.path, f"{0:020d}.log")
+    data = bytearray(path.read_bytes())
+    data[8:12] = (12 << 20).to_bytes(4, "big")
+    path.write_bytes(data)
+    meter.largest = 0
+    with pytest.raises(CorruptBatch, match="checksum"):
+        run(keyed.round(keyed.range()))
+    assert meter.largest <= 1 << 20
 
 
 def run(round_: Round) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from milena.protocol.records.batch import FIRST_OFFSET, BatchView
+from milena.protocol.records.compression import DecompressionBomb
 from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk
@@ -107,8 +109,10 @@ class Round:
             gone = transactions.meets(batch)
             if gone or batch.is_control:
                 self._map_records += batch.count
-            elif not self._map_records_of(batch):
-                return False
+            else:
+                with suppress(DecompressionBomb):  # it stays as it is: see Retained
+                    if not self._map_records_of(batch):
+                        return False
             self._map_bytes += batch.size_in_bytes
             self.cleaned_to = batch.next_offset
         return True

@@ -243,6 +243,31 @@ def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: P
     assert path.read_bytes() == data
 
 
+def test_a_batch_that_grows_too_large_stays_and_so_do_the_tombstones_behind_it(tmp_path: Path) -> None:
+    """What its records are is not known: without its tombstone, one that was deleted would be back."""
+    keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS, segment_bytes=2000)
+    keyed.write((b"before", b"1"), (b"gone", b"1"))
+    keyed.write((b"gone", None))
+    keyed.write((b"small", b"1"), (b"large", bytes(200_000)), (b"deleted", b"1"), codec=Codec.ZSTD)
+    keyed.write((b"before", b"2"), (b"deleted", None), (b"small", None))
+    for number in range(60):
+        keyed.write((b"filler", b"%d" % number * 30))
+    large = keyed.batches()[2].memory.tobytes()
+    for _ in range(3):
+        keyed.now += DAY_MS
+        keyed.dirty = None
+        keyed.clean(limit=100_000)
+    assert keyed.batches()[1].memory.tobytes() == large
+    kept = [(record.key, record.value and record.value[:1]) for record in keyed.records() if record.key != b"filler"]
+    assert kept == [
+        *[(b"small", b"1"), (b"large", b"\0"), (b"deleted", b"1")],
+        *[(b"before", b"2"), (b"deleted", None), (b"small", None)],
+    ]
+    keyed.dirty = None
+    keyed.clean()  # with a limit that is large enough
+    assert [record.key for record in keyed.records() if record.key != b"filler"] == [b"large", b"before"]
+
+
 HEADERS_THAT_NO_CHECKSUM_COVERS = {
     "base offset too large": (0, 1 << 40),
     "base offset too small": (0, 0),

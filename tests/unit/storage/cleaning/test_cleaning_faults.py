@@ -12,7 +12,7 @@ import pytest
 from milena.lab.world.world import Machine, World, simulate
 from milena.protocol.errors import KafkaError
 from tests.unit.storage.cleaning.cleaned_logs import KeyedLog
-from tests.unit.storage.cleaning.test_swap import Crash, compacted, last_values, long_log
+from tests.unit.storage.cleaning.swapped_logs import Crash, compacted, last_values, long_log
 from tests.unit.storage.logs import values_of
 
 FULL = ("open", "append", "write", "sync", "rename")

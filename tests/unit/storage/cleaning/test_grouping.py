@@ -43,3 +43,8 @@ def test_offsets_of_a_group_fit_in_31_bits() -> None:
 
 def test_an_empty_segment_joins_wherever_it_ends() -> None:
     assert groups((0, 1, 1, 1), (5, 0, 0, 0), end=INT_MAX + 100) == [2]
+
+
+def test_no_more_are_joined_than_can_be_renamed_in_one_turn_of_the_loop() -> None:
+    assert groups(*[(base, 1, 1, 1) for base in range(70)], end=70) == [32, 32, 6]
+    assert groups(*[(base, 0, 0, 0) for base in range(40)]) == [32, 8]

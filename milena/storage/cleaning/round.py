@@ -23,7 +23,7 @@ from milena.storage.cleaning.grouping import grouped
 from milena.storage.cleaning.offset_map import OffsetMap
 from milena.storage.cleaning.rebuilt_batch import epoch_mark
 from milena.storage.cleaning.retained import Retained, Rules
-from milena.storage.cleaning.source import SegmentToClean, read_batches
+from milena.storage.cleaning.source import SegmentToClean, read_batches, with_index_sizes
 from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work
 from milena.storage.files.names import LOG, TXN_INDEX, segment_file
@@ -144,6 +144,7 @@ class Round:
         )
         self._retained = Retained(rules, transactions)
         marks = EpochMarks()
+        segments = [with_index_sizes(self._disk, work.folder, segment) for segment in segments]
         groups = grouped(segments, segment_bytes=work.segment_bytes, index_bytes=work.index_bytes, end=work.end)
         for group in groups:
             yield self._clean(group, self._retained, transactions, marks)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from milena.protocol.records.batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchView, CorruptBatch, batch_size_at
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, File
-from milena.storage.files.names import LOG, segment_file
+from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from milena.storage.log.batch_scan import has_valid_crc, scan_batches
 
 CHUNK: Final = 1 << 20
@@ -18,12 +18,23 @@ CHUNK: Final = 1 << 20
 
 
 class SegmentToClean(NamedTuple):
-    """A segment as a cleaning sees it. Sizes are bytes of the log file, and of the indexes' entries."""
+    """A segment as a cleaning sees it. Sizes are bytes of the log file, and of the indexes once they are known: the
+    owner of a log does not ask the disk for those, of thousands of segments."""
 
     base_offset: Offset
     size: int
-    offset_index_size: int
-    time_index_size: int
+    offset_index_size: int = 0
+    time_index_size: int = 0
+
+
+def with_index_sizes(disk: Disk, folder: str, segment: SegmentToClean) -> SegmentToClean:
+    """Raises OSError."""
+
+    def size(suffix: str) -> int:
+        path = f"{folder}/{segment_file(segment.base_offset, suffix)}"
+        return disk.size(path) if disk.exists(path) else 0
+
+    return segment._replace(offset_index_size=size(OFFSET_INDEX), time_index_size=size(TIME_INDEX))
 
 
 def read_batches(

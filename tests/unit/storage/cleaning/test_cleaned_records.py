@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milena.protocol.records.batch import Codec, CorruptBatch
-from milena.protocol.records.records import Record, build_batch
+from milena.protocol.records.records import Record, build_batch, iter_records, timestamp_of
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.disk import Disk, File
 from milena.runtime.files import RealDisk
@@ -380,3 +380,31 @@ class Stop:
         self.left -= count
         if self.left < 0:
             raise InterruptedError
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_headers_and_large_keys_stay_as_they_are(tmp_path: Path, codec: Codec) -> None:
+    """Also where a delete horizon changes the timestamp delta of each record."""
+    keyed = KeyedLog.at(tmp_path, segment_bytes=2 << 20, max_message_bytes=2 << 20, delete_retention_ms=DAY_MS)
+    headers = (("trace", b"\0\1"), ("trace", None), ("", b""), ("umlaut ü", b"x" * 300))
+    large = b"k" * 300_000
+    records = [
+        Record(0, 0, b"gone", b"1", headers),
+        Record(1, 70, large, b"2", headers),
+        Record(2, -5, b"", b"3", headers),
+        Record(3, 9, large + b"!", None, headers),
+    ]
+    data = build_batch(records, base_timestamp=keyed.now, codec=codec)
+    keyed.log.append_as_leader(memoryview(bytearray(data)), leader_epoch=LeaderEpoch(0))
+    keyed.log.roll()
+    keyed.write((b"gone", b"4"))
+    keyed.log.roll()
+    keyed.write((b"active", b"5"))
+    keyed.clean()
+    first = keyed.batches()[0]
+    assert first.has_delete_horizon and first.codec is codec
+    found = list(iter_records(first))
+    assert [(one.offset_delta, one.key, one.value, one.headers) for one in found] == [
+        (one.offset_delta, one.key, one.value, one.headers) for one in records[1:]
+    ]
+    assert [timestamp_of(first, one) - keyed.now + 2 for one in found] == [70, -5, 9]

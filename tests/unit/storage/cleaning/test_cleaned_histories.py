@@ -319,7 +319,7 @@ class History:
 
 
 @settings(max_examples=examples(25))
-@given(st.lists(STEPS, min_size=1, max_size=30), st.booleans(), st.sampled_from([1000, 700]))
+@given(st.lists(STEPS, min_size=1, max_size=30), st.booleans(), st.sampled_from([1000, 800]))
 def test_what_is_left_is_what_the_oracle_says(steps: list[object], by_broker: bool, segment_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as path:
         keyed = KeyedLog.at(

@@ -67,7 +67,7 @@ def append_or_check(log: LocalLog, records: memoryview, origin: Origin, leader_e
         )
     batch, config = batches[0], log.config
     now = log.context.clock.time_ms()
-    checked = validation(batch, config, origin, now)
+    checked = validation(log, batch, origin, now)
     if isinstance(checked, BatchView):
         return _append_one(log, checked, origin, leader_epoch, now)
     return AppendCheck(config, origin, batch, checked)

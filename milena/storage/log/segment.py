@@ -42,6 +42,9 @@ class Batch(Protocol):
     @property
     def batch_length(self) -> int: ...
 
+    @property
+    def record_count(self) -> int: ...
+
 
 class SegmentEnd(NamedTuple):
     """A possible end of a segment, for a truncation."""
@@ -187,7 +190,7 @@ class Segment:
         last = batch.last_offset
         if not position:
             self._first_timestamp = batch.max_timestamp
-        if batch.max_timestamp > self.largest.timestamp:
+        if batch.max_timestamp > self.largest.timestamp and batch.record_count:  # none: it was cleaned
             self._largest = TimedOffset(batch.max_timestamp, last)
         self._unwritten = True
         if self._since_index > interval:

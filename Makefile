@@ -9,7 +9,7 @@ ORDER  ?= 1
 ARGS   ?=
 TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
-.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
+.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance nightly bench wheel \
   release-check compiled clean
 .DEFAULT_GOAL := help
 
@@ -95,6 +95,13 @@ mutants: $(READY) ## change the modules that decide, place by place, and see a t
 
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)
+
+nightly: ## what .ci/run has no time for: make test on the pure form, and the other suites in their long forms (hours)
+	@$(MAKE) test
+	@$(MAKE) test-compiled test-pure
+	@MILENA_PURE=0 $(MAKE) oracle soak chaos attack SECONDS=1800
+	@$(MAKE) explore powerloss mutants bench
+	@$(MAKE) endurance
 
 bench: $(READY) ## figures of both forms beside Kafka 4.3.1 and kfake where these are there (SHORT=1: less work)
 	@if command -v $${CC:-cc} >/dev/null; then MILENA_PURE=1 $(BIN)/python -m compiling.build; \

@@ -99,7 +99,7 @@ class Dispatcher:
             if not api.raw:
                 ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
             answer = api.handle(self._node, ctx, body if api.raw else ctx.request)
-            if isinstance(answer, Generator):
+            if isinstance(answer, Generator) and not isinstance(answer, Awaitable):
                 answer = at_once(answer)
             if answer is None:
                 return
@@ -158,7 +158,7 @@ class Dispatcher:
             steps = messages.decode_request_in_steps(header.api_key, header.api_version, body)
             ctx.request = await place.result(steps)
             answer = handle(self._node, ctx, ctx.request)
-            if isinstance(answer, Generator):
+            if isinstance(answer, Generator) and not isinstance(answer, Awaitable):
                 answer = await place.result(answer)
         finally:
             ctx.encoder = self._encode_in_slices

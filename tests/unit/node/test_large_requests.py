@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from asyncio import sleep
+from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,24 @@ from milena.protocol.requests import messages
 from tests.unit.node.peers import Running, running, until
 
 LONG = ["x" * 1000] * (AT_ONCE // 1000 + 1)
+
+
+class AsIfCompiled(Generator[Any, Any, Any]):
+    """A coroutine like those of compiled functions, which have all that a generator has."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        self._coroutine = coroutine
+        self.send = coroutine.send  # type: ignore[method-assign, assignment]
+        self.throw = coroutine.throw  # type: ignore[method-assign]
+
+    def __await__(self) -> Iterator[Any]:
+        return self
+
+    def send(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def throw(self, *error: Any) -> Any:
+        raise NotImplementedError
 
 
 def remembering(r: Running, seen: list[int]) -> None:
@@ -60,10 +79,14 @@ async def test_a_large_request_may_be_answered_in_steps_or_later() -> None:
             return {"groups": [{"group_id": str(len(request.states_filter))}]}  # type: ignore[return-value]
 
         async def later(ctx: RequestContext, request: Any) -> dict[str, Any]:
+            await sleep(0.001)
             return {"groups": [{"group_id": str(len(request.states_filter))}]}
 
+        def compiled(ctx: RequestContext, request: Any) -> Any:
+            return AsIfCompiled(later(ctx, request))
+
         client = await r.client()
-        for handle in (in_steps, later):
+        for handle in (in_steps, later, compiled):
             r.node.cold = handle  # type: ignore[assignment]
             for wanted in (LONG, ["a"]):
                 answer = await client.ask(ApiKey.LIST_GROUPS, 4, states_filter=wanted)

@@ -20,6 +20,8 @@ def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from names_that_clash(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__new__":
             yield node.lineno, "object.__new__ makes nothing of a compiled class"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and "Generator" in ast.unparse(node):
+            yield node.lineno, "a coroutine of a compiled module is a Generator, too"
         elif isinstance(node, ast.Try):
             yield from pauses_while_handling(node)
         elif isinstance(node, ast.For):

@@ -50,8 +50,8 @@ test: check ## check, then (about 20 minutes on two cores) unit, contract, simul
 test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the change at hand
 	@$(PYTEST) tests/architecture tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
 
-test-forms: compiled ## make compiled, then unit and contract tests on the compiled form, and 20 seeds on both, whose digests must be equal
-	@MILENA_PURE=0 $(PYTEST) tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
+test-forms: compiled ## make compiled, then unit and contract tests and sliced requests on the compiled form, and 20 seeds on both, whose digests must be equal
+	@MILENA_PURE=0 $(PYTEST) tests/unit tests/contract tests/wire/test_sliced_requests.py -q --randomly-seed=$(ORDER) $(ARGS)
 	@MILENA_SEEDS_OF_BOTH_FORMS=20 $(PYTEST) tests/simulation/test_both_forms.py -q
 
 coverage: $(READY) ## branches that the unit, contract and simulation tests reach, by module, and what they miss

@@ -24,7 +24,7 @@ from milena.protocol.records.records import Record, build_batch, iter_records
 from milena.protocol.requests import messages
 from milena.protocol.requests.fetch_request import decode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response
-from milena.protocol.requests.headers import parse_request_header, request_header
+from milena.protocol.requests.headers import RequestHeader, parse_request_header, request_header
 from milena.protocol.requests.produce import decode_produce_request, decode_produce_response
 from milena.protocol.schemas.registry import Role
 from milena.protocol.types import Offset
@@ -159,7 +159,7 @@ def requests(rnd: random.Random) -> Iterator[str]:
         body = mutate(made.body(Api(key, version)), rnd)
         yield f"{key.name} {version} {outcome(messages.decode_request, key, version, body)}"
         frame = mutate(request_header(key, version, rnd.randrange(2**31), "client") + body, rnd)
-        yield f"header {outcome(lambda frame: tuple(parse_request_header(frame)[0]), memoryview(frame))}"
+        yield f"header {outcome(lambda frame: plain(parse_request_header(frame)[0]), memoryview(frame))}"
         if key in BY_HAND:
             answer = mutate(kio_bytes(sample(kio_class(key, version, "response"), rnd)), rnd)
             for decode, data in zip(BY_HAND[key], (body, answer), strict=True):
@@ -168,10 +168,14 @@ def requests(rnd: random.Random) -> Iterator[str]:
 
 
 def plain(value: object) -> object:
-    """With the content of memory, which else is an address."""
+    """With the content of memory and of objects, whose text else has an address."""
     if isinstance(value, memoryview):
         return bytes(value)
-    return [plain(one) for one in value] if isinstance(value, tuple | list) else value
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    if type(value).__repr__ is object.__repr__ or isinstance(value, RequestHeader):
+        return [plain(getattr(value, name)) for name in type(value).__slots__]  # type: ignore[attr-defined]
+    return value
 
 
 def files(rnd: random.Random) -> Iterator[str]:

@@ -220,6 +220,8 @@ def _write(log: LocalLog, data: Bytes, batches: Sequence[BatchView], now: int, *
             log.begin_epoch(epoch, Offset(batch.base_offset), leads=leads)
     if epochs.dirty:
         log.save_epochs()
+    if not log.id_is_synced:
+        log.sync_topic_id()
     segment.append(data, batches, config.index_interval_bytes)
     log.appended(last.next_offset, epoch)
     _flush_if_due(log)

@@ -123,7 +123,7 @@ def _in_steps(batch: BatchView, config: TopicConfig, rules: _Rules, facts: Recor
     """The rest of ``validation``. ``facts``: those of the records, if they are already known."""
     try:
         if facts is None:
-            facts = yield from scan_records(pieces_of(batch), batch.count)
+            facts = yield from scan_records(pieces_of(batch), batch.count, batch.codec)
         largest = _largest_timestamp(batch, facts)
         if rules.may_refuse(batch, facts, largest):
             yield from _name_the_refused(batch, rules)

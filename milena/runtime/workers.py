@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Concatenate, Final, Generic, cast
@@ -79,9 +79,10 @@ class PlainWorker:
 
     def end(self) -> None:
         iterator, self._iterator = self._iterator, None
-        if isinstance(iterator, Generator):
+        close = getattr(iterator, "close", None)
+        if close is not None:
             with suppress(OSError, ValueError):  # the node is dead; a step is under way
-                iterator.close()
+                close()
 
     async def ended(self) -> None:
         if self._running.locked():

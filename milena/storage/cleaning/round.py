@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from milena.protocol.records.batch import FIRST_OFFSET, BatchView
 from milena.protocol.records.compression import DecompressionBomb
 from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset
-from milena.runtime.disk import Disk
+from milena.runtime.disk import Disk, File
 from milena.storage.cleaning.cleaned_segment import CleanedSegment
 from milena.storage.cleaning.epoch_marks import EpochMarks
 from milena.storage.cleaning.grouping import grouped
 from milena.storage.cleaning.offset_map import OffsetMap
 from milena.storage.cleaning.rebuilt_batch import epoch_mark
 from milena.storage.cleaning.retained import Retained, Rules
-from milena.storage.cleaning.source import SegmentToClean, read_batches, with_index_sizes
+from milena.storage.cleaning.source import SegmentToClean, open_log, read_batches, with_index_sizes
 from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work
 from milena.storage.files.names import LOG, TXN_INDEX, segment_file
@@ -103,18 +103,18 @@ class Round:
 
     def _map_segment(self, segment: SegmentToClean, transactions: CleanedTransactions) -> bool:
         """Whether there was room for all its keys."""
-        start = self._work.first_dirty
-        for batch in self._batches(segment, start):
-            self._check(batch.size_in_bytes)
-            gone = transactions.meets(batch)
-            if gone or batch.is_control:
-                self._map_records += batch.count
-            else:
-                with suppress(DecompressionBomb):  # it stays as it is: see Retained
-                    if not self._map_records_of(batch):
-                        return False
-            self._map_bytes += batch.size_in_bytes
-            self.cleaned_to = batch.next_offset
+        with closing(self._open(segment)) as file:
+            for batch in self._batches(file, segment, self._work.first_dirty):
+                self._check(batch.size_in_bytes)
+                gone = transactions.meets(batch)
+                if gone or batch.is_control:
+                    self._map_records += batch.count
+                else:
+                    with suppress(DecompressionBomb):  # it stays as it is: see Retained
+                        if not self._map_records_of(batch):
+                            return False
+                self._map_bytes += batch.size_in_bytes
+                self.cleaned_to = batch.next_offset
         return True
 
     def _map_records_of(self, batch: BatchView) -> bool:
@@ -155,14 +155,9 @@ class Round:
         new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
         try:
             for segment in group:
-                for batch in self._batches(segment):
-                    data = retained.of(batch)
-                    if marks.begins_with(batch) and not len(data):
-                        data = epoch_mark(batch)
-                    if len(data):
-                        new.append(data)
-                    self._bytes_read += batch.size_in_bytes
-                    self._check(batch.size_in_bytes + len(data))
+                with closing(self._open(segment)) as file:
+                    for batch in self._batches(file, segment):
+                        self._clean_batch(batch, new, retained, marks)
             kept, transactions.kept = transactions.kept, []
             new.complete(
                 kept, self._disk.modified_ms(f"{self._work.folder}/{segment_file(group[-1].base_offset, LOG)}")
@@ -174,10 +169,21 @@ class Round:
         self._bytes_written += new.size
         return NewSegment(group[0].base_offset, new.size, tuple(segment.base_offset for segment in group))
 
-    def _batches(self, segment: SegmentToClean, start: Offset = FIRST_OFFSET) -> Iterator[BatchView]:
+    def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained, marks: EpochMarks) -> None:
+        data = retained.of(batch)
+        if marks.begins_with(batch) and not len(data):
+            data = epoch_mark(batch)
+        if len(data):
+            new.append(data)
+        self._bytes_read += batch.size_in_bytes
+        self._check(batch.size_in_bytes + len(data))
+
+    def _open(self, segment: SegmentToClean) -> File:
+        return open_log(self._disk, self._work.folder, segment)
+
+    def _batches(self, file: File, segment: SegmentToClean, start: Offset = FIRST_OFFSET) -> Iterator[BatchView]:
         following = self._bases[bisect_right(self._bases, segment.base_offset)]  # the active segment is not read
-        work = self._work
-        return read_batches(self._disk, work.folder, segment, following, start=start, chunk=work.chunk)
+        return read_batches(file, segment, following, start=start, chunk=self._work.chunk)
 
     def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in ``[start, end)``."""

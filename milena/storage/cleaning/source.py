@@ -4,7 +4,6 @@ vouch for damaged records."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Final, NamedTuple
 
 from milena.protocol.records.batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchView, CorruptBatch, batch_size_at
@@ -37,33 +36,36 @@ def with_index_sizes(disk: Disk, folder: str, segment: SegmentToClean) -> Segmen
     return segment._replace(offset_index_size=size(OFFSET_INDEX), time_index_size=size(TIME_INDEX))
 
 
+def open_log(disk: Disk, folder: str, segment: SegmentToClean) -> File:
+    """Raises OSError."""
+    return disk.open(f"{folder}/{segment_file(segment.base_offset, LOG)}", read_only=True)
+
+
 def read_batches(
-    disk: Disk, folder: str, segment: SegmentToClean, following: Offset, *, start: int = 0, chunk: int = CHUNK
+    file: File, segment: SegmentToClean, following: Offset, *, start: int = 0, chunk: int = CHUNK
 ) -> Iterator[BatchView]:
-    """The batches from the one that holds ``start`` on. ``following``: where the next segment begins. At most ``chunk``
-    bytes, or one whole batch, are in memory.
+    """The batches from the one that holds ``start`` on. ``file``: of ``open_log``; whoever opened it closes it.
+    ``following``: where the next segment begins. At most ``chunk`` bytes, or one whole batch, are in memory.
 
     Raises CorruptBatch, OSError.
     """
-    path = f"{folder}/{segment_file(segment.base_offset, LOG)}"
     next_offset, epoch = segment.base_offset, NO_LEADER_EPOCH
-    with closing(disk.open(path, read_only=True)) as file:
-        try:
-            for batch in _batches(file, segment.size, chunk):
-                batch.verify_crc()
-                # No checksum covers these.
-                if not next_offset <= batch.base_offset <= batch.last_offset < following:
-                    raise CorruptBatch(
-                        f"a batch from {batch.base_offset} to {batch.last_offset} is not within {next_offset} and "
-                        f"{following}, where the next segment begins"
-                    )
-                if batch.leader_epoch < epoch:
-                    raise CorruptBatch(f"the batch at {batch.base_offset} has epoch {batch.leader_epoch} after {epoch}")
-                next_offset, epoch = batch.next_offset, batch.leader_epoch
-                if batch.last_offset >= start:
-                    yield batch
-        except CorruptBatch as error:
-            raise CorruptBatch(f"{path}: {error}") from error
+    try:
+        for batch in _batches(file, segment.size, chunk):
+            batch.verify_crc()
+            # No checksum covers these.
+            if not next_offset <= batch.base_offset <= batch.last_offset < following:
+                raise CorruptBatch(
+                    f"a batch from {batch.base_offset} to {batch.last_offset} is not within {next_offset} and "
+                    f"{following}, where the next segment begins"
+                )
+            if batch.leader_epoch < epoch:
+                raise CorruptBatch(f"the batch at {batch.base_offset} has epoch {batch.leader_epoch} after {epoch}")
+            next_offset, epoch = batch.next_offset, batch.leader_epoch
+            if batch.last_offset >= start:
+                yield batch
+    except CorruptBatch as error:
+        raise CorruptBatch(f"{file.path}: {error}") from error
 
 
 def _batches(file: File, end: int, chunk: int) -> Iterator[BatchView]:

@@ -65,7 +65,7 @@ def test_the_owner_of_a_log_does_not_ask_the_disk_for_what_a_round_needs(tmp_pat
         segment.close()
     disk = Mock(spec=[])
     keyed.log.context.disk = disk
-    work = work_on(keyed.log, found, now=keyed.now, memory=1000, load_factor=0.9)
+    work = work_on(keyed.log, found, now=keyed.now, memory=1000, load_factor=0.9, chunk=1 << 20)
     assert len(work.segments) == len(keyed.log.segments) > 4
     sized = with_index_sizes(keyed.folder.disk, work.folder, work.segments[0])
     assert (sized.offset_index_size, sized.time_index_size) > (0, 0)

@@ -12,6 +12,8 @@ from compiling.modules import ROOT, compiled_files, name_of, reasons
 NOT_FOUND = ("object", "memoryview", "bytearray")
 NOT_COMPILED = ("Enum", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "TypedDict")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+HARMLESS = ("len", "max", "bisect_left")
+"""What may be called twice."""
 RUN_TO_THE_END = {"batches_of": "all that go through a run's batches go through all of them"}
 """Generators that may have a ``finally``, and why."""
 
@@ -24,12 +26,20 @@ def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from names_that_clash(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__new__":
             yield node.lineno, "object.__new__ makes nothing of a compiled class"
+        elif isinstance(node, ast.Slice):
+            yield from calls_made_twice(node)
         elif isinstance(node, ast.Try):
             yield from pauses_while_handling(node)
         elif isinstance(node, ast.For):
             yield from ends_that_move(node)
         elif isinstance(node, ast.ClassDef):
             yield from fields_not_found(node) if is_a(node, "NamedTuple") else methods_of_calls(node)
+
+
+def calls_made_twice(bounds: ast.Slice) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(bounds):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) not in HARMLESS:
+            yield node.lineno, "a call in the bounds of a slice may be made twice"
 
 
 def is_a(node: ast.ClassDef, *kinds: str) -> bool:

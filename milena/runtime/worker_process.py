@@ -65,7 +65,8 @@ class _Conversation:
         left = memoryview(len(data).to_bytes(LENGTH, "big") + data)
         try:
             while left:
-                left = left[os.write(self._answers, left) :]
+                written = os.write(self._answers, left)
+                left = left[written:]
         except OSError:
             os._exit(0)
 

@@ -10,6 +10,7 @@ from compiling.modules import ROOT, compiled_files, name_of, reasons
 
 NOT_FOUND = ("object", "memoryview", "bytearray")
 NOT_COMPILED = ("Enum", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "TypedDict")
+WITHOUT_EFFECT = ("len", "max", "min", "floor_index", "bisect_left")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -24,6 +25,8 @@ def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from pauses_while_handling(node)
         elif isinstance(node, ast.For):
             yield from ends_that_move(node)
+        elif isinstance(node, ast.Slice):
+            yield from calls_made_twice(node)
         elif isinstance(node, ast.ClassDef):
             yield from fields_not_found(node) if is_a(node, "NamedTuple") else methods_of_calls(node)
 
@@ -68,6 +71,12 @@ def ends_that_move(loop: ast.For) -> Iterator[tuple[int, str]]:
         for node in ast.walk(loop):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in ends:
                 yield node.lineno, f"if compiled, a change of {node.id} within the loop moves the end of its range"
+
+
+def calls_made_twice(bounds: ast.Slice) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(bounds):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] not in WITHOUT_EFFECT:
+            yield node.lineno, "a call in a bound of a memoryview's slice is made twice if compiled"
 
 
 def errors_of_two_types(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:

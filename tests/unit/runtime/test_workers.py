@@ -176,12 +176,10 @@ async def main():
     await steps.next()
 asyncio.run(main())
 """
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        timeout=30,
-    )  # returns when the last of the two has closed the pipe
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-c", code]
+    # It returns when the last of the two has closed the pipe of errors.
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
     pid = int(done.stdout)
     assert not Path(f"/proc/{pid}/exe").exists()
 

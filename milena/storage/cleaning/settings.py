@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
+
+_LEAST_READ: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +43,4 @@ class CleanerSettings:
     @property
     def read_bytes(self) -> int:
         """What one thread reads at once, unless a batch is larger: the other half is for writing."""
-        return self.io_buffer // max(self.threads, 1) // 2
+        return max(self.io_buffer // max(self.threads, 1) // 2, _LEAST_READ)

@@ -233,12 +233,12 @@ def test_settings_are_taken_from_kafkas_keys() -> None:
     config = NodeConfig.of(
         log_cleaner_threads=2,
         log_cleaner_dedupe_buffer_size=4 << 20,
-        log_cleaner_io_buffer_size=4000,
+        log_cleaner_io_buffer_size=40_000,
         log_cleaner_io_buffer_load_factor=0.5,
         log_cleaner_io_max_bytes_per_second=1.5e6,
         log_cleaner_backoff_ms=7,
     )
     settings = CleanerSettings.of(config)
-    assert settings == CleanerSettings(2, 4 << 20, 0.5, 4000, 1.5e6, 7)
-    assert (settings.map_bytes, settings.read_bytes) == (2 << 20, 1000)
+    assert settings == CleanerSettings(2, 4 << 20, 0.5, 40_000, 1.5e6, 7)
+    assert (settings.map_bytes, settings.read_bytes) == (2 << 20, 10_000)
     assert CleanerSettings.of(NodeConfig.of(log_cleaner_enable="false")).enabled is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ OFFSETS = "__consumer_offsets"
 SMALL = {"internal.segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01"}
 SETTINGS = {
     "log.cleaner.backoff.ms": "200",
+    "log.cleaner.io.max.bytes.per.second": "3000000",
     "replica.high.watermark.checkpoint.interval.ms": "300",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -89,22 +91,24 @@ def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_kille
     create_topic(own.bootstrap, "t", 1, config={"cleanup.policy": "compact", **SMALL})
     producer = Producer({"bootstrap.servers": own.bootstrap, "enable.idempotence": True, "linger.ms": 20})
     last: dict[bytes, bytes] = {}
-    killed = 0
     for update in range(UPDATES):
         for number in range(KEYS):
             key = b"key-%d" % number
             last[key] = b"%d:" % update + os.urandom(50)
             producer.produce("t", last[key], key=key, partition=0)
         assert producer.flush(60) == 0
-        for pid in workers(broker_pid(own)):
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+        if update % 10 == 9:
+            wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
+            for pid in workers(broker_pid(own)):
+                with suppress(ProcessLookupError):  # it was idle, and has ended
+                    os.kill(pid, signal.SIGKILL)
         if update == UPDATES // 2:
+            wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
             left = workers(broker_pid(own))
             own.kill(own.brokers[0].id)
             wait_gone(left, 10)
             own.restart(own.brokers[0].id)
-    assert killed > 3
+    assert own.log(own.brokers[0].id).count("the worker process has ended") >= 1
     wait_until(lambda: is_clean(own, "t-0"), "all closed segments to be clean")
     count, found = read(own.bootstrap, "t")
     assert found == last

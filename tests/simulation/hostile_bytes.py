@@ -174,7 +174,9 @@ def plain(value: object) -> object:
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     if type(value).__repr__ is object.__repr__ or isinstance(value, RequestHeader):
-        return [plain(getattr(value, name)) for name in type(value).__slots__]  # type: ignore[attr-defined]
+        kind: Any = type(value)
+        names = kind.__slots__ if hasattr(kind, "__slots__") else kind.__mypyc_attrs__  # the compiled form's
+        return [plain(getattr(value, name)) for name in sorted(names)]
     return value
 
 

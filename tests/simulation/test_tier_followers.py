@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from milena.node.client import admin
 from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
+from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from tests.simulation.joining_replicas import A, B, add_replica, call, joined, records, state_of
 from tests.simulation.steps import partition_image, storage_of, until, write
@@ -379,6 +381,31 @@ def test_a_log_that_is_moved_while_it_begins_in_the_tier(seed: int) -> None:
         await rejoins(cluster)
 
     with_tier(scenario, seed=seed, brokers=2, replicas=1, configs=WHOLE, log_dirs="/data-1,/data-2")
+
+
+def test_a_directory_that_fails_in_the_step_in_which_its_log_begins_in_the_tier_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The partition goes offline within that step, which ends the attempt."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await written_and_tiered(cluster, client)
+        begin = tiering.start_in_tier
+        failed: list[str] = []
+
+        def on_a_broken_disk(log: PartitionLog, *of: Any, **more: Any) -> None:
+            failed.append(log.folder.rpartition("/")[0])
+            storage_of(cluster, B).fail(failed[0], errno.EIO)
+            begin(log, *of, **more)
+
+        monkeypatch.setattr(tiering, "start_in_tier", on_a_broken_disk)
+        await add_replica(client, A, B)
+        await until(lambda: bool(failed), 30)
+        await asyncio.sleep(5)
+        assert replica(cluster, B).log is None and len(failed) == 1
+        cluster.check_alive()
+
+    with_tier(scenario, brokers=2, replicas=1, configs=WHOLE, log_dirs="/data-1,/data-2", metadata_log_dir="/metadata")
 
 
 @pytest.mark.parametrize("seed", range(3))

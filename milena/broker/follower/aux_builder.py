@@ -98,9 +98,9 @@ class AuxBuilder:
             if follower.trouble != str(error):
                 follower.trouble = str(error)
                 tier.report("remote log auxiliary state not built", follower.partition, error)
-        if event is not None:
-            # The attempt is over: a later cancel would hit the callers of ``done``.
-            del self._running[follower]
+        # The attempt is over: a later cancel would hit the callers of ``done``. If the log's directory has failed in
+        # the last step, it was cancelled there.
+        if event is not None and self._running.pop(follower, None) is not None:
             self._done(follower, event)
 
     def _fits(self, follower: FollowerState) -> bool:

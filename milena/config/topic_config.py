@@ -109,14 +109,23 @@ class TopicConfig:
 
     @classmethod
     def effective(cls, node: NodeValues, overrides: Mapping[str, str]) -> TopicConfig:
-        """The topic's values on this broker. Overrides that cannot be used fall back to the broker's values."""
+        """The topic's values on this broker. Overrides that cannot be used fall back to the broker's values. A topic
+        with ``remote.storage.enable`` is not compacted, also if a default of the cluster says so."""
         values = {name: effective_value(node, overrides, name) for name in TOPIC_KEYS}
         internal = values.pop("internal.segment.bytes")
         if internal is not None:
             values["segment.bytes"] = internal
+        values["cleanup.policy"] = cleanup_policy(values)
         # The types are those of the keys, and a test compares them with the fields.
         fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
         return cls(**fields)
+
+
+def cleanup_policy(values: Mapping[str, Value]) -> tuple[str, ...]:
+    """What happens to old segments. Nobody may compact a part of a log while another part is in the tier."""
+    policy = values["cleanup.policy"]
+    assert isinstance(policy, tuple)
+    return tuple(one for one in policy if one != "compact") if values[ENABLE] else policy
 
 
 def effective_value(node: NodeValues, overrides: Mapping[str, str], name: str) -> Value:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.config.node_config import NodeConfig
 from milena.config.tiered_rules import ENABLE
-from milena.config.topic_config import TopicConfig
+from milena.config.topic_config import TopicConfig, effective_value
 from milena.config.values import ConfigError
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
+from milena.runtime.logging import get_logger
+
+MAX_NAMED: Final = 10_000
 
 
 class ConfigStore:
@@ -21,8 +25,11 @@ class ConfigStore:
         self._image = image
         self._partitions = partitions
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        self._contradicting: set[str] = set()
+        """Tiered topics that a default of the cluster would have compacted."""
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._topic_listeners: list[Callable[[Partition], None]] = []
+        self._log = get_logger("config")
 
     def get_int(self, key: str) -> int:
         """The current value of a key of the broker."""
@@ -43,7 +50,18 @@ class ConfigStore:
         config = self._shared.get(key)
         if config is None:
             config = self._shared[key] = TopicConfig.effective(self.node, overrides)
+        if config.remote_storage_enable and self._is_to_be_compacted(overrides):
+            self._tell_of_contradiction(name)
         return config
+
+    def _is_to_be_compacted(self, overrides: Mapping[str, str]) -> bool:
+        policy = effective_value(self.node, overrides, "cleanup.policy")
+        return isinstance(policy, tuple) and "compact" in policy
+
+    def _tell_of_contradiction(self, name: str) -> None:
+        if name not in self._contradicting and len(self._contradicting) < MAX_NAMED:
+            self._contradicting.add(name)
+            self._log.error("cleanup.policy=compact is not applied: the topic is in the remote tier", topic=name)
 
     def check_tier(self) -> None:
         """Raises ConfigError if topics use remote storage and this broker has none."""

@@ -18,6 +18,16 @@ def test_a_topic_has_the_brokers_values_and_its_own_over_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("default", "expected"), [("compact", ()), ("compact,delete", ("delete",)), ("delete", ("delete",)), ("", ())]
+)
+def test_a_tiered_topic_is_not_compacted_whatever_the_brokers_default(default: str, expected: tuple[str, ...]) -> None:
+    node = NodeConfig.of(log_cleanup_policy=default)
+    tiered = TopicConfig.effective(node, {"remote.storage.enable": "true"})
+    assert (tiered.cleanup_policy, tiered.remote_storage_enable) == (expected, True)
+    assert TopicConfig.effective(node, {}).compacted is default.startswith("compact")
+
+
+@pytest.mark.parametrize(
     ("values", "retention"),
     [
         ({}, 168 * 3_600_000),

@@ -18,6 +18,7 @@ COMPONENTS: Final = (
     "applier",
     "auto-create",
     "broker",
+    "config",
     "controller",
     "controller-link",
     "directories",

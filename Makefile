@@ -7,8 +7,9 @@ DIR    ?= milena-data
 SEED   ?=
 ORDER  ?= 1
 ARGS   ?=
+TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
-.PHONY: help setup up down check declarations format test test-fast test-forms coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance bench wheel \
+.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance nightly bench wheel \
   release-check compiled clean
 .DEFAULT_GOAL := help
 
@@ -45,14 +46,17 @@ format: $(READY) ## format and mend what ruff can
 	@$(BIN)/ruff check --fix --quiet .
 
 test: check ## check, then (about 20 minutes on two cores) unit, contract, simulation and wire tests; ORDER=default for another order of the tests
-	@$(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
+	@$(TESTS)
 
 test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the change at hand
 	@$(PYTEST) tests/architecture tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
 
-test-forms: compiled ## make compiled, then unit and contract tests on the compiled form, and 20 seeds on both, whose digests must be equal
-	@MILENA_PURE=0 $(PYTEST) tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
-	@MILENA_SEEDS_OF_BOTH_FORMS=20 $(PYTEST) tests/simulation/test_both_forms.py -q
+test-compiled: check compiled ## all of `make test` on the compiled form (needs a C compiler)
+	@MILENA_PURE=0 $(TESTS)
+
+test-pure: compiled ## what belongs to test-compiled: unit and contract tests on the pure form, and 50 seeds on both, whose digests must be equal
+	@MILENA_PURE=1 $(PYTEST) tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
+	@MILENA_SEEDS_OF_BOTH_FORMS=50 $(PYTEST) tests/simulation/test_both_forms.py -q
 
 coverage: $(READY) ## branches that the unit, contract and simulation tests reach, by module, and what they miss
 	@$(BIN)/python -m coverage run -m pytest tests/unit tests/contract tests/simulation -q --randomly-seed=$(ORDER) --deselect \
@@ -91,6 +95,13 @@ mutants: $(READY) ## change the modules that decide, place by place, and see a t
 
 endurance: $(READY) ## mixed load on three brokers, memory and descriptors sampled: make endurance MINUTES=60
 	@$(BIN)/python -m tests.endurance --minutes $(or $(MINUTES),60) $(ARGS)
+
+nightly: ## what .ci/run has no time for: make test on the pure form, and the other suites in their long forms (hours)
+	@$(MAKE) test
+	@$(MAKE) test-compiled test-pure
+	@MILENA_PURE=0 $(MAKE) oracle soak chaos attack SECONDS=1800
+	@$(MAKE) explore powerloss mutants bench
+	@$(MAKE) endurance
 
 bench: $(READY) ## figures of both forms beside Kafka 4.3.1 and kfake where these are there (SHORT=1: less work)
 	@if command -v $${CC:-cc} >/dev/null; then MILENA_PURE=1 $(BIN)/python -m compiling.build; \

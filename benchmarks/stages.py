@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.cleaning import cleaning
 from benchmarks.codecs import codecs
 from benchmarks.crowds import fan_out, many_producers
 from benchmarks.forms import COMPILED, PURE
@@ -63,6 +64,7 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "replicated-load": ClusterStage(3, replicated_load),
     "partitions": Stage(thousand),
     "many": Stage(many, kafka_takes_minutes=True),
+    "cleaning": Stage(cleaning),
     "tier": Stage(tier),
     "segments": Stage(segments, kafka=False),
 }

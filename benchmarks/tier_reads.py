@@ -10,6 +10,8 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
+from itertools import repeat
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -26,6 +28,7 @@ from benchmarks.wire import (
     batch_of,
     leader_of,
     produce_body,
+    produced_error,
     until_led,
 )
 from milena.protocol.records.batch import iter_batches
@@ -109,13 +112,18 @@ def create(bootstrap: str, topic: str, config: dict[str, str]) -> None:
 
 def fill(address: tuple[str, int], topic: str, megabytes: int) -> int:
     """Returns the log's end."""
-    wire, body = Wire(address), produce_body(topic, batch_of(RECORD, BATCH))
     count = (megabytes << 20) // (BATCH * RECORD)
-    for _ in range(count):
-        wire.send(PRODUCE, PRODUCE_VERSION, body)
-        wire.receive()
-    wire.close()
+    fill_with(address, topic, repeat(batch_of(RECORD, BATCH), count))
     return count * BATCH
+
+
+def fill_with(address: tuple[str, int], topic: str, batches: Iterable[bytes]) -> None:
+    wire = Wire(address)
+    for batch in batches:
+        wire.send(PRODUCE, PRODUCE_VERSION, produce_body(topic, batch))
+        if error := produced_error(wire.receive()):
+            raise RuntimeError(f"produce failed with error {error}")
+    wire.close()
 
 
 def cpu_seconds(pid: int) -> float:

@@ -6,6 +6,7 @@ is unchanged is not compiled again. ``milena/form.py`` reads the note that says 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -26,18 +27,28 @@ _IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
 def main() -> int:
     tree = ROOT / TREE
     tree.mkdir(parents=True, exist_ok=True)
+    with (tree / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another build is under way in {TREE}") from None
+        _make(tree)
+    print(f"compiled {len(compiled_files())} modules into {TREE}; MILENA_PURE=0 uses them")
+    return 0
+
+
+def _make(tree: Path) -> None:
     (tree / NOTE).unlink(missing_ok=True)
     key, note = _key(), note_of(str(ROOT / "milena"))  # of now: a file that is edited meanwhile makes the tree stale
     _copy(ROOT / "milena", tree / "milena")
     made = tree / "made.json"
-    if not made.exists() or json.loads(made.read_text()) != key:
+    if not made.exists() or json.loads(made.read_text()) != key or _missing(tree):
         made.unlink(missing_ok=True)
+        _expect_compiler()
         _compile(tree)
         made.write_text(json.dumps(key))
     compile_dir(tree / "milena", quiet=1)  # the first start is quick too
     (tree / NOTE).write_text(note)
-    print(f"compiled {len(compiled_files())} modules into {TREE}; MILENA_PURE=0 uses them")
-    return 0
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -56,6 +67,24 @@ def _key() -> dict[str, str]:
     for name in ("build.py", "extensions.py", "modules.py"):
         digest.update((ROOT / "compiling" / name).read_bytes())
     return {"sources": digest.hexdigest(), "mypy": version("mypy"), "python": sys.version}
+
+
+def _missing(tree: Path) -> list[Path]:
+    """Extensions that somebody has removed."""
+    wanted = [tree / path.relative_to(ROOT).with_suffix(EXTENSION_SUFFIXES[0]) for path in compiled_files()]
+    wanted.append(tree / "milena" / f"compiled__mypyc{EXTENSION_SUFFIXES[0]}")
+    return [path for path in wanted if not path.exists()]
+
+
+def _expect_compiler() -> None:
+    """Before mypyc works for a minute."""
+    from setuptools._distutils import ccompiler, sysconfig
+
+    compiler = ccompiler.new_compiler()
+    sysconfig.customize_compiler(compiler)
+    (command, *_) = compiler.compiler
+    if shutil.which(command) is None:
+        raise SystemExit(f"the compiled form needs a C compiler, and there is no {command}: install one, or set CC")
 
 
 def _compile(tree: Path) -> None:

@@ -80,7 +80,7 @@ def _sources(package: str) -> list[str]:
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if entry.name.endswith((".py", ".yaml")):
+                if entry.name.endswith((".py", ".yaml")) and entry.is_file():  # an editor's lock leads nowhere
                     found.append(entry.path)
                 elif entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
                     folders.append(entry.path)

@@ -82,6 +82,8 @@ def register_gauges(node: Measured) -> None:
     _register_partition_gauges(node)
     _register_log_gauges(node)
     _register_group_gauges(node)
+    if node.logs.cleaner.enabled:
+        _register_cleaner_gauges(node.metrics, node.logs)
     gauge(
         "kafka_server_kafkaserver_brokerstate", lambda: node.state, "0 not running, 1 starting, 2 recovery, 3 running."
     )
@@ -157,6 +159,49 @@ def _register_log_gauges(node: Measured) -> None:
     gauge("logstartoffset", lambda log: log.log_start_offset, "The first offset, in the remote tier or here.")
     gauge("logendoffset", lambda log: log.log_end_offset, "The offset of the next record.")
     gauge("numlogsegments", lambda log: len(log.segments), "Local segments.")
+
+
+def _register_cleaner_gauges(metrics: Metrics, logs: LogManager) -> None:
+    """Kafka's ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``, of each thread's last round."""
+    cleaner = logs.cleaner
+
+    def gauge(name: str, read: Callable[[], float], text: str) -> None:
+        metrics.gauge(f"kafka_log_logcleaner{name}", lambda: int(read()), text)
+
+    gauge(
+        "_max_clean_time_secs",
+        lambda: max((task.seconds for task in cleaner.tasks), default=0),
+        "Seconds of the longest last round of a thread.",
+    )
+    gauge(
+        "_max_buffer_utilization_percent",
+        lambda: 100 * max((task.figures.map_utilization for task in cleaner.tasks if task.figures), default=0),
+        "Largest share of its buffer that a thread has used.",
+    )
+    gauge("_cleaner_recopy_percent", cleaner.recopied_percent, "Bytes that the last rounds wrote, of those they read.")
+    gauge(
+        "_max_compaction_delay_secs",
+        lambda: max((task.overdue_ms for task in cleaner.tasks), default=0) / 1000,
+        "How long a log had waited beyond max.compaction.lag.ms when it was cleaned.",
+    )
+    gauge("_deadthreadcount", lambda: sum(task.dead for task in cleaner.tasks), "Threads that have ended by an error.")
+    gauge("manager_max_dirty_percent", lambda: 100 * cleaner.dirtiest_ratio, "Dirty share of the dirtiest log.")
+    gauge("manager_time_since_last_run_ms", cleaner.since_last_run_ms, "Milliseconds since logs were last looked at.")
+    for name, read, text in (
+        ("uncleanable_partitions_count", len, "Logs that cannot be cleaned, by log directory."),
+        ("uncleanable_bytes", cleaner.dirty_bytes, "What could be cleaned of these logs if they were not damaged."),
+    ):
+
+        def each(read: Callable[[list[PartitionLog]], float] = read) -> list[tuple[dict[str, str], float]]:
+            return [
+                (
+                    {"logDirectory": one.path},
+                    read([log for log in cleaner.cleaner.uncleanable if log.context is one.context]),
+                )
+                for one in logs.dirs
+            ]
+
+        metrics.gauge_of_each(f"kafka_log_logcleanermanager_{name}", each, text)
 
 
 def _register_group_gauges(node: Measured) -> None:

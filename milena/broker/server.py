@@ -369,6 +369,7 @@ class Broker:
     def _config_changed(self, config: NodeConfig) -> None:
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.quotas.update(config)
+        self.logs.reconfigure(config)
         self.fetchers.resize(config.get_int("num.replica.fetchers"))
         if self.tier is not None:
             self.tier.reconfigure()

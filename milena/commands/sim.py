@@ -29,6 +29,7 @@ SIM = CommandLine(
         Option("--faults", f"only these kinds of faults, separated by commas: {', '.join(KINDS)}", "KINDS"),
         Option("--tier", "tiered topics: on or off; by default odd seeds have them", "ON"),
         Option("--groups", "more than one consumer group: on or off; by default in two seeds of four", "ON"),
+        Option("--compaction", "a compacted topic: on or off; by default eight seeds of sixteen have one", "ON"),
         Option("--history", "write the history of client operations to FILE, one JSON object per line", "FILE"),
         Option(
             "--soak",
@@ -51,6 +52,7 @@ class Has(NamedTuple):
 
     tier: bool | None
     groups: bool | None
+    compaction: bool | None
 
     def __str__(self) -> str:
         given = ((name, value) for name, value in self._asdict().items() if value is not None)
@@ -67,10 +69,14 @@ def main(arguments: Sequence[str]) -> int:
         kinds = checked(options.faults.split(",")) if options.faults is not None else KINDS
     except UnknownFault as error:
         raise UsageError(str(error)) from None
-    for name, value in (("--tier", options.tier), ("--groups", options.groups)):
+    for name, value in (
+        ("--tier", options.tier),
+        ("--groups", options.groups),
+        ("--compaction", options.compaction),
+    ):
         if value not in SWITCH:
             raise UsageError(f"{name} {value}: must be on or off")
-    has = Has(SWITCH[options.tier], SWITCH[options.groups])
+    has = Has(SWITCH[options.tier], SWITCH[options.groups], SWITCH[options.compaction])
     if options.steps < 0 or options.seed < 0:
         raise UsageError("--seed and --steps must not be negative")
     if options.soak is not None:
@@ -98,7 +104,15 @@ def _run(
 ) -> Report | None:
     """Run one seed and print its violations; None if the run was aborted."""
     try:
-        report = run_seed(seed, steps=steps, faults=kinds, tier=has.tier, groups=has.groups, listener=listener)
+        report = run_seed(
+            seed,
+            steps=steps,
+            faults=kinds,
+            tier=has.tier,
+            groups=has.groups,
+            compaction=has.compaction,
+            listener=listener,
+        )
     except Exception:
         print(f"seed {seed} failed:\n{traceback.format_exc()}")
         return None

@@ -250,14 +250,21 @@ KEYS: Final[tuple[Key, ...]] = (
         "Threads that recover one folder's logs after a crash.",
     ),
     Key("log.cleaner.enable", Type.BOOLEAN, True, None, Mode.READ_ONLY, "Compact logs."),
-    Key("log.cleaner.threads", Type.INT, 1, Range(0), Mode.CLUSTER_WIDE, "Accepted; compaction is not there yet."),
+    Key(
+        "log.cleaner.threads",
+        Type.INT,
+        1,
+        Range(0),
+        Mode.CLUSTER_WIDE,
+        "Logs that are compacted at once, each by a worker process.",
+    ),
     Key(
         "log.cleaner.io.max.bytes.per.second",
         Type.DOUBLE,
         MAX_DOUBLE,
         None,
         Mode.CLUSTER_WIDE,
-        "Accepted; compaction is not there yet.",
+        "What compaction reads and writes in a second, all workers together.",
     ),
     Key(
         "log.cleaner.dedupe.buffer.size",
@@ -265,7 +272,7 @@ KEYS: Final[tuple[Key, ...]] = (
         134_217_728,
         None,
         Mode.CLUSTER_WIDE,
-        "Accepted; compaction is not there yet.",
+        "Memory of the tables of keys, all workers together.",
     ),
     Key(
         "log.cleaner.io.buffer.size",
@@ -273,7 +280,7 @@ KEYS: Final[tuple[Key, ...]] = (
         524_288,
         Range(0),
         Mode.CLUSTER_WIDE,
-        "Accepted; compaction is not there yet.",
+        "Twice what compaction reads at once, all workers together.",
     ),
     Key(
         "log.cleaner.io.buffer.load.factor",
@@ -281,7 +288,7 @@ KEYS: Final[tuple[Key, ...]] = (
         0.9,
         None,
         Mode.CLUSTER_WIDE,
-        "Accepted; compaction is not there yet.",
+        "Share of a table of keys that is filled.",
     ),
     Key(
         "log.cleaner.backoff.ms",
@@ -289,7 +296,7 @@ KEYS: Final[tuple[Key, ...]] = (
         15_000,
         Range(0),
         Mode.CLUSTER_WIDE,
-        "Accepted; compaction is not there yet.",
+        "Time between two looks for logs to compact.",
     ),
     Key(
         "log.cleaner.min.cleanable.ratio",

@@ -46,6 +46,8 @@ def _check_times(config: NodeValues) -> None:
 
 
 def _check_replication(config: NodeValues) -> None:
+    if config.get_int("log.cleaner.threads") < 1:
+        raise ConfigError("log.cleaner.threads must be at least 1.")  # Kafka ends with "/ by zero"
     if config.get_int("log.cleaner.dedupe.buffer.size") < config.get_int("log.cleaner.threads") * 1024 * 1024:
         raise ConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
     if config.get_int("replica.fetch.wait.max.ms") > config.get_int("replica.socket.timeout.ms"):

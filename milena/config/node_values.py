@@ -88,6 +88,10 @@ class NodeValues:
         """Of such a key without default, None if it is not set."""
         return None if self._values[key] is None else self.get_int(key)
 
+    def get_float(self, key: str) -> float:
+        """Of a key of type DOUBLE."""
+        return self._of_type(key, float)
+
     def get_bool(self, key: str) -> bool:
         return self._of_type(key, bool)
 

@@ -93,6 +93,11 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def longest_segment_ms(self) -> int:
+        """Age (ms) at which a segment is closed: only closed ones are compacted (``LogConfig.maxSegmentMs``)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    @property
     def local_ms(self) -> int:
         """Age (ms) at which segments leave the local disk while they are copied to the tier; -1 is no limit."""
         return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms

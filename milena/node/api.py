@@ -37,7 +37,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, object]
 Reply: TypeAlias = T | Awaitable[T | None] | Steps[T | None] | None
-"""What ``handle`` returns: the fields of a response, or what yields them later."""
+"""What ``handle`` returns: the fields of a response, or what yields them later. Compiled, an Awaitable is a Generator,
+too: who asks for steps asks for both."""
 Answer: TypeAlias = Reply[Fields]
 # Modules are found by name; each declares what it uses of the node, and the type of its request.
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]

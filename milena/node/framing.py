@@ -45,8 +45,7 @@ class TurnFramer(KafkaFramer):
         self._reader = reader
 
     def _frames(self, count: int) -> Iterator[memoryview]:
+        # Whoever does not come to the end closes the connection.
         self._reader.read_begins()
-        try:
-            yield from super()._frames(count)
-        finally:
-            self._reader.read_ends()
+        yield from super()._frames(count)
+        self._reader.read_ends()

@@ -7,11 +7,12 @@ virtual delay in the simulation. All errors are OSError with errno (ENOSPC, EIO,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Bytes = bytes | bytearray | memoryview
 
 
@@ -140,4 +141,51 @@ class Disk(Protocol):
 
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work off the loop. Results and exceptions are passed through."""
+        ...
+
+    def worker(self) -> Worker:
+        """A new worker for long work on these files."""
+        ...
+
+
+Report = Callable[[int], None]
+"""Called by the work with each amount that it has done. It may take long, and what it raises ends the work."""
+Paced = Callable[[int], Awaitable[None]]
+"""Awaited by the owner for what was reported. What it raises ends the work and is raised by ``Steps.next``."""
+
+
+class WorkerEnded(Exception):
+    """The process of a worker was killed, or could not be started."""
+
+
+class Steps(Protocol[T_co]):
+    """Work that has begun."""
+
+    async def next(self) -> T_co | None:
+        """What it yields next, None at its end. Raises what the work raises, and WorkerEnded. After an error the
+        worker has to be ended."""
+        ...
+
+
+class Worker(Protocol):
+    """Runs one work at a time."""
+
+    def run(
+        self,
+        work: Callable[Concatenate[Disk, Report, P], Iterator[T]],
+        paced: Paced,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Steps[T]:
+        """Begin. ``work`` is a function of a module, a generator; it waits after each value until it is asked for the
+        next."""
+        ...
+
+    def end(self) -> None:
+        """Kill it, whatever it does; the next work starts another. Does nothing if it does not run."""
+        ...
+
+    async def ended(self) -> None:
+        """After ``end``: wait until nothing more can come of it."""
         ...

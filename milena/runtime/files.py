@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from milena.runtime.disk import Bytes, File, P, T
+from milena.runtime.disk import Bytes, File, P, T, Worker
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -264,6 +264,11 @@ class RealDisk:
 
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="disk")
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
+
+    def worker(self) -> Worker:
+        from milena.runtime.workers import ProcessWorker
+
+        return ProcessWorker()
 
     def close(self) -> None:
         """Wait for the offloaded work that is running and end the threads."""

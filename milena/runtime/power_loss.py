@@ -22,8 +22,9 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
-from milena.runtime.disk import Bytes, File
+from milena.runtime.disk import Bytes, File, Worker
 from milena.runtime.files import RealDisk, RealFile, open_descriptor
+from milena.runtime.workers import PlainWorker
 
 
 class Kept:
@@ -206,6 +207,10 @@ class LossyDisk(RealDisk):
         for change in done:
             if change.aside is not None:
                 super().remove(change.aside)
+
+    def worker(self) -> Worker:
+        """In this process: it would not know what another one writes."""
+        return PlainWorker(self)
 
     def cut(self) -> None:
         """Leave on the disk what a power loss would. The process must end now: its state no longer matches its

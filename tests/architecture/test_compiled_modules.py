@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,21 +12,34 @@ from compiling.modules import ROOT, compiled_files, name_of, reasons
 NOT_FOUND = ("object", "memoryview", "bytearray")
 NOT_COMPILED = ("Enum", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "TypedDict")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+HARMLESS = ("len", "max", "min", "floor_index", "bisect_left")
+"""What may be called twice."""
+RUN_TO_THE_END = {"batches_of": "all that go through a run's batches go through all of them"}
+"""Generators that may have a ``finally``, and why."""
 
 
 def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):
             yield from errors_of_two_types(node)
+            yield from ends_that_may_not_come(node)
             yield from names_that_clash(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__new__":
             yield node.lineno, "object.__new__ makes nothing of a compiled class"
+        elif isinstance(node, ast.Slice):
+            yield from calls_made_twice(node)
         elif isinstance(node, ast.Try):
             yield from pauses_while_handling(node)
         elif isinstance(node, ast.For):
             yield from ends_that_move(node)
         elif isinstance(node, ast.ClassDef):
             yield from fields_not_found(node) if is_a(node, "NamedTuple") else methods_of_calls(node)
+
+
+def calls_made_twice(bounds: ast.Slice) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(bounds):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] not in HARMLESS:
+            yield node.lineno, "a call in the bounds of a slice may be made twice"
 
 
 def is_a(node: ast.ClassDef, *kinds: str) -> bool:
@@ -52,6 +66,18 @@ def names_that_clash(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterat
         for argument in function.args.posonlyargs:
             if not argument.arg.startswith("_") and argument.arg != "self":
                 yield argument.lineno, f"** takes no {argument.arg} if compiled, since it is an argument's name"
+
+
+def ends_that_may_not_come(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
+    """Of generators: coroutines are run to their ends by their tasks, and context managers by ``with``."""
+    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
+    if "contextmanager" in decorators or function.name in RUN_TO_THE_END:
+        return
+    for node in own_nodes(function):
+        if isinstance(node, ast.With) or (isinstance(node, ast.Try) and node.finalbody):
+            for inner in [part for child in node.body for part in [child, *own_nodes(child)]]:
+                if isinstance(inner, ast.Yield | ast.YieldFrom):
+                    yield inner.lineno, "if compiled, a generator that is left here never runs what is to be at its end"
 
 
 def pauses_while_handling(block: ast.Try) -> Iterator[tuple[int, str]]:
@@ -147,3 +173,13 @@ def test_causes_are_asked_for_in_one_place() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "__cause__" and path.stem != "causes"
     ]
     assert not found, "an error that compiled code raises has no __cause__: use cause_of"
+
+
+def test_a_coroutine_is_not_taken_for_a_generator() -> None:
+    found = []
+    for path in (ROOT / "milena").rglob("*.py"):
+        for line, code in enumerate(path.read_text().splitlines(), 1):
+            asked = re.search(r"isinstance\((\w+), [^)]*(Generator|Iterator|Iterable)\b", code)
+            if asked and f"not isinstance({asked[1]}, Awaitable)" not in code:
+                found.append(f"{path.relative_to(ROOT)}:{line}")
+    assert not found, "a compiled coroutine is a Generator, too"

@@ -125,6 +125,11 @@ def content(batch: BatchView) -> object:
     return header, records_of(batch)
 
 
+def is_mark(batch: BatchView) -> bool:
+    """Whether the batch is there to say where its leader epoch began, which Kafka's cleaner forgets."""
+    return not batch.count and not batch.has_producer_id
+
+
 def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
     pairs = [Pair(tmp_path / str(seed), seed) for seed in range(SEEDS)]
     kept = removed = 0
@@ -141,9 +146,9 @@ def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
             assert pair.ours.range().end == end
             pair.ours.clean(memory=pair.memory)
             assert pair.ours.dirty == cleaned_to
-            assert [content(one) for one in pair.ours.batches()] == [
-                content(one) for one in batches_in(str(pair.kafkas))
-            ]
+            kafkas = [content(one) for one in batches_in(str(pair.kafkas))]
+            first, *others = [content(one) for one in pair.ours.batches()]
+            assert others == kafkas if is_mark(pair.ours.batches()[0]) else [first, *others] == kafkas
             kept += len(pair.ours.records())
             removed += before - len(pair.ours.records())
             mine = Path(pair.ours.folder.path)

@@ -15,7 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_NOT_OURS = tuple(str(Path(__file__).parents[2] / room) + os.sep for room in ("milena/lab", "tests"))
+import milena.lab
+
+_NOT_OURS = (f"{milena.lab.__path__[0]}{os.sep}", f"{Path(__file__).parents[1]}{os.sep}")
 """The simulated world's own work is not the nodes'."""
 
 

@@ -16,16 +16,26 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("MILENA_SEEDS_OF_BOTH_FORMS", "4"))
 
 
-def told(seed: int, pure: str) -> str:
-    """What a run of this seed says of itself in the end."""
-    command = [sys.executable, "-m", "milena", "sim", "--seed", str(seed), "--tier", "on" if seed % 2 else "off"]
+def lines(pure: str, *arguments: str) -> list[str]:
+    """What a program of ours prints in this form."""
+    command = [sys.executable, "-m", *arguments]
     environment = {**os.environ, milena.form.VARIABLE: pure}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    return (done.stdout.splitlines() or [done.stderr])[-1]
+    return done.stdout.splitlines() or [done.stderr]
+
+
+def told(seed: int, pure: str) -> str:
+    """What a run of this seed says of itself in the end."""
+    return lines(pure, "milena", "sim", "--seed", str(seed), "--tier", "on" if seed % 2 else "off")[-1]
+
+
+built = pytest.mark.skipif(
+    not (ROOT / milena.form.TREE / milena.form.NOTE).exists(), reason="there is no compiled form"
+)
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.skipif(not (ROOT / milena.form.TREE / milena.form.NOTE).exists(), reason="there is no compiled form")
+@built
 def test_seeds_have_the_same_digests_in_both_forms() -> None:
     runs = [(6000 + number, pure) for number in range(SEEDS) for pure in "10"]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -33,3 +43,12 @@ def test_seeds_have_the_same_digests_in_both_forms() -> None:
     for seed, _ in runs[::2]:
         assert results[seed, "1"] == results[seed, "0"]
     assert all("passed, no violations, digest" in result for result in results.values())
+
+
+@built
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_damaged_bytes_are_read_or_refused_alike_in_both_forms(seed: int) -> None:
+    pure, compiled = (lines(form, "tests.simulation.hostile_bytes", str(seed)) for form in "10")
+    assert len(pure) > 1000
+    for ours, theirs in zip(pure, compiled, strict=True):
+        assert ours == theirs

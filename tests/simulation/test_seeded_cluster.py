@@ -2,7 +2,7 @@
 
 `make sim SEED=n` runs one seed and prints its trace; `make soak SECONDS=n` runs others. ``MILENA_SEEDS`` sets how many
 run here, on all cores: more than half of the simulation's time in `make test` is theirs. Odd seeds have a tier, two of
-four more groups than one.
+four more groups than one, eight of sixteen a compacted topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from milena.lab.histories.group_events import (
     OffsetFetch,
     Sync,
 )
-from milena.lab.load.seeded import has_groups, run_seed
+from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.load.seeded import has_compaction, has_groups, run_seed
 from milena.lab.world.trace import quiet_logs
 
 SEEDS = int(os.environ.get("MILENA_SEEDS", "200"))
@@ -39,6 +40,7 @@ REGRESSIONS: tuple[int, ...] = (329, 335, 420)
 """Seeds beyond the first ones that have found something."""
 ALL = (*range(SEEDS), *REGRESSIONS)
 OF_GROUPS: tuple[type[Event], ...] = (Join, Sync, MemberHeartbeat, OffsetCommit, OffsetFetch, OffsetDelete, GroupDelete)
+OF_KEYS: tuple[type[Event], ...] = (KeyedWrite, FullRead)
 ROOT = Path(__file__).parents[2]
 HISTORY_SECONDS = 600
 """For the ten seeds of one test; on a busy machine each may take a minute."""
@@ -55,7 +57,8 @@ def judge(seed: int) -> str:
     polls = sum(isinstance(event, Poll) for event in report.history)
     if sends < 100 or polls < 20:
         return f"only {sends} sends and {polls} polls"
-    rare = [kind.__name__ for kind in OF_GROUPS if has_groups(seed) and count(kind, report.history) < 3]
+    wanted = (*(OF_GROUPS if has_groups(seed) else ()), *(OF_KEYS if has_compaction(seed) else ()))
+    rare = [kind.__name__ for kind in wanted if count(kind, report.history) < 3]
     if rare:
         return f"hardly any {', '.join(rare)}"
     return "\n".join(report.violations[:10])
@@ -63,7 +66,10 @@ def judge(seed: int) -> str:
 
 def count(kind: type[Event], history: list[Event]) -> int:
     """How many were answered, and not refused."""
-    return sum(isinstance(event, kind) and getattr(event, "outcome", None) is RequestOutcome.OK for event in history)
+    return sum(
+        isinstance(event, kind) and getattr(event, "outcome", RequestOutcome.OK) is RequestOutcome.OK
+        for event in history
+    )
 
 
 @pytest.fixture(scope="module")

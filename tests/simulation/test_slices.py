@@ -96,4 +96,4 @@ def test_a_long_request_leaves_the_loop_to_others(
         cluster.check_alive()
 
     simulate(run, seed=1)
-    assert MANY / 100 < steps.most < lines * MANY < work.lines
+    assert MANY / 100 < steps.most < min(lines * MANY, work.lines / 2)

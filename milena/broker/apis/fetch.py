@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from milena.broker.metadata.leader_hints import LeaderHints
-from milena.broker.reading.fetching import CONSUMER, Fetch, FetchLimits, Found
+from milena.broker.reading.fetching import CONSUMER, Fetch, FetchLimits
+from milena.broker.reading.found import Found
 from milena.broker.reading.large_fetch import LargeFetch, with_session
 from milena.broker.replica.expected_followers import FetchesOf
 from milena.broker.replica.fetch_sessions import NO_SESSION, FetchPlan, Key, Wanted

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.broker.controller_link.transactions import Refusing, log_refusal
@@ -300,11 +300,14 @@ class _Request:
             committed()
 
 
-class _Open(NamedTuple):
+class _Open:
     """An append that is not committed yet, and where its result stands."""
 
-    append: Uncommitted
-    place: int
+    __slots__ = ("append", "place")
+
+    def __init__(self, append: Uncommitted, place: int) -> None:
+        self.append = append
+        self.place = place
 
 
 def _refusal(node: Needs, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:

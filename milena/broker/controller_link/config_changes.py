@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeGuard
 
 from milena.broker.controller_link.forwarding import Forwarding, ask_controller, forward
 from milena.broker.metadata.log_levels import change_levels
+from milena.config.cleaner_rules import check_cleaner_change
+from milena.config.values import ConfigError
 from milena.node.api import RequestContext
 from milena.node.metadata.image import (
     BROKER_LOGGER_RESOURCE,
@@ -26,6 +28,7 @@ from milena.runtime.numbers import whole
 from milena.runtime.tcp.hosts import shown
 
 if TYPE_CHECKING:
+    from milena.config.node_config import NodeConfig
     from milena.protocol.apis import incremental_alter_configs
     from milena.protocol.apis.alter_configs import (
         AlterConfigsRequest,
@@ -57,7 +60,7 @@ async def handle(
     twice = repeated_in(resources)
     own: dict[int, KafkaError | None] = {}
     for index, resource in enumerate(request.resources):
-        error = _refusal(node.node_id, resource, repeated=resources[index] in twice)
+        error = _refusal(node, ctx, resource, repeated=resources[index] in twice)
         if error is not None or resource.resource_type == BROKER_LOGGER_RESOURCE:
             own[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
     if not own:
@@ -116,8 +119,12 @@ def _is_incremental(
     return ctx.header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 
-def _refusal(node_id: int, resource: AlterConfigsResource, *, repeated: bool) -> KafkaError | None:
-    problem = "This resource is given twice." if repeated else _problem(node_id, resource)
+def _refusal(
+    node: Altering, ctx: RequestContext, resource: AlterConfigsResource, *, repeated: bool
+) -> KafkaError | None:
+    problem = "This resource is given twice." if repeated else _problem(node.node_id, resource)
+    if problem is None and resource.resource_type == BROKER_RESOURCE:
+        problem = _problem_of_cleaner(node.config, resource, incremental=_is_incremental(resource, ctx))
     return KafkaError(ErrorCode.INVALID_REQUEST, problem) if problem else None
 
 
@@ -137,3 +144,21 @@ def _problem(node_id: int, resource: AlterConfigsResource) -> str | None:
         return f"The configuration of broker {shown(name)} is not for broker {node_id} to change."
     bound = sorted(_BOUND.intersection(keys))
     return f"A running broker keeps its {' and '.join(bound)}." if bound else None
+
+
+def _problem_of_cleaner(config: NodeConfig, resource: AlterConfigsResource, *, incremental: bool) -> str | None:
+    """Of what the broker's configuration would be: only the broker knows which values it has now."""
+    per_broker = bool(resource.resource_name)
+    values: dict[str, str] = {}
+    if incremental:
+        values |= config.dynamic_broker if per_broker else config.dynamic_default
+    for one in resource.configs:
+        if one.value is None or messages.get(one, "config_operation", 0) == _DELETE:
+            values.pop(one.name, None)
+        else:
+            values[one.name] = one.value
+    try:
+        check_cleaner_change(config, values, per_broker=per_broker)
+    except ConfigError as error:
+        return str(error)
+    return None

@@ -25,7 +25,6 @@ class ConfigStore:
         self._image = image
         self._partitions = partitions
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._compacted: set[str] = set()
         self._contradicting: set[str] = set()
         """Tiered topics that a default of the cluster would have compacted."""
         self._listeners: list[Callable[[NodeConfig], None]] = []
@@ -51,9 +50,6 @@ class ConfigStore:
         config = self._shared.get(key)
         if config is None:
             config = self._shared[key] = TopicConfig.effective(self.node, overrides)
-        if config.compacted and name not in self._compacted and len(self._compacted) < MAX_NAMED:
-            self._compacted.add(name)
-            self._warn_of_compaction(name, len(self._compacted))
         if config.remote_storage_enable and self._is_to_be_compacted(overrides):
             self._tell_of_contradiction(name)
         return config
@@ -66,13 +62,6 @@ class ConfigStore:
         if name not in self._contradicting and len(self._contradicting) < MAX_NAMED:
             self._contradicting.add(name)
             self._log.error("cleanup.policy=compact is not applied: the topic is in the remote tier", topic=name)
-
-    def _warn_of_compaction(self, name: str, count: int) -> None:
-        """Warn at the 1st, 10th, 100th such topic and so on: Kafka Streams creates hundreds of them."""
-        if str(count).strip("0") == "1":
-            self._log.warning(
-                "cleanup.policy=compact is accepted, but nothing is compacted yet", topic=name, topics=count
-            )
 
     def check_tier(self) -> None:
         """Raises ConfigError if topics use remote storage and this broker has none."""

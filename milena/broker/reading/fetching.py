@@ -8,9 +8,9 @@ partition re-evaluates only that partition; when the operation completes, everyt
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol, final
 
+from milena.broker.reading.found import Found, InTier, MovedToTier
 from milena.broker.replica.expected_followers import FetchesOf
 from milena.broker.replica.fetch_sessions import FetchPlan, Wanted
 from milena.broker.replica.partition import Partition
@@ -53,85 +53,56 @@ class TierReads(Protocol):
         ...
 
 
-class FetchLimits(NamedTuple):
+@final
+class FetchLimits:
     """The limits of one request. Sizes in bytes, the wait in milliseconds."""
 
-    max_bytes: int
-    min_bytes: int
-    max_wait_ms: int
-    committed: bool
-    """read_committed: up to the last stable offset."""
-    replica: NodeId
-    """-1 for a consumer, -2 for a debugging one, else the follower's node id."""
-    replica_epoch: BrokerEpoch
-    """The follower's broker epoch, -1 if it names none."""
-    only_leader: bool
-    """False if any replica may serve the request (consumers since KIP-392)."""
-    rack: str
-    """The rack of a consumer that may be redirected to a nearer replica, at its address of ``listener``; else empty."""
-    listener: str
-    throttle: ReplicaQuota | None = None
-    """The quota of a follower, if there is one."""
-    tier: TierReads | None = None
-    """Serves consumers the records that have left this broker's disk."""
-    refuses: Callable[[str | None, int], ErrorCode] | None = None
-    """The errors of partitions that a rule refuses, by topic name and index."""
+    __slots__ = (
+        "committed", "listener", "max_bytes", "max_wait_ms", "min_bytes", "only_leader", "rack", "refuses", "replica",
+        "replica_epoch", "throttle", "tier",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        max_bytes: int,
+        min_bytes: int,
+        max_wait_ms: int,
+        committed: bool,
+        replica: NodeId,
+        replica_epoch: BrokerEpoch,
+        only_leader: bool,
+        rack: str,
+        listener: str,
+        throttle: ReplicaQuota | None = None,
+        tier: TierReads | None = None,
+        refuses: Callable[[str | None, int], ErrorCode] | None = None,
+    ) -> None:
+        self.max_bytes = max_bytes
+        self.min_bytes = min_bytes
+        self.max_wait_ms = max_wait_ms
+        self.committed = committed
+        """read_committed: up to the last stable offset."""
+        self.replica = replica
+        """-1 for a consumer, -2 for a debugging one, else the follower's node id."""
+        self.replica_epoch = replica_epoch
+        """The follower's broker epoch, -1 if it names none."""
+        self.only_leader = only_leader
+        """False if any replica may serve the request (consumers since KIP-392)."""
+        self.rack = rack
+        """The rack of a consumer that may be redirected to a nearer replica, at its address of ``listener``; else
+        empty."""
+        self.listener = listener
+        self.throttle = throttle
+        """The quota of a follower, if there is one."""
+        self.tier = tier
+        """Serves consumers the records that have left this broker's disk."""
+        self.refuses = refuses
+        """The errors of partitions that a rule refuses, by topic name and index."""
 
     def holds_back(self, partition: Partition) -> bool:
         """Whether a follower that is out of sync gets no records of ``partition`` for now (KIP-73)."""
         quota = self.throttle
         return quota is not None and self.replica not in partition.isr and quota.throttles(partition) and quota.exceeded
-
-
-@dataclass(slots=True)
-class Found:
-    """The result for one partition, or its error."""
-
-    wanted: Wanted
-    partition: Partition | None
-    result: ReadResult | None
-    error: ErrorCode = ErrorCode.NONE
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether it is sent at once: an error, a diverging epoch, or another replica to read from."""
-        result = self.result
-        return result is None or result.diverging is not None or result.nearest is not None
-
-    @property
-    def is_all_told(self) -> bool:
-        """Whether the reader has everything. (An empty result may also mean that the limits left no room.)"""
-        return not self.is_urgent and self.result is not None and self.wanted.offset >= self.result.upper
-
-    @property
-    def size(self) -> int:
-        return 0 if self.result is None else self.result.slice.length
-
-
-@dataclass(slots=True)
-class InTier(Found):
-    """The offset is in the remote tier. ``result`` has the bounds; the records are still to be read there."""
-
-    max_bytes: int = 0
-    min_one: bool = False
-
-    @property
-    def is_urgent(self) -> bool:
-        return True
-
-    @property
-    def size(self) -> int:
-        """The size that it may reach; the limit is reduced by as much."""
-        return self.max_bytes
-
-
-@dataclass(slots=True)
-class MovedToTier(Found):
-    """A follower has asked for records that have left the leader's disk: an error, sent with the bounds (KIP-405)."""
-
-    @property
-    def is_urgent(self) -> bool:
-        return True
 
 
 class Fetch:
@@ -277,7 +248,7 @@ class Fetch:
             if notes and result.diverging is None:  # a diverging follower lacks some of it (KAFKA-13141)
                 self._note_progress(partition, wanted, result, state)
             if limits.throttle is not None and limits.holds_back(partition):
-                result = result._replace(slice=NOTHING)
+                result = result.with_slice(NOTHING, result.aborted)
         except KafkaError as error:
             if error.code in _BEYOND and partition is not None:
                 tiered = self._beyond(wanted, partition, min(wanted.max_bytes, remaining), min_one)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 
-from milena.broker.reading.fetching import Fetch, Found
+from milena.broker.reading.fetching import Fetch
+from milena.broker.reading.found import Found
 from milena.broker.replica.fetch_sessions import NO_SESSION, FetchPlan, Session, Wanted
 from milena.node.serving.sliced_work import Place
 
@@ -21,7 +22,7 @@ def with_session(plan: FetchPlan, now_ms: int) -> FetchPlan:
     if session is None and plan.wanted:
         session = Session(NO_SESSION, plan.wanted, privileged=False, uses_topic_ids=True, now_ms=now_ms)
         session.visits.note(now_ms)
-    return plan._replace(session=session, in_slices=True)
+    return FetchPlan(session, plan.wanted, incremental=plan.incremental, in_slices=True)
 
 
 class LargeFetch(Fetch):

@@ -4,7 +4,6 @@ acks, Produce)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from itertools import chain
 
 from milena.broker.replica.partition import Partition
@@ -12,15 +11,17 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import Offset
 
 
-@dataclass(slots=True)
 class Uncommitted:
     """One append that is not committed yet. ``error`` is None until the outcome is known."""
 
-    partition: Partition
-    term: int
-    required: Offset
-    """The high watermark at which it is committed."""
-    error: ErrorCode | None = None
+    __slots__ = ("error", "partition", "required", "term")
+
+    def __init__(self, partition: Partition, term: int, required: Offset) -> None:
+        """``required``: the high watermark at which it is committed."""
+        self.partition = partition
+        self.term = term
+        self.required = required
+        self.error: ErrorCode | None = None
 
     def check(self) -> bool:
         """Whether the outcome is now known."""

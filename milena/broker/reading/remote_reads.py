@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from milena.broker.reading.fetching import Fetch, FetchLimits, Found, InTier
+from milena.broker.reading.fetching import Fetch, FetchLimits
+from milena.broker.reading.found import Found, InTier
 from milena.broker.reading.remote_offsets import RemoteListOffsets
 from milena.broker.reading.remote_waits import ReadKey, RemoteWait, code_of
 from milena.broker.replica.fetch_sessions import Wanted
@@ -195,7 +196,7 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
         if not records.length:
             return Found(entry.wanted, entry.partition, result)
         slice_ = RemoteSlice(records.records, records.length)
-        return Found(entry.wanted, entry.partition, result._replace(slice=slice_, aborted=records.aborted))
+        return Found(entry.wanted, entry.partition, result.with_slice(slice_, records.aborted))
 
     def _local(self, entry: InTier) -> Found:
         """The tier has no more records before the first local one: read that one next."""

@@ -15,14 +15,18 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from milena.broker.replica.partition import Partition
-from milena.protocol.records.batch import HEADER_SIZE, BatchView, CorruptBatch
+from milena.protocol.records.batch import HEADER_SIZE, BatchView, Codec, CorruptBatch
 from milena.protocol.records.decompression import memory_needed
-from milena.protocol.records.record_scan import STEP
+from milena.protocol.records.record_scan import STEP, work_of
 from milena.storage.log.append_info import AppendInfo
 from milena.storage.log.log_append import AppendCheck
 
-AT_ONCE: Final = 3 * STEP
+AT_ONCE: Final = 4 * STEP
 """Records (or equivalent work) that one request may have checked in the step of the loop in which it arrives."""
+SLICE: Final = 2 * STEP
+"""The same for a slice: about a millisecond in the pure form."""
+_RATIO: Final = 16
+"""Few batches grow more than so many times when they are decompressed."""
 _INT32: Final = Struct(">i")
 _COUNT_AT: Final = 57
 _CODEC_AT: Final = 22
@@ -53,13 +57,15 @@ class CheckedAppends:
     """The appends of one request. ``append`` is called for ``wanted`` in order. Once the request is sliced, copies
     replace its records, unless they were ``copied`` before."""
 
-    __slots__ = ("_acks", "_left", "_sliced", "_wanted")
+    __slots__ = ("_acks", "_copied", "_left", "_sliced", "_wanted")
 
     def __init__(self, wanted: list[Wanted], acks: int, *, copied: bool) -> None:
         self._wanted = wanted
         self._acks = acks
         self._left = AT_ONCE
         self._sliced = copied
+        self._copied = -1
+        """The place whose records were copied before they were checked."""
 
     def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> AppendInfo | Appending:
         """Check and append ``wanted[place]`` to ``partition``. If that is more than a little work, the rest is left to
@@ -70,6 +76,8 @@ class CheckedAppends:
         check = None
         self._left -= _work_without_pause(records)
         if self._left >= 0:
+            if not self._sliced and _work_expected(records) > self._left:
+                records = self._copy(place, records)
             begun = partition.append_or_check(records, self._acks)
             if isinstance(begun, AppendInfo):
                 return begun
@@ -105,27 +113,34 @@ class CheckedAppends:
         while (work := check.advance()) is not None:
             self._left -= work
             if self._left < 0:
-                sliced = self._sliced
+                on_copy = self._sliced or self._copied == place
                 yield self._next_slice(place)
-                if not sliced:
+                if not on_copy:
                     return False
         return True
 
     def _next_slice(self, place: int) -> Rest:
         """What the request yields before its next slice. From the first one on, the records are copies."""
-        self._left = STEP
+        self._left = SLICE
         if self._sliced:
             return PAUSE
         self._sliced = True
         size = memory = 0
         for at in range(place, len(self._wanted)):
-            name, topic_id, index, records = self._wanted[at]
+            records = self._wanted[at][3]
             if records is not None:
-                records = memoryview(bytearray(records))
-                self._wanted[at] = (name, topic_id, index, records)
+                if at != self._copied:
+                    records = self._copy(at, records)
                 size += len(records)
                 memory = max(memory, _memory_for(records))
         return Rest(size, memory)
+
+    def _copy(self, place: int, records: memoryview) -> memoryview:
+        name, topic_id, index, _ = self._wanted[place]
+        records = memoryview(bytearray(records))
+        self._wanted[place] = (name, topic_id, index, records)
+        self._copied = place
+        return records
 
 
 def _is_as_checked(partition: Partition, check: AppendCheck) -> bool:
@@ -141,6 +156,13 @@ def _work_without_pause(records: memoryview) -> int:
     if count <= 0 or (count <= AT_ONCE and records[_CODEC_AT] & _CODEC_MASK):
         return _EACH
     return _EACH + int(count)
+
+
+def _work_expected(records: memoryview) -> int:
+    """A high guess at how long it takes to decompress the records. To copy them first costs next to nothing, and a
+    check that turns out to be long then need not begin again."""
+    codec = records[_CODEC_AT] & _CODEC_MASK if len(records) > _CODEC_AT else 0
+    return work_of(Codec(codec), _RATIO * len(records)) if 0 < codec <= Codec.ZSTD else 0
 
 
 def _memory_for(records: memoryview) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, final
 from uuid import UUID
 
 from milena.broker.replica.replica_state import Visits
@@ -215,15 +215,21 @@ class Session:
             wanted.ignore()
 
 
-class FetchPlan(NamedTuple):
+@final
+class FetchPlan:
     """What to read for one request. A sessionless request (``session`` is None) reads ``wanted``."""
 
-    session: Session | None
-    wanted: list[Wanted]
-    incremental: bool
-    """Whether the response contains only news."""
-    in_slices: bool = False
-    """Whether a partition may change between its read and the answer. Each read is noted then."""
+    __slots__ = ("in_slices", "incremental", "session", "wanted")
+
+    def __init__(
+        self, session: Session | None, wanted: list[Wanted], *, incremental: bool, in_slices: bool = False
+    ) -> None:
+        self.session = session
+        self.wanted = wanted
+        self.incremental = incremental
+        """Whether the response contains only news."""
+        self.in_slices = in_slices
+        """Whether a partition may change between its read and the answer. Each read is noted then."""
 
     @property
     def partitions(self) -> list[Wanted]:

@@ -8,7 +8,7 @@ everything at the session's last fetch. So the times of a state are read through
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol, final
 
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
@@ -37,21 +37,37 @@ class Visited(Protocol):
     def visits(self) -> Visits | None: ...
 
 
-class FollowerFetch(NamedTuple):
+@final
+class FollowerFetch:
     """What a follower's fetch tells its leader about one partition."""
 
-    node: NodeId
-    broker_epoch: BrokerEpoch
-    """NO_EPOCH if the request names none."""
-    offset: Offset
-    """The follower has everything before it."""
-    log_start: Offset
-    leader_end: Offset
-    """The leader's log end offset when it read for this fetch."""
-    now_ms: int
-    visited: Visited | None = None
-    named_leader_epoch: bool = False
-    """Whether the request named a leader epoch."""
+    __slots__ = (
+        "broker_epoch", "leader_end", "log_start", "named_leader_epoch", "node", "now_ms", "offset", "visited",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node: NodeId,
+        broker_epoch: BrokerEpoch,
+        offset: Offset,
+        log_start: Offset,
+        leader_end: Offset,
+        now_ms: int,
+        visited: Visited | None = None,
+        named_leader_epoch: bool = False,
+    ) -> None:
+        self.node = node
+        self.broker_epoch = broker_epoch
+        """NO_EPOCH if the request names none."""
+        self.offset = offset
+        """The follower has everything before it."""
+        self.log_start = log_start
+        self.leader_end = leader_end
+        """The leader's log end offset when it read for this fetch."""
+        self.now_ms = now_ms
+        self.visited = visited
+        self.named_leader_epoch = named_leader_epoch
+        """Whether the request named a leader epoch."""
 
 
 class ReplicaState:
@@ -82,7 +98,8 @@ class ReplicaState:
 
         A new incarnation has not been caught up before (Kafka counts it as caught up, and the high watermark may wait
         for it)."""
-        _, broker_epoch, offset, log_start, leader_end, now_ms, visited, _ = fetch
+        broker_epoch, leader_end, now_ms, visited = fetch.broker_epoch, fetch.leader_end, fetch.now_ms, fetch.visited
+        offset = fetch.offset
         if self.broker_epoch is not None and broker_epoch > self.broker_epoch >= 0:
             self._caught_up_ms = self._fetched_ms = NEVER
             self._visited, self._leader_end = None, UNKNOWN
@@ -94,7 +111,7 @@ class ReplicaState:
         self._fetched_ms = now_ms
         self._visited = visited
         self.log_end = offset
-        self.log_start = log_start
+        self.log_start = fetch.log_start
         self.broker_epoch = broker_epoch
 
     def _last_fetch_before(self, visited: Visited | None) -> int:

@@ -22,7 +22,7 @@
 - **epoch order**: leader epochs decrease along a log. **gap**: offsets are missing in a log that must be dense.
 - **topic**: a topic is not as it was acknowledged, or exists although nobody created it.
 
-The anomalies of consumer groups are in ``groups``.
+The anomalies of consumer groups are in ``groups``, those of compacted topics in ``keyed``.
 
 Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
 watermark), stays, at its offset; acks=1 promises nothing before somebody has read the record. ``Void`` ends the
@@ -53,6 +53,7 @@ from milena.lab.histories.events import (
     Void,
 )
 from milena.lab.histories.groups import GroupRules
+from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
 from milena.lab.histories.metadata import MetadataRules
 from milena.lab.histories.observed import Observed
 
@@ -75,6 +76,10 @@ class Anomaly(Enum):
     GAP = "gap"
     LOG_START = "log start"
     TOPIC = "topic"
+    LOST_VALUE = "lost value"
+    OLDER_VALUE = "older value"
+    DELETED_KEY_BACK = "deleted key is back"
+    VALUE_FROM_NOWHERE = "value from nowhere"
     LOST_COMMIT = "lost commit"
     COMMIT_BACK = "commit went back"
     OFFSET_FROM_NOWHERE = "group offset from nowhere"
@@ -107,6 +112,7 @@ class Checker:
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Observed] = {}
+        self._keyed: dict[TopicPartition, KeyedRules] = {}
         self._metadata = MetadataRules()
         self._groups = GroupRules()
 
@@ -118,8 +124,13 @@ class Checker:
                 self._log(event.partition).polled(event)
             case Hole():
                 self._log(event.partition).passed(event)
+            case KeyedWrite():
+                self._keys(event.partition).wrote(event)
+            case FullRead():
+                self._keys(event.partition).read(event)
             case Void():
                 self._log(event.partition).voided(event)
+                self._keys(event.partition).voided(event.at, event.kept)
                 self._groups.voided(event)
             case AllowedDeletion():
                 self._log(event.partition).deleted(event)
@@ -140,6 +151,11 @@ class Checker:
             for (topic, number), log in sorted(self._logs.items())
             for name, text in log.verdict()
         ]
+        found += [
+            Violation(Anomaly(name), f"{topic}-{number}", text)
+            for (topic, number), keys in sorted(self._keyed.items())
+            for name, text in keys.verdict()
+        ]
         others = (*self._metadata.verdict(), *self._groups.verdict())
         return found + [Violation(Anomaly(name), where, text) for name, where, text in others]
 
@@ -148,6 +164,9 @@ class Checker:
         if found is None:
             found = self._logs[partition] = Observed()
         return found
+
+    def _keys(self, partition: TopicPartition) -> KeyedRules:
+        return self._keyed.setdefault(partition, KeyedRules())
 
 
 def check(events: Iterable[Event]) -> list[Violation]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.group_events import TopicPartition as TopicPartition
+from milena.lab.histories.keyed import FullRead, KeyedWrite
 
 ACKS_ALL: Final = -1
 
@@ -116,7 +117,19 @@ class FinalTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-Event: TypeAlias = Send | Poll | Void | AllowedDeletion | Hole | FinalLog | TopicChange | FinalTopic | GroupEvent
+Event: TypeAlias = (
+    Send
+    | Poll
+    | Void
+    | AllowedDeletion
+    | Hole
+    | FinalLog
+    | TopicChange
+    | FinalTopic
+    | KeyedWrite
+    | FullRead
+    | GroupEvent
+)
 KINDS: Final[Mapping[str, type[Event]]] = {
     "send": Send,
     "poll": Poll,
@@ -126,6 +139,8 @@ KINDS: Final[Mapping[str, type[Event]]] = {
     "log": FinalLog,
     "change": TopicChange,
     "topic": FinalTopic,
+    "keyed": KeyedWrite,
+    "read": FullRead,
     **GROUP_KINDS,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}

@@ -62,9 +62,11 @@ class Ledger:
         """All known committed batches, in order."""
         return iter(self._batches)
 
-    def take(self, where: object, batches: Iterable[CommittedBatch], leader_epoch: int) -> None:
+    def take(
+        self, where: object, batches: Iterable[CommittedBatch], leader_epoch: int, *, compacted: bool = False
+    ) -> None:
         """Add the batches below the high watermark of a replica in ``leader_epoch``. Raises InvariantBroken if they
-        contradict known ones."""
+        contradict known ones. ``compacted``: a batch may have lost records, and be shorter if it has none."""
         for batch in batches:
             if batch.base >= self.end:
                 self._batches.append(batch)
@@ -75,7 +77,8 @@ class Ledger:
             if known is None:
                 self._fill(where, batch)
                 continue
-            demand(known == batch, where, f"{batch} is committed where {known} was")
+            same = known == batch or (compacted and batch.epoch == known.epoch and batch.last <= known.last)
+            demand(same, where, f"{batch} is committed where {known} was")
 
     def _fill(self, where: object, batch: CommittedBatch) -> None:
         """Add an older batch that the first reporters did not have on their disks any more. Raises InvariantBroken."""

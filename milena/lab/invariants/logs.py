@@ -12,7 +12,7 @@ from milena.lab.invariants.hosted import Hosted
 from milena.lab.invariants.images import RegistrationChange
 from milena.lab.invariants.ledger import Ledger
 from milena.lab.invariants.promises import Promises
-from milena.lab.invariants.remains import remains
+from milena.lab.invariants.remains import remains, whole_until
 from milena.lab.invariants.replicas import ObservedReplica, PartitionKey, ReplicaRules
 from milena.lab.invariants.tiers import TierRules
 from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
@@ -109,7 +109,14 @@ class LogWatch:
 
     def _remains(self, broker: int, name: str, ledger: Ledger) -> int:
         hosted = self._hosts.get(broker)
-        return 0 if hosted is None else remains(hosted.storage, name, ledger)
+        if hosted is None:
+            return 0
+        if self._is_compacted(name.rpartition("-")[0]):
+            return min(whole_until(hosted.storage, name), ledger.end)
+        return remains(hosted.storage, name, ledger)
+
+    def _is_compacted(self, topic: str) -> bool:
+        return "compact" in self._image().config(TOPIC_RESOURCE, topic).get("cleanup.policy", "")
 
     def _name(self, key: PartitionKey) -> tuple[str, int]:
         topic = self._image().topics_by_id.get(key[0])
@@ -146,7 +153,8 @@ class LogWatch:
             ledger.elect(replica, last=last, log_end=replica.log_end, last_epoch=last_epoch)
         cursor = hosted.cursor(replica.key)
         before = cursor.next_offset
-        ledger.take(replica, cursor.read(hosted.storage, log, replica.high_watermark), replica.leader_epoch)
+        batches = cursor.read(hosted.storage, log, replica.high_watermark)
+        ledger.take(replica, batches, replica.leader_epoch, compacted=self._is_compacted(log.topic))
         if replica.leads and cursor.next_offset != before and replica.leader_epoch == registered.leader_epoch:
             self.check_isr(replica, registered)
         if replica.leads and log.remote_enabled and replica.leader_epoch == registered.leader_epoch:

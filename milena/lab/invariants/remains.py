@@ -32,6 +32,19 @@ def remains(storage: Storage, name: str, ledger: Ledger) -> int:
     return ledger.end
 
 
+def whole_until(storage: Storage, name: str) -> int:
+    """The same of a compacted log, in which records are missing: where its first torn batch is, or its end."""
+    folders = [path for path in storage.folders if posixpath.basename(path) == name]
+    end = 0
+    for base, data in _segments(storage, folders[0]) if len(folders) == 1 else []:
+        end, size = max(end, base), 0
+        for batch in _whole(data):
+            end, size = batch.last + 1, size + batch.size
+        if size < len(data):
+            break
+    return end
+
+
 def _segments(storage: Storage, folder: str) -> list[tuple[int, bytearray]]:
     """Base offset and bytes of each segment, in order."""
     named = (posixpath.splitext(path) for path in storage.files if posixpath.dirname(path) == folder)

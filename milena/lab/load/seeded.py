@@ -11,11 +11,16 @@ from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import check
 from milena.lab.histories.events import AllowedDeletion, Event, FinalLog
 from milena.lab.histories.group_events import Expiry, Settled
+from milena.lab.invariants.compacted_epochs import check_epochs
 from milena.lab.load.administrator import Administrator
 from milena.lab.load.ending import copied, final_commits, final_logs, final_topics, healthy
 from milena.lab.load.flipped_bytes import FlippedBytes
 from milena.lab.load.group_ending import end_groups
 from milena.lab.load.group_workload import GroupWorkload
+from milena.lab.load.keyed_workload import KEYED, KeyedWorkload
+from milena.lab.load.keyed_workload import PARTITIONS as KEYED_PARTITIONS
+from milena.lab.load.keyed_workload import SETTINGS as OF_CLEANER
+from milena.lab.load.keyed_workload import TOPIC as KEYED_TOPIC
 from milena.lab.load.mounts import MountTroubles
 from milena.lab.load.nemesis import APART, KINDS, METADATA, UNMOUNT, Nemesis
 from milena.lab.load.tier_administrator import TierAdministrator
@@ -95,6 +100,11 @@ def has_faults_apart(seed: int) -> bool:
     return seed // 4 % 2 == 1
 
 
+def has_compaction(seed: int) -> bool:
+    """Whether the run has a compacted topic, and small segments of the groups' offsets."""
+    return seed // 8 % 2 == 1
+
+
 def run_seed(
     seed: int,
     *,
@@ -102,10 +112,11 @@ def run_seed(
     faults: Collection[str] = KINDS,
     tier: bool | None = None,
     groups: bool | None = None,
+    compaction: bool | None = None,
     listener: Callable[[str], object] | None = None,
 ) -> Report:
     """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds. ``groups``: as returned by
-    ``has_groups``; None: in two seeds of four, one of them with a tier.
+    ``has_groups``; None: in two seeds of four, one of them with a tier. ``compaction``: as by ``has_compaction``.
 
     Raises InvariantBroken, and any error that ends a node unexpectedly; violations found in the history are in the
     report.
@@ -118,14 +129,21 @@ def run_seed(
             kinds = faults
             if set(faults) == set(KINDS) and not has_faults_apart(seed):
                 kinds = [kind for kind in faults if kind not in APART]
-            return await _Run(world, seed, listener, has_tier, more_groups).run(steps, kinds)
+            compacts = has_compaction(seed) if compaction is None else compaction
+            return await _Run(world, seed, listener, has_tier, more_groups, compacts).run(steps, kinds)
 
     return simulate(run, seed=seed)
 
 
 class _Run:
     def __init__(
-        self, world: World, seed: int, listener: Callable[[str], object] | None, tier: bool, groups: bool
+        self,
+        world: World,
+        seed: int,
+        listener: Callable[[str], object] | None,
+        tier: bool,
+        groups: bool,
+        compaction: bool,
     ) -> None:
         self._world = world
         self._random = Randomness(seed)
@@ -135,6 +153,9 @@ class _Run:
         self._history: list[Event] = []
         self._topics = with_tier(TOPICS, self._random) if tier else TOPICS
         self._groups = groups
+        self._compaction = compaction
+        self._of_keys = Randomness(seed)
+        """Of the clients of the compacted topic."""
         self._expires = groups and not self._random.below(3)
         self._tiered = [name for name, configs in self._topics.items() if TIERED in configs]
 
@@ -142,6 +163,7 @@ class _Run:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         count = self._random.choice(BROKERS)
         settings = {**SETTINGS, **(OF_TIER if self._tiered else {}), **(EXPIRY if self._expires else {})}
+        settings |= OF_CLEANER if self._compaction else {}
         cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
         assert cluster.watch is not None
         cluster.watch.tell(self._trace.note)
@@ -151,6 +173,8 @@ class _Run:
                 admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs)
                 for name, configs in self._topics.items()
             ]
+            if self._compaction:
+                new.append(admin.NewTopic(KEYED, len(KEYED_PARTITIONS), REPLICAS, configs=KEYED_TOPIC))
             if self._tiered:
                 new.append(metadata_topic(REPLICAS))
                 self._trace.note(f"tiered topics: {', '.join(self._tiered)}")
@@ -202,6 +226,9 @@ class _Run:
         if self._groups:
             working += [*group_work.all(), administrator.come_and_go(PASSING_TOPIC, REPLICAS)]
             self._history += [Expiry(0.0)] if self._expires else []
+        keyed = KeyedWorkload(client, self._history, self._trace, self._of_keys, workload.stopping)
+        if self._compaction:
+            working += keyed.all()
         if self._tiered:
             working += [workload.read_again(of_them, self._random)]
             working += [of_tier.delete_records(), of_tier.switch(), of_tier.change_topics(REPLICAS)]
@@ -225,6 +252,7 @@ class _Run:
                 group_work.stopping.set()
             self._history += nemesis.troubles
             await self._end(cluster, client, workload, of_tier, losses, group_work)
+            await self._end_keyed(cluster, keyed)
 
     async def _end(
         self,
@@ -257,7 +285,7 @@ class _Run:
         self._history += logs
         workload.ends = {log.partition: _end_of(log) for log in logs if log.records}
         await self._drain_group(client, workload, {key: end for key, end in workload.ends.items() if key[0] == SHARED})
-        others = [name for name in view.topics if name not in self._topics and not name.startswith(INTERNAL)]
+        others = [name for name in view.topics if name not in (*self._topics, KEYED) and not name.startswith(INTERNAL)]
         self._history += await final_topics(client, others)
         self._history += await final_commits(client, [partition for partition in PARTITIONS if partition[0] == SHARED])
 
@@ -268,6 +296,16 @@ class _Run:
             await workload.poll_and_commit(member)
             await workload.commit_behind_holes(member)
         await member.close()
+
+    async def _end_keyed(self, cluster: SimulatedCluster, keyed: KeyedWorkload) -> None:
+        if not self._compaction:
+            return
+        async with asyncio.timeout(RECOVERY_SECONDS):
+            await keyed.end()
+        for number, broker in cluster.brokers.items():
+            for log in broker.logs:
+                if log.config.compacted:
+                    check_epochs(f"{log} of broker {number}", self._world.machine(host_of(number)).storage, log)
 
     def _check_failures(self, cluster: SimulatedCluster) -> None:
         """Nodes may end by themselves only if all their disks have failed."""

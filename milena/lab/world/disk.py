@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from milena.lab.world.life import Life, SimulatedClock
 from milena.lab.world.power import DirectoryJournal, Inode, below, move, tear
-from milena.runtime.disk import Bytes, File, P, T
+from milena.runtime.disk import Bytes, File, P, T, Worker
 from milena.runtime.randomness import Randomness
+from milena.runtime.workers import PlainWorker
 
 UNLIMITED = 1 << 40
 OFFLOAD_SECONDS = (0.0001, 0.002)
@@ -317,6 +318,9 @@ class SimulatedDisk:
         await self.clock.sleep(self._random.uniform(*self.storage.offload_seconds))
         self._life.check()
         return work(*args, **kwargs)
+
+    def worker(self) -> Worker:
+        return PlainWorker(self)
 
     def _inode(self, path: str) -> Inode:
         inode = self.storage.files.get(path)

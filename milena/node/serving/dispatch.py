@@ -6,7 +6,7 @@ Envelope.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from milena.node.api import ApiTable, Fields, Handle, RequestContext, ServedApi
@@ -99,12 +99,12 @@ class Dispatcher:
             if not api.raw:
                 ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
             answer = api.handle(self._node, ctx, body if api.raw else ctx.request)
-            if isinstance(answer, Generator):
-                answer = at_once(answer)
             if answer is None:
                 return
-            if isinstance(answer, Mapping):
-                ctx.respond_fields(**answer)
+            if not isinstance(answer, Awaitable):
+                fields = answer if isinstance(answer, Mapping) else at_once(answer)
+                if fields is not None:
+                    ctx.respond_fields(**fields)
                 return
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
@@ -158,13 +158,13 @@ class Dispatcher:
             steps = messages.decode_request_in_steps(header.api_key, header.api_version, body)
             ctx.request = await place.result(steps)
             answer = handle(self._node, ctx, ctx.request)
-            if isinstance(answer, Generator):
-                answer = await place.result(answer)
+            if answer is not None and not isinstance(answer, Awaitable):
+                made = answer if isinstance(answer, Mapping) else await place.result(answer)
+                if made is not None:
+                    told.append(made)
+                answer = None
         finally:
             ctx.encoder = self._encode_in_slices
-        if isinstance(answer, Mapping):
-            told.append(answer)
-            answer = None
         for fields in told:
             ctx.encoder = None  # an error of the encoding is answered at once
             await self._encode_in(place, ctx, fields)

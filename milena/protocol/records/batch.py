@@ -150,6 +150,11 @@ class BatchView:
         return self.batch_length + LOG_OVERHEAD
 
     @property
+    def record_count(self) -> int:
+        """``count``, by the name that a scanned header has for it."""
+        return self.count
+
+    @property
     def records(self) -> memoryview:
         """The bytes of the records, compressed as the codec says."""
         return self.memory[HEADER_SIZE:]

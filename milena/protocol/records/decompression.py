@@ -135,7 +135,8 @@ def _zstd(data: memoryview) -> Iterator[bytes]:
             try:
                 yield frame.decompress(rest, PIECE)
                 while not frame.needs_input and not frame.eof:
-                    yield frame.decompress(b"", PIECE)
+                    if more := frame.decompress(b"", PIECE):
+                        yield more
             except module.ZstdError as error:
                 raise CorruptBatch(f"zstd: {error}") from None
         position -= len(frame.unused_data)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from milena.protocol.records.batch import BatchView, TimestampType
+from milena.protocol.records.batch import BatchView, CorruptBatch, TimestampType
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT, RecordCursor
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64
 
 
 @final
@@ -51,15 +48,24 @@ class RecordColumns:
         return len(self.offsets)
 
     def add(self, batch: BatchView, limit: int = DEFAULT_LIMIT) -> None:
-        """Append the records of a batch that is no control batch. Raises what ``RecordCursor`` does; then some of the
-        batch's records may have been appended."""
+        """Append the records of a batch that is no control batch.
+
+        Raises what ``RecordCursor`` does, and CorruptBatch for an offset or a timestamp of more than 64 bits; then some
+        of the batch's records may have been appended.
+        """
         cursor = RecordCursor(batch, limit)
         by_broker = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-        base_offset: i64 = batch.base_offset
-        base_timestamp: i64 = batch.max_timestamp if by_broker else batch.base_timestamp
+        base_timestamp = batch.max_timestamp if by_broker else batch.base_timestamp
         offsets, timestamps, keys, values = self.offsets, self.timestamps, self.keys, self.values
         while cursor.advance():
-            offsets.append(base_offset + cursor.offset_delta)
-            timestamps.append(base_timestamp if by_broker else base_timestamp + cursor.timestamp_delta)
+            # int: compiled, the sum of an i64 would wrap
+            offset = batch.base_offset + int(cursor.offset_delta)
+            timestamp = base_timestamp if by_broker else base_timestamp + int(cursor.timestamp_delta)
+            try:
+                offsets.append(offset)
+                timestamps.append(timestamp)
+            except OverflowError:
+                del offsets[len(timestamps) :]
+                raise CorruptBatch(f"offset {offset} or timestamp {timestamp} has more than 64 bits") from None
             keys.append(cursor.key)
             values.append(cursor.value)

@@ -225,7 +225,7 @@ class RecordCursor:
         except IndexError:
             return
         needed: i64 = at - self._end + (raw >> 1)
-        if self._size - self._end < needed:
+        if self._size - self._end < needed and not raw & 1:
             self._join(needed)
 
     def _join(self, needed: i64) -> None:

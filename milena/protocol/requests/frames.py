@@ -174,6 +174,7 @@ class FrameDecoder:
 
     def closed(self) -> None:
         """The connection is gone: give back what is held. Idempotent."""
+        self._cutting = self._stopped = False
         self._tail = b""
         self._own = self._rest = None
         self.holding.close()
@@ -183,20 +184,19 @@ class FrameDecoder:
         """The whole frames between the two. Returns where the first one begins that is not whole, or was put by."""
         max_size = self._max_size
         self._cutting = True
-        try:
-            while end - start >= 4:
-                size = _LENGTH.unpack_from(view, start)[0]
-                if not 0 <= size <= max_size:
-                    raise BadFrame(_refusal(size, max_size))
-                stop = start + 4 + size
-                if stop > end:
-                    break
-                yield view[start + 4 : stop]
-                if self._stopped:
-                    break
-                start = stop
-        finally:
-            self._cutting = False
+        while end - start >= 4:
+            size = _LENGTH.unpack_from(view, start)[0]
+            if not 0 <= size <= max_size:
+                self._cutting = False
+                raise BadFrame(_refusal(size, max_size))
+            stop = start + 4 + size
+            if stop > end:
+                break
+            yield view[start + 4 : stop]
+            if self._stopped:
+                break
+            start = stop
+        self._cutting = False
         return start
 
     def _cut_shared(self, before: int, end: int) -> Iterator[memoryview]:

@@ -8,7 +8,7 @@ tagged fields; ApiVersions always answers with v0, so that a client can read the
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, final
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.limits import MAX_TAGS
@@ -22,13 +22,20 @@ _NEVER: Final = 0x8000
 _FLEXIBLE_FROM: Final = {int(key): _NEVER if api.flexible is None else api.flexible for key, api in REGISTRY.items()}
 
 
-class RequestHeader(NamedTuple):
+@final
+class RequestHeader:
     """The header's fields, whatever its generation."""
 
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
+    __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    def __repr__(self) -> str:
+        return f"{self.correlation_id} of {self.client_id!r} (API key {self.api_key} version {self.api_version})"
 
 
 def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:

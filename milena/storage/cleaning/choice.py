@@ -54,7 +54,7 @@ def _overdue(log: PartitionLog, found: Cleanable, now: int) -> int:
     lag = log.config.max_compaction_lag_ms
     if lag >= _NEVER:
         return 0
-    closed = list(log.segments)[max(log.segments.floor_index(found.first_dirty), 0) : -1]
+    closed = log.segments.since(found.first_dirty)[:-1]
     times = [time for segment in closed if segment.size and (time := segment.first_timestamp()) > 0]
     return max(now - lag - min(times), 0) if times else 0
 

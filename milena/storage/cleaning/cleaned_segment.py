@@ -46,7 +46,7 @@ class CleanedSegment:
         batch = BatchView(memoryview(data))
         if batch.last_offset - self._base > MAX_RELATIVE_OFFSET:
             raise OffsetOverflow(f"{self._paths[LOG]} would have offset {batch.last_offset}")
-        if batch.max_timestamp > self._largest.timestamp:
+        if batch.max_timestamp > self._largest.timestamp and batch.record_count:
             self._largest = TimedOffset(batch.max_timestamp, batch.last_offset)
         if self._since_index > self._interval:
             self._offsets.add(batch.last_offset, self.size)

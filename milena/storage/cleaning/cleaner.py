@@ -1,26 +1,31 @@
-"""Cleans the logs of a node, one at a time, and knows which cannot be cleaned.
+"""Cleans the logs of a node, and knows which are being cleaned, and which cannot be, like ``LogCleanerManager``.
 
-A round of one log is: ``begin``; ``Round.map_keys``; ``swap_in`` for each new segment; ``finish``. ``clean`` does all
-of that in one go. What fails is of that log alone: a damaged one is left as it is, marked, and reported, as in Kafka,
-until the node is restarted. If the disk is full, it is tried again later; if it fails, its directory goes offline.
+A round is done by a worker, which knows files alone; this swaps each new segment in, on the loop, after it has checked
+that the log is still what it was. What fails is of that log alone: a damaged one is left as it is, marked, and
+reported, as in Kafka, until the node is restarted. If the disk is full, or the worker is killed, it is tried again
+later; if the disk fails, its directory goes offline.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
-from milena.runtime.disk import Disk
-from milena.storage.cleaning.choice import Candidate, candidate, filthiest
+from milena.runtime.containment import Containment
+from milena.runtime.disk import Disk, Paced, Worker, WorkerEnded
+from milena.storage.cleaning.choice import Candidate, candidate
 from milena.storage.cleaning.cleaned_segment import OffsetOverflow
-from milena.storage.cleaning.round import Figures, Round
+from milena.storage.cleaning.round import Figures, NewSegment
+from milena.storage.cleaning.settings import CleanerSettings
+from milena.storage.cleaning.steps import clean_segments, remove_unfinished
 from milena.storage.cleaning.swap import CleaningAborted, Generation, check_generation, generation_of, swap_in
 from milena.storage.cleaning.work import Work, work_on
 from milena.storage.files.index_file import CorruptIndex
+from milena.storage.log.log_state import NEVER_TIERED
 from milena.storage.log.partition_log import PartitionLog
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -34,39 +39,101 @@ class Begun(NamedTuple):
     work: Work
 
 
-class Cleaner:
-    """``memory`` and ``load_factor``: see ``OffsetMap``."""
+def may_have_been_tiered(log: PartitionLog) -> bool:
+    """Whether records of the log may be in the tier, or come back to it: a cleaning would remove records in favour of
+    others that only this disk has."""
+    asked = log.context.tiered and log.config.remote_storage_enable and log.topic not in NEVER_TIERED
+    return asked or log.remote_enabled or log.log_start_offset != log.local_log_start_offset
 
-    def __init__(self, disk: Disk, secret: bytes, *, memory: int, load_factor: float) -> None:
+
+class Cleaner:
+    """Several tasks may use it, each with a worker of its own."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        contained: Containment,
+        secret: Callable[[], bytes],
+        settings: CleanerSettings,
+        *,
+        paused: Callable[[PartitionLog], bool] = lambda _log: False,
+    ) -> None:
+        """``secret``: see ``OffsetMap``; asked for once. ``paused``: whether a log must stay as it is for now."""
         self._disk = disk
-        self._secret = secret
-        self.memory = memory
-        self.load_factor = load_factor
+        self._contained = contained
+        self._make_secret = secret
+        self._secret: bytes | None = None
+        self._paused = paused
+        self.settings = settings
         self.uncleanable: dict[PartitionLog, str] = {}
         """Logs that cannot be cleaned, with the reason."""
-        self.dirtiest_ratio = 0.0
-        """The largest share of a log that was dirty when a log was last chosen."""
+        self.in_progress: dict[PartitionLog, str] = {}
+        """With the folder that a worker writes to: a log that was deleted meanwhile is in another, and a new one of its
+        name is there."""
 
-    def choose(self, logs: Iterable[PartitionLog], now: int) -> Candidate | None:
-        """The log to clean next, of the compacted ones among ``logs``; None if none is due. ``now``: ms."""
+    def look(self, log: PartitionLog, now: int) -> Candidate | None:
+        """What may be cleaned of a log; None if it is not compacted, cannot be cleaned, or is just being. ``now``:
+        ms."""
+        if not self._may_clean(log):
+            return None
+        try:
+            found = candidate(log, now)
+        except (CorruptBatch, CorruptIndex) as error:
+            self._mark(log, str(error))
+            return None
+        except OSError as failure:
+            log.context.failed(failure)
+            return None
+        if found.found.checkpoint_is_wrong:
+            if "delete" not in log.config.cleanup_policy:
+                log.context.events.warning(
+                    "first dirty offset is outside of the log",
+                    topic=log.topic,
+                    partition=log.partition,
+                    checkpoint=log.cleaned_to,
+                    log_start=log.log_start_offset,
+                    log_end=log.log_end_offset,
+                )
+            log.cleaned_to = found.found.first_dirty
+        return found
+
+    def _may_clean(self, log: PartitionLog) -> bool:
+        return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
+
+    def may_delete(self, log: PartitionLog) -> bool:
+        """Whether old segments of a compacted log may be deleted now."""
+        return (
+            log.config.compacted
+            and log not in self.in_progress
+            and log not in self.uncleanable
+            and not (log.retired or log.context.offline or self._paused(log))
+        )
+
+    def forget_retired(self) -> None:
+        """Deleted logs are no longer uncleanable."""
         self.uncleanable = {log: reason for log, reason in self.uncleanable.items() if not log.retired}
-        found: list[Candidate] = []
-        for log in logs:
-            if log.config.compacted and not log.retired and not log.context.offline and log not in self.uncleanable:
-                try:
-                    found.append(candidate(log, now))
-                except (CorruptBatch, CorruptIndex) as error:
-                    self._mark(log, str(error))
-                except OSError as failure:
-                    log.context.failed(failure)
-        self.dirtiest_ratio = max((one.dirty_ratio for one in found), default=0.0)
-        return filthiest(found)
 
-    def begin(self, chosen: Candidate, now: int) -> Begun:
-        """``now``: ms, the time by which tombstones and markers are judged. Raises OSError."""
-        log = chosen.log
-        work = work_on(log, chosen.found, now=now, memory=self.memory, load_factor=self.load_factor)
+    def begin(self, log: PartitionLog, now: int) -> Begun:
+        """``now``: ms, the time by which tombstones and markers are judged. Raises CleaningAborted if nothing is to be
+        done, CorruptBatch, CorruptIndex, OSError."""
+        settings, found = self.settings, candidate(log, now).found
+        if found.first_dirty >= found.end:
+            raise CleaningAborted(f"{log} has nothing to be cleaned")
+        work = work_on(
+            log,
+            found,
+            now=now,
+            memory=settings.map_bytes,
+            load_factor=settings.load_factor,
+            chunk=settings.read_bytes,
+        )
         return Begun(log, generation_of(log), work)
+
+    def check(self, begun: Begun) -> None:
+        """Raises CleaningAborted if a round that has begun comes to nothing."""
+        check_generation(begun.log, begun.since)
+        if not begun.log.config.compacted or self._paused(begun.log) or may_have_been_tiered(begun.log):
+            raise CleaningAborted(f"{begun.log} is no longer to be cleaned")
 
     def finish(self, begun: Begun, cleaned_to: Offset) -> None:
         """All new segments are swapped in, and the folder is synced: the checkpoint must not know of more than a power
@@ -74,32 +141,84 @@ class Cleaner:
         check_generation(begun.log, begun.since)
         begun.log.cleaned_to = cleaned_to
 
-    def clean(self, chosen: Candidate, now: int) -> Figures | None:
-        """A round in one go. Blocks. None if it came to nothing, for a reason that is reported."""
-        log = chosen.log
+    async def clean(self, log: PartitionLog, now: int, worker: Worker, paced: Paced) -> Figures | None:
+        """A round. None if it came to nothing, for a reason that is reported. ``paced``: awaited for the bytes that
+        were read or written."""
+        if not self._may_clean(log):
+            return None  # another task has been faster
+        self.in_progress[log] = log.folder
         try:
-            begun = self.begin(chosen, now)
-            round_ = Round(self._disk, begun.work, self._secret)
-            round_.map_keys()
-            for new in round_.new_segments():
-                swap_in(log, begun.since, new)
-            self._disk.sync_folder(log.folder)
-            self.finish(begun, round_.cleaned_to)
+            done = await self._attempt(log, now, worker, paced)
+            if isinstance(done, Figures):
+                return done
+            worker.end()
+            await worker.ended()  # before that, another round could meet its files
+        finally:
+            del self.in_progress[log]
+        self._report(log, done)
+        return None
+
+    async def _attempt(self, log: PartitionLog, now: int, worker: Worker, paced: Paced) -> Figures | Exception:
+        begun = None
+        try:
+            await self._disk.offload(remove_unfinished, self._disk, log.folder)
+            begun = self.begin(log, now)
+            return await self._round(begun, worker, paced)
+        except Exception as error:
+            return self._cause(begun, error)
+
+    def _cause(self, begun: Begun | None, error: Exception) -> Exception:
+        """If the log has changed under its worker, what that has found in the files means nothing."""
+        if begun is None:
+            return error
+        try:
+            self.check(begun)
         except CleaningAborted as aborted:
-            log.context.events.info("cleaning aborted", topic=log.topic, partition=log.partition, reason=str(aborted))
-            return None
-        except (CorruptBatch, CorruptIndex, OffsetOverflow) as error:
+            return aborted
+        return error
+
+    async def _round(self, begun: Begun, worker: Worker, paced: Paced) -> Figures:
+        log = begun.log
+
+        async def checked(amount: int) -> None:
+            self.check(begun)
+            await paced(amount)
+            self.check(begun)
+
+        self.check(begun)
+        steps = worker.run(clean_segments, checked, begun.work, self._known_secret())
+        cleaned_to, figures = None, None
+        while (step := await steps.next()) is not None:
+            self.check(begun)
+            if isinstance(step, NewSegment):
+                swap_in(log, begun.since, step)
+            else:
+                cleaned_to, figures = step
+        assert cleaned_to is not None
+        assert figures is not None
+        await self._disk.offload(self._disk.sync_folder, log.folder)
+        self.finish(begun, cleaned_to)
+        return figures
+
+    def _known_secret(self) -> bytes:
+        if self._secret is None:
+            self._secret = self._make_secret()
+        return self._secret
+
+    def _report(self, log: PartitionLog, error: Exception) -> None:
+        if isinstance(error, CleaningAborted):
+            log.context.events.info("cleaning aborted", topic=log.topic, partition=log.partition, reason=str(error))
+        elif isinstance(error, CorruptBatch | CorruptIndex | OffsetOverflow):
             self._mark(log, str(error))
-            return None
-        except (ValueError, KafkaError) as failed:  # a buffer that is too small; or the directory is offline already
-            self._failed(log, failed)
-            return None
-        except OSError as failure:
-            self._failed(log, failure)
-            if failure.errno not in _FULL and not isinstance(failure, FileNotFoundError):
-                log.context.failed(failure)
-            return None
-        return round_.figures
+        elif isinstance(error, OSError):
+            self._failed(log, error)
+            if error.errno not in _FULL and not isinstance(error, FileNotFoundError):
+                log.context.failed(error)
+        elif isinstance(error, ValueError | KafkaError | WorkerEnded | MemoryError):
+            self._failed(log, error)  # a buffer that is too small; the directory is offline already
+        else:
+            self._mark(log, f"{type(error).__name__}: {error}")
+            self._contained.note("cleaning of a log", error, folder=log.folder)
 
     def _failed(self, log: PartitionLog, error: Exception) -> None:
         log.context.events.warning("cleaning failed", topic=log.topic, partition=log.partition, reason=str(error))

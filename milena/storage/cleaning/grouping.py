@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from milena.protocol.types import Offset
 from milena.storage.cleaning.source import SegmentToClean
 from milena.storage.log.segment import MAX_RELATIVE_OFFSET
+
+MOST_SEGMENTS: Final = 32
+"""In one group. Kafka has no such bound: its cleaner's thread renames the files of all of them, a few for each segment;
+here the event loop does, in one go. A later cleaning joins what is left."""
 
 
 def grouped(
@@ -24,6 +29,7 @@ def grouped(
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if (
             groups
+            and len(groups[-1]) < MOST_SEGMENTS
             and size <= segment_bytes
             and offsets <= index_bytes
             and times <= index_bytes

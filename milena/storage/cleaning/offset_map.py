@@ -25,7 +25,7 @@ NOT_FOUND: Final = -1
 class OffsetMap:
     """Open addressing; the number of slots is a prime, so that each step between them meets all."""
 
-    __slots__ = ("_count", "_most", "_secret", "_slots", "_table")
+    __slots__ = ("_count", "_most", "_room", "_secret", "_slots", "_table")
 
     def __init__(self, memory: int, load_factor: float, secret: bytes, *, keys: int) -> None:
         """``memory``: bytes of the table at most (log.cleaner.dedupe.buffer.size). ``load_factor``: share of it that is
@@ -33,6 +33,7 @@ class OffsetMap:
         for a smaller table. Raises ValueError if there is no room for a key."""
         room = min(memory // ENTRY_SIZE, _MOST_SLOTS)
         most = int(room * load_factor)
+        self._room = max(room, 1)
         if keys < most:
             most, room = keys, min(room, int(keys / load_factor) + 2)
         self._slots = _prime_up_to(room)
@@ -61,8 +62,8 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """The share of the slots that is in use."""
-        return self._count / self._slots
+        """The share that is in use of the slots which ``memory`` has room for."""
+        return self._count / self._room
 
     def put(self, key: bytes, offset: int) -> None:
         """Set the offset of ``key``. The map must not be full."""

@@ -87,9 +87,10 @@ def epoch_mark(batch: BatchView) -> bytearray:
         count=0,
         last_offset_delta=batch.last_offset_delta,
         base_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
+        max_timestamp=batch.max_timestamp,
         base_offset=batch.base_offset,
         leader_epoch=batch.leader_epoch,
+        timestamp_type=batch.timestamp_type,
     )
 
 

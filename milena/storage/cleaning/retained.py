@@ -5,6 +5,9 @@ batch, which the first cleaning sets that leaves the tombstone in place; a recor
 transactions goes at once, and a transaction's marker when nothing else is left of it and its delete horizon has
 passed. The last batch of each producer stays, perhaps empty, since it tells the last sequence; so does the last batch
 of what may be cleaned.
+
+A compressed batch that grows beyond the limit stays as it is, and no tombstone behind it goes: it may delete one of its
+records. Kafka takes the memory that it needs.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from milena.protocol.records.batch import BatchView
+from milena.protocol.records.compression import DecompressionBomb
 from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset, ProducerEpoch, ProducerId
 from milena.runtime.disk import Bytes
@@ -42,7 +46,7 @@ class Rules(NamedTuple):
     delete_retention_ms: int
     producers: Mapping[ProducerId, LastRecord]
     limit: int
-    """Bytes to which a compressed batch may grow."""
+    """Bytes to which a compressed batch may grow, if it is to lose records."""
 
 
 class Retained:
@@ -56,6 +60,8 @@ class Retained:
         self.kept = 0
         self.without_key = 0
         """Records that went because they have no key."""
+        self._unread = False
+        """Whether a batch was met that is too large to be read."""
 
     def of(self, batch: BatchView) -> Bytes:
         """The batch that takes the place of ``batch``; no bytes if none does. Raises CorruptBatch."""
@@ -66,7 +72,11 @@ class Retained:
             all_go = may_go and horizon is not None and horizon <= rules.now
         else:
             all_go = may_go
-        records, whole, tombstones = ([], False, False) if all_go else self._records(batch, horizon)
+        try:
+            records, whole, tombstones = ([], False, False) if all_go else self._records(batch, horizon)
+        except DecompressionBomb:
+            self._unread = True
+            return batch.memory
         self.kept += len(records)
         if not records:
             return emptied(batch) if self._is_needed(batch) else b""
@@ -92,7 +102,7 @@ class Retained:
         records: list[KeptRecord] = []
         tombstones = False
         cursor = RecordCursor(batch, self._rules.limit)
-        deletes_stay = horizon is None or self._rules.now < horizon
+        deletes_stay = horizon is None or self._rules.now < horizon or self._unread
         read = 0
         while cursor.advance():
             read += 1

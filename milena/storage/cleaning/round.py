@@ -7,24 +7,27 @@ swaps each new segment in before it asks for the next.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from contextlib import closing, suppress
+from typing import NamedTuple
 
+from milena.protocol.records.batch import FIRST_OFFSET, BatchView
+from milena.protocol.records.compression import DecompressionBomb
 from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset
-from milena.runtime.disk import Disk
+from milena.runtime.disk import Disk, File
 from milena.storage.cleaning.cleaned_segment import CleanedSegment
 from milena.storage.cleaning.epoch_marks import EpochMarks
 from milena.storage.cleaning.grouping import grouped
 from milena.storage.cleaning.offset_map import OffsetMap
+from milena.storage.cleaning.rebuilt_batch import epoch_mark
 from milena.storage.cleaning.retained import Retained, Rules
-from milena.storage.cleaning.source import SegmentToClean, first_epoch, read_batches
+from milena.storage.cleaning.source import SegmentToClean, open_log, read_batches, with_index_sizes
 from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work
 from milena.storage.files.names import LOG, TXN_INDEX, segment_file
 from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
-
-_CHUNK: Final = 1 << 20
 
 
 class Figures(NamedTuple):
@@ -63,6 +66,7 @@ class Round:
         self._disk = disk
         self._work = work
         self._check = check
+        self._bases = [segment.base_offset for segment in work.segments]
         self._map = OffsetMap(
             work.memory, work.load_factor, secret, keys=max(work.end - max(work.first_dirty, Offset(0)), 0)
         )
@@ -99,20 +103,23 @@ class Round:
 
     def _map_segment(self, segment: SegmentToClean, transactions: CleanedTransactions) -> bool:
         """Whether there was room for all its keys."""
-        start = self._work.first_dirty
-        for batch in read_batches(self._disk, self._work.folder, segment, start, _CHUNK):
-            self._check(batch.size_in_bytes)
-            gone = transactions.meets(batch)
-            if gone or batch.is_control:
-                self._map_records += batch.count
-            elif not self._map_records_of(RecordCursor(batch, self._work.limit), batch.base_offset):
-                return False
-            self._map_bytes += batch.size_in_bytes
-            self.cleaned_to = batch.next_offset
+        with closing(self._open(segment)) as file:
+            for batch in self._batches(file, segment, self._work.first_dirty):
+                self._check(batch.size_in_bytes)
+                gone = transactions.meets(batch)
+                if gone or batch.is_control:
+                    self._map_records += batch.count
+                else:
+                    with suppress(DecompressionBomb):  # it stays as it is: see Retained
+                        if not self._map_records_of(batch):
+                            return False
+                self._map_bytes += batch.size_in_bytes
+                self.cleaned_to = batch.next_offset
         return True
 
-    def _map_records_of(self, records: RecordCursor, base: Offset) -> bool:
+    def _map_records_of(self, batch: BatchView) -> bool:
         keys, start = self._map, self._work.first_dirty
+        base, records = batch.base_offset, RecordCursor(batch, self._work.limit)
         while records.advance():
             key = records.key
             offset = base + int(records.offset_delta)
@@ -120,7 +127,8 @@ class Round:
                 if keys.full:
                     return False
                 keys.put(key, offset)
-                self.cleaned_to = Offset(offset + 1)
+                # A producer may write any offset delta into a plain batch.
+                self.cleaned_to = min(Offset(offset + 1), batch.next_offset)
             self._map_records += 1
         return True
 
@@ -135,7 +143,8 @@ class Round:
             self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
         )
         self._retained = Retained(rules, transactions)
-        marks = EpochMarks(self._epoch_behind(len(segments)))
+        marks = EpochMarks()
+        segments = [with_index_sizes(self._disk, work.folder, segment) for segment in segments]
         groups = grouped(segments, segment_bytes=work.segment_bytes, index_bytes=work.index_bytes, end=work.end)
         for group in groups:
             yield self._clean(group, self._retained, transactions, marks)
@@ -146,16 +155,9 @@ class Round:
         new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
         try:
             for segment in group:
-                for batch in read_batches(self._disk, self._work.folder, segment, 0, _CHUNK):
-                    data = retained.of(batch)
-                    if (mark := marks.before(batch, stays=len(data) > 0)) is not None:
-                        new.append(mark)
-                    if len(data):
-                        new.append(data)
-                    self._bytes_read += batch.size_in_bytes
-                    self._check(batch.size_in_bytes + len(data))
-            if (mark := marks.at_end_of_segment()) is not None:
-                new.append(mark)
+                with closing(self._open(segment)) as file:
+                    for batch in self._batches(file, segment):
+                        self._clean_batch(batch, new, retained, marks)
             kept, transactions.kept = transactions.kept, []
             new.complete(
                 kept, self._disk.modified_ms(f"{self._work.folder}/{segment_file(group[-1].base_offset, LOG)}")
@@ -167,13 +169,21 @@ class Round:
         self._bytes_written += new.size
         return NewSegment(group[0].base_offset, new.size, tuple(segment.base_offset for segment in group))
 
-    def _epoch_behind(self, number: int) -> int:
-        """The leader epoch of the first batch in the segments from ``number`` on; -1 for none."""
-        for segment in self._work.segments[number:]:
-            epoch = first_epoch(self._disk, self._work.folder, segment)
-            if epoch is not None:
-                return epoch
-        return -1
+    def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained, marks: EpochMarks) -> None:
+        data = retained.of(batch)
+        if marks.begins_with(batch) and not len(data):
+            data = epoch_mark(batch)
+        if len(data):
+            new.append(data)
+        self._bytes_read += batch.size_in_bytes
+        self._check(batch.size_in_bytes + len(data))
+
+    def _open(self, segment: SegmentToClean) -> File:
+        return open_log(self._disk, self._work.folder, segment)
+
+    def _batches(self, file: File, segment: SegmentToClean, start: Offset = FIRST_OFFSET) -> Iterator[BatchView]:
+        following = self._bases[bisect_right(self._bases, segment.base_offset)]  # the active segment is not read
+        return read_batches(file, segment, following, start=start, chunk=self._work.chunk)
 
     def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in ``[start, end)``."""

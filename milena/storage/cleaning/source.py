@@ -4,39 +4,68 @@ vouch for damaged records."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from milena.protocol.records.batch import HEADER_SIZE, BatchView, CorruptBatch, batch_size_at
+from milena.protocol.records.batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchView, CorruptBatch, batch_size_at
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, File
-from milena.storage.files.names import LOG, segment_file
-from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
+from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from milena.storage.log.batch_scan import has_valid_crc, scan_batches
+
+CHUNK: Final = 1 << 20
+"""Bytes that are read at once."""
 
 
 class SegmentToClean(NamedTuple):
-    """A segment as a cleaning sees it. Sizes are bytes of the log file, and of the indexes' entries."""
+    """A segment as a cleaning sees it. Sizes are bytes of the log file, and of the indexes once they are known: the
+    owner of a log does not ask the disk for those, of thousands of segments."""
 
     base_offset: Offset
     size: int
-    offset_index_size: int
-    time_index_size: int
+    offset_index_size: int = 0
+    time_index_size: int = 0
 
 
-def read_batches(disk: Disk, folder: str, segment: SegmentToClean, start: int, chunk: int) -> Iterator[BatchView]:
-    """The batches from the one that holds ``start`` on. At most ``chunk`` bytes, or one batch, are in memory.
+def with_index_sizes(disk: Disk, folder: str, segment: SegmentToClean) -> SegmentToClean:
+    """Raises OSError."""
+
+    def size(suffix: str) -> int:
+        path = f"{folder}/{segment_file(segment.base_offset, suffix)}"
+        return disk.size(path) if disk.exists(path) else 0
+
+    return segment._replace(offset_index_size=size(OFFSET_INDEX), time_index_size=size(TIME_INDEX))
+
+
+def open_log(disk: Disk, folder: str, segment: SegmentToClean) -> File:
+    """Raises OSError."""
+    return disk.open(f"{folder}/{segment_file(segment.base_offset, LOG)}", read_only=True)
+
+
+def read_batches(
+    file: File, segment: SegmentToClean, following: Offset, *, start: int = 0, chunk: int = CHUNK
+) -> Iterator[BatchView]:
+    """The batches from the one that holds ``start`` on. ``file``: of ``open_log``; whoever opened it closes it.
+    ``following``: where the next segment begins. At most ``chunk`` bytes, or one whole batch, are in memory.
 
     Raises CorruptBatch, OSError.
     """
-    path = f"{folder}/{segment_file(segment.base_offset, LOG)}"
-    with closing(disk.open(path, read_only=True)) as file:
-        try:
-            for batch in _batches(file, segment.size, chunk):
-                if batch.last_offset >= start:
-                    batch.verify_crc()
-                    yield batch
-        except CorruptBatch as error:
-            raise CorruptBatch(f"{path}: {error}") from error
+    next_offset, epoch = segment.base_offset, NO_LEADER_EPOCH
+    try:
+        for batch in _batches(file, segment.size, chunk):
+            batch.verify_crc()
+            # No checksum covers these.
+            if not next_offset <= batch.base_offset <= batch.last_offset < following:
+                raise CorruptBatch(
+                    f"a batch from {batch.base_offset} to {batch.last_offset} is not within {next_offset} and "
+                    f"{following}, where the next segment begins"
+                )
+            if batch.leader_epoch < epoch:
+                raise CorruptBatch(f"the batch at {batch.base_offset} has epoch {batch.leader_epoch} after {epoch}")
+            next_offset, epoch = batch.next_offset, batch.leader_epoch
+            if batch.last_offset >= start:
+                yield batch
+    except CorruptBatch as error:
+        raise CorruptBatch(f"{file.path}: {error}") from error
 
 
 def _batches(file: File, end: int, chunk: int) -> Iterator[BatchView]:
@@ -46,6 +75,11 @@ def _batches(file: File, end: int, chunk: int) -> Iterator[BatchView]:
         begin = position - at
         size = batch_size_at(data, begin)
         if size is None or begin + size > len(data):
+            if size is not None and size > chunk:
+                # Its length may be wrong, and as large as the file: it is checked piece by piece.
+                large = next(scan_batches(file, position, end, chunk=HEADER_SIZE))
+                if not has_valid_crc(file, large):
+                    raise CorruptBatch(f"the batch at {position} has a wrong checksum")
             if size is not None and position + size > end:
                 raise CorruptBatch(f"the batch at {position} has {size} bytes, {end - position} are there")
             loaded = memoryview(file.pread(min(max(chunk, size or HEADER_SIZE), end - position), position))
@@ -55,11 +89,3 @@ def _batches(file: File, end: int, chunk: int) -> Iterator[BatchView]:
             continue
         yield BatchView(data[begin : begin + size])
         position += size
-
-
-def first_epoch(disk: Disk, folder: str, segment: SegmentToClean) -> int | None:
-    """The leader epoch of the first batch, None for none. Raises CorruptBatch, OSError."""
-    path = f"{folder}/{segment_file(segment.base_offset, LOG)}"
-    with closing(disk.open(path, read_only=True)) as file:
-        first = next(scan_batches(file, 0, file.size, chunk=LOOKUP_CHUNK, whole=False), None)
-    return None if first is None else first.leader_epoch

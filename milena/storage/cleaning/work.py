@@ -9,12 +9,10 @@ from milena.protocol.records.record_cursor import DEFAULT_LIMIT
 from milena.protocol.types import Offset, ProducerId
 from milena.storage.cleaning.retained import LastRecord
 from milena.storage.cleaning.source import SegmentToClean
-from milena.storage.files.names import OFFSET_INDEX, TIME_INDEX
 
 if TYPE_CHECKING:
     from milena.storage.cleaning.bounds import Cleanable
     from milena.storage.log.partition_log import PartitionLog
-    from milena.storage.log.segment import Segment
 
 
 class Work(NamedTuple):
@@ -36,16 +34,18 @@ class Work(NamedTuple):
     memory: int
     """Bytes of the offset map at most."""
     load_factor: float
+    chunk: int
+    """Bytes that are read at once, unless a batch is larger."""
     limit: int = DEFAULT_LIMIT
     """Bytes to which a compressed batch may grow."""
 
 
-def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_factor: float) -> Work:
-    """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``. Raises OSError."""
+def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
+    """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``; ``chunk``: see ``Work``. Raises OSError."""
     config = log.config
     return Work(
         log.folder,
-        tuple(_to_clean(segment) for segment in log.segments),
+        tuple(SegmentToClean(segment.base_offset, segment.size) for segment in log.segments),
         found.first_dirty,
         found.end,
         now,
@@ -56,13 +56,5 @@ def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_
         {producer_id: LastRecord(entry.last_offset, entry.epoch) for producer_id, entry in log.producers},
         memory,
         load_factor,
+        chunk,
     )
-
-
-def _to_clean(segment: Segment) -> SegmentToClean:
-    return SegmentToClean(segment.base_offset, segment.size, _size(segment, OFFSET_INDEX), _size(segment, TIME_INDEX))
-
-
-def _size(segment: Segment, suffix: str) -> int:
-    disk, path = segment.context.disk, segment.path(suffix)
-    return disk.size(path) if disk.exists(path) else 0

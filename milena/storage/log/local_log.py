@@ -58,19 +58,21 @@ class LocalLog(LogState):
         epochs of a crashed log are rebuilt from its batches. That is impossible for epochs whose records are in the
         tier, so a tiered log syncs the file here. Raises OSError."""
         if self.epochs.dirty:
-            self._sync_topic_id()
+            if self.remote_enabled:  # these epochs may count without a record here
+                self.sync_topic_id()
             path = f"{self.folder}/{EPOCHS}"
             self.context.disk.write_atomic(path, encode_epochs(self.epochs.entries), sync=self.remote_enabled)
             self.epochs.dirty = False
             self.must_sync(path)
 
-    def _sync_topic_id(self) -> None:
-        """Sync the topic id before the first record of an epoch, as Kafka's ``maybeFlushMetadataFile``. If a power loss
+    def sync_topic_id(self) -> None:
+        """Sync the topic id before the first record is written, as Kafka's ``maybeFlushMetadataFile``. If a power loss
         took the id but not the records, a later topic of the same name would get them. Raises OSError."""
         path = f"{self.folder}/{PARTITION_METADATA}"
         if self.topic_id is not None and path in self._unsynced:
             self.context.disk.write_atomic(path, encode_partition_metadata(self.topic_id))
             self._unsynced.file_synced(path)
+        self.id_is_synced = True
 
     # Segments
 

@@ -67,7 +67,7 @@ def append_or_check(log: LocalLog, records: memoryview, origin: Origin, leader_e
         )
     batch, config = batches[0], log.config
     now = log.context.clock.time_ms()
-    checked = validation(batch, config, origin, now)
+    checked = validation(log, batch, origin, now)
     if isinstance(checked, BatchView):
         return _append_one(log, checked, origin, leader_epoch, now)
     return AppendCheck(config, origin, batch, checked)
@@ -220,6 +220,8 @@ def _write(log: LocalLog, data: Bytes, batches: Sequence[BatchView], now: int, *
             log.begin_epoch(epoch, Offset(batch.base_offset), leads=leads)
     if epochs.dirty:
         log.save_epochs()
+    if not log.id_is_synced:
+        log.sync_topic_id()
     segment.append(data, batches, config.index_interval_bytes)
     log.appended(last.next_offset, epoch)
     _flush_if_due(log)

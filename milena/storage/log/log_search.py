@@ -25,11 +25,11 @@ class TimedRecord(NamedTuple):
 def first_at_or_after(log: LocalLog, timestamp: int, start: Offset) -> TimedRecord | None:
     """The first record from ``start`` on whose timestamp is ``timestamp`` or later. Raises CorruptBatch, OSError.
 
-    As Kafka does, only the first segment that reaches the timestamp is searched.
+    Kafka searches the first segment that reaches the timestamp, and no other. The record that does may be deleted.
     """
     for segment in log.segments:
-        if segment.largest_timestamp() >= timestamp:
-            return _search(segment, timestamp, start)
+        if segment.largest_timestamp() >= timestamp and (found := _search(segment, timestamp, start)) is not None:
+            return found
     return None
 
 
@@ -39,7 +39,7 @@ def of_largest_timestamp(log: LocalLog) -> TimedRecord | None:
     largest = segment.largest
     position = segment.offset_index.lookup(largest.offset)
     for batch in scan_batches(segment.file(), position, segment.size, chunk=LOOKUP_CHUNK):
-        if batch.max_timestamp == largest.timestamp:
+        if batch.max_timestamp == largest.timestamp and batch.record_count:
             return _record(segment, batch, largest.timestamp, Offset(0))
     return None
 

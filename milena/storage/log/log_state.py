@@ -72,6 +72,7 @@ class LogState:
         "context",
         "epochs",
         "folder",
+        "id_is_synced",
         "last_flush_ms",
         "partition",
         "producer_files",
@@ -126,6 +127,8 @@ class LogState:
         self.retired = False
         """Whether it refuses all calls: it was deleted, is damaged, or has a broken invariant."""
         self._unsynced = Unsynced()
+        self.id_is_synced = False
+        """Whether the topic id needs no sync before the next record."""
         self.remote_enabled = may_be_tiered(context, topic, config)
 
     def __repr__(self) -> str:

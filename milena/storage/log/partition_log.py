@@ -46,6 +46,7 @@ class PartitionLog(LocalLog):
         path = f"{self.folder}/{PARTITION_METADATA}"
         self.context.disk.write_atomic(path, encode_partition_metadata(topic_id), sync=False)
         self.topic_id = topic_id
+        self.id_is_synced = False
         self.must_sync(path)
 
     # Writing

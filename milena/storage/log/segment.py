@@ -42,6 +42,9 @@ class Batch(Protocol):
     @property
     def batch_length(self) -> int: ...
 
+    @property
+    def record_count(self) -> int: ...
+
 
 class SegmentEnd(NamedTuple):
     """A possible end of a segment, for a truncation."""
@@ -187,7 +190,7 @@ class Segment:
         last = batch.last_offset
         if not position:
             self._first_timestamp = batch.max_timestamp
-        if batch.max_timestamp > self.largest.timestamp:
+        if batch.max_timestamp > self.largest.timestamp and batch.record_count:  # none: it was cleaned
             self._largest = TimedOffset(batch.max_timestamp, last)
         self._unwritten = True
         if self._since_index > interval:
@@ -208,7 +211,7 @@ class Segment:
             return True
         if not self.size:
             return False
-        if self._waited(max_timestamp, now) > config.segment_ms - self.roll_jitter_ms:
+        if self._waited(max_timestamp, now) > config.longest_segment_ms - self.roll_jitter_ms:
             return True
         limit = config.segment_index_bytes
         return (

@@ -52,7 +52,10 @@ class Segments:
 
     def since(self, offset: int) -> list[Segment]:
         """The segment that contains ``offset``, and those after it."""
-        return self._segments[max(self.floor_index(offset), 0) :] if self._segments else []
+        if not self._segments:
+            return []
+        first = self.floor_index(offset)
+        return self._segments[max(first, 0) :]
 
     def add(self, segment: Segment) -> None:
         index = bisect_left(self._segments, segment.base_offset, key=_base)

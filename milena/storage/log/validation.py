@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import (
@@ -39,6 +39,7 @@ from milena.protocol.records.record_scan import (
     scan_records,
 )
 from milena.storage.log.append_info import InvalidRecords, MalformedRecords, Origin, RecordError
+from milena.storage.log.context import NamedLog
 
 if TYPE_CHECKING:
     from milena.config.topic_config import TopicConfig
@@ -62,6 +63,13 @@ _CODECS: Final = {
 }
 
 
+class ConfiguredLog(NamedLog, Protocol):
+    """The part of a log that its checks need."""
+
+    @property
+    def config(self) -> TopicConfig: ...
+
+
 def split_batches(records: memoryview) -> list[BatchView]:
     """The whole batches in ``records``.
 
@@ -79,13 +87,14 @@ def split_batches(records: memoryview) -> list[BatchView]:
         raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) -> BatchView | Steps:
-    """Check one batch of a client or coordinator at ``now`` (ms). Returns it, or the batch to store in its place, with
-    the largest timestamp of its records; with LogAppendTime the append sets the timestamp. If there are more than a few
-    plain records, the rest is done by the steps that are returned instead.
+def validation(log: ConfiguredLog, batch: BatchView, origin: Origin, now: int) -> BatchView | Steps:
+    """Check one batch of a client or coordinator for ``log`` at ``now`` (ms). Returns it, or the batch to store in its
+    place, with the largest timestamp of its records; with LogAppendTime the append sets the timestamp. If there are
+    more than a few plain records, the rest is done by the steps that are returned instead.
 
     Both raise KafkaError with Kafka's code, InvalidRecords if single records are at fault.
     """
+    config = log.config
     if origin is Origin.CLIENT and batch.base_offset != 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"the base offset of the batch should be 0, it is {batch.base_offset}"
@@ -98,7 +107,7 @@ def validation(batch: BatchView, config: TopicConfig, origin: Origin, now: int) 
         _check_header(batch)
     if batch.attributes & _CODEC_MASK > Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {batch.attributes & _CODEC_MASK} is unknown")
-    rules = _Rules(config, now)
+    rules = _Rules(log, config, now)
     try:
         facts = scan_few_records(batch)
         if facts is not None:
@@ -114,7 +123,7 @@ def _in_steps(batch: BatchView, config: TopicConfig, rules: _Rules, facts: Recor
     """The rest of ``validation``. ``facts``: those of the records, if they are already known."""
     try:
         if facts is None:
-            facts = yield from scan_records(pieces_of(batch), batch.count)
+            facts = yield from scan_records(pieces_of(batch), batch.count, batch.codec)
         largest = _largest_timestamp(batch, facts)
         if rules.may_refuse(batch, facts, largest):
             yield from _name_the_refused(batch, rules)
@@ -154,9 +163,10 @@ def _check_header(batch: BatchView) -> None:
 class _Rules:
     """A topic's requirements for single records. ``by_broker``: timestamps are the broker's. Timestamps are ms."""
 
-    __slots__ = ("by_broker", "compacted", "newest", "oldest")
+    __slots__ = ("by_broker", "compacted", "log", "newest", "oldest")
 
-    def __init__(self, config: TopicConfig, now: int) -> None:
+    def __init__(self, log: NamedLog, config: TopicConfig, now: int) -> None:
+        self.log = log
         self.compacted = config.compacted
         self.by_broker = config.message_timestamp_type == LOG_APPEND_TIME
         self.oldest = now - config.message_timestamp_before_max_ms
@@ -180,15 +190,20 @@ class _Rules:
     def problem(self, batch: BatchView, head: Head) -> tuple[ErrorCode, str] | None:
         """Why a record is refused, None if it is not."""
         if self.compacted and not head.has_key and not batch.is_control:
-            return ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key"
+            where = f"{self.log.topic}-{self.log.partition}"
+            return (
+                ErrorCode.INVALID_RECORD,
+                f"Compacted topic cannot accept message without key in topic partition {where}",
+            )
         claimed = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         timestamp = batch.max_timestamp if claimed else batch.base_timestamp + head.timestamp_delta
         if not self.by_broker and timestamp != NO_TIMESTAMP:
             if not self.oldest <= timestamp <= self.newest:
+                message = f"Timestamp {timestamp} of message with offset {batch.base_offset + head.offset_delta}"
                 within = f"[{self.oldest}, {self.newest}]"
                 return (
                     ErrorCode.INVALID_TIMESTAMP,
-                    f"Timestamp {timestamp} is out of range. The timestamp should be within {within}",
+                    f"{message} is out of range. The timestamp should be within {within}",
                 )
         elif claimed:
             return ErrorCode.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime."
@@ -209,13 +224,14 @@ def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, N
     """Read each record again. Raises InvalidRecords with the refused records, if there are any."""
     errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
-    index = 0
+    count = index = 0
     for head in heads_of(batch):
         if isinstance(head, int):
             yield head
             continue
         if (problem := rules.problem(batch, head)) is not None:
-            if len(errors) < MAX_RECORD_ERRORS:
+            count += 1
+            if count <= MAX_RECORD_ERRORS:
                 errors.append(RecordError(index, problem[1]))
             if problem[0] is ErrorCode.INVALID_TIMESTAMP:
                 code = problem[0]
@@ -223,8 +239,14 @@ def _name_the_refused(batch: BatchView, rules: _Rules) -> Generator[int, None, N
         if index % STEP == 0:
             yield STEP
     if errors:
-        what = "invalid timestamp" if code is ErrorCode.INVALID_TIMESTAMP else f"{len(errors)} record errors"
+        what = "invalid timestamp" if code is ErrorCode.INVALID_TIMESTAMP else _first_three(errors, count)
         raise InvalidRecords(code, f"One or more records have been rejected due to {what}", tuple(errors))
+
+
+def _first_three(errors: list[RecordError], count: int) -> str:
+    """As Kafka names them, where older clients look: they know no errors of single records."""
+    named = ", ".join(f"RecordError(batchIndex={index}, message='{message}')" for index, message in errors[:3])
+    return f"{count} record errors in total, and only showing the first three errors at most: [{named}]"
 
 
 def _other_codec(batch: BatchView, config: TopicConfig) -> Codec | None:

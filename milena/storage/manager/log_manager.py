@@ -18,11 +18,13 @@ from milena.protocol.types import BrokerEpoch, NodeId
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
+from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.handle_cache import HandleCache
 from milena.storage.files.names import FolderKind, marked_folder
 from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, Log, LogContext, NamedLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.future_logs import FutureLogs
+from milena.storage.manager.log_cleaner import LogCleaner
 from milena.storage.manager.log_dir import DirectoryError, LogDir
 from milena.storage.manager.upkeep import Upkeep, UpkeepTimes
 
@@ -49,6 +51,7 @@ class LogManager:
         self._failed = failed
         self._metadata_dir = config.metadata_log_dir
         self._tiered = config.get_bool("remote.log.storage.system.enable")
+        self.cleaner = LogCleaner(self, runtime, CleanerSettings.of(config), self._events)
         self._upkeep = Upkeep(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
         self.found_logs = False
@@ -153,8 +156,13 @@ class LogManager:
         )
 
     def start(self, tasks: Tasks) -> None:
-        """Begin retention, flushing, checkpoints and delayed deletion."""
+        """Begin retention, flushing, checkpoints, delayed deletion and compaction."""
         self._upkeep.start(tasks)
+        self.cleaner.start(tasks)
+
+    def reconfigure(self, config: NodeConfig) -> None:
+        """Take over what may change while the node runs."""
+        self.cleaner.reconfigure(CleanerSettings.of(config))
 
     async def flush(self, log: PartitionLog) -> None:
         """Sync a log, and write the offset checkpoints of all directories. If a disk fails, its directory goes
@@ -227,6 +235,15 @@ class LogManager:
         return lost
 
     # Logs
+
+    def is_moving(self, log: PartitionLog) -> bool:
+        """Whether the log is being copied to another directory. Records that have been copied may not be removed then
+        together with the tombstones that have not."""
+        return self.futures.find(log.topic, log.partition) is not None
+
+    def is_left_to_cleaner(self, log: PartitionLog) -> bool:
+        """Whether the cleaner deletes its old segments: it is compacted, or was when a cleaning began."""
+        return log.config.compacted or log in self.cleaner.cleaner.in_progress
 
     def __iter__(self) -> Iterator[PartitionLog]:
         for directory in self.dirs:

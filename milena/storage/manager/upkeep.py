@@ -65,6 +65,8 @@ class Logs(Protocol):
 
     def take_offline(self, directory: LogDir, error: OSError) -> None: ...
 
+    def is_left_to_cleaner(self, log: PartitionLog) -> bool: ...
+
 
 class Upkeep:
     """The tasks of a LogManager."""
@@ -184,7 +186,8 @@ class Upkeep:
 
     async def _retention(self) -> None:
         def delete_old(log: PartitionLog) -> None:
-            log.delete_old_segments(self._runtime.clock.time_ms())
+            if not self._logs.is_left_to_cleaner(log):
+                log.delete_old_segments(self._runtime.clock.time_ms())
 
         await self._in_slices(delete_old)
 

@@ -5,9 +5,11 @@ Milena answers INVALID_RECORD wherever something is wrong with the records: a co
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import cramjam
 import pytest
@@ -191,3 +193,26 @@ def test_records_that_are_refused_are_named(pair: Pair, topic: str, codec: str) 
         data = in_codec(codec, one, one[HEADER_SIZE:])
         topics = [{"name": topic, "partition_data": [{"index": 0, "records": data}]}]
         pair.same(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=10_000, topic_data=topics)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_records_without_a_key_are_refused_in_kafkas_words(pair: Pair, topic: str, policy: str, codec: str) -> None:
+    """What a producer of a compacted topic did wrong is what its user reads."""
+    pair.create(topic, cleanup_policy=policy, message_timestamp_before_max_ms=3_600_000)
+    now = int(time.time() * 1000)
+    one = [Record(0, 0, b"k", b"v"), Record(1, 0, None, b"v"), Record(2, 0, b"", b"v")]
+    old = [Record(0, 0, None, b"v"), Record(1, -4_000_000, b"k", b"v"), Record(2, -4_000_000, None, b"v")]
+    for some in (one, records(5, key=None), old):
+        data = batch(some, base_timestamp=now)
+        kafka, milena = (
+            _refusal(answer) for answer in ask(pair, topic, in_codec(codec, data, data[HEADER_SIZE:])).both
+        )
+        assert milena == kafka
+
+
+def _refusal(answer: Any) -> object:
+    """Without the timestamps, which are each broker's."""
+    found = answer["responses"][0]["partition_responses"][0]
+    errors = [(one["batch_index"], one["batch_index_error_message"]) for one in found["record_errors"]]
+    return found["error_code"], re.sub(r"\d{6,}", "N", f"{found['error_message']} {errors}")

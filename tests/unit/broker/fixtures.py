@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,10 +106,10 @@ class Request:
 
 def at_once(answer: Any) -> Any:
     """What a handler answers; a coroutine must not have to wait for it."""
-    if isinstance(answer, Generator):
-        return steps.at_once(answer)
-    if not inspect.iscoroutine(answer):
+    if answer is None or isinstance(answer, Mapping):
         return answer
+    if not isinstance(answer, Coroutine):
+        return steps.at_once(answer)
     try:
         answer.send(None)
     except StopIteration as done:

@@ -14,6 +14,8 @@ import pytest
 
 from milena.broker.apis import alter_configs, incremental_alter_configs
 from milena.broker.metadata.own_changes import OwnChanges
+from milena.config.cleaner_rules import check_cleaner_change
+from milena.config.values import ConfigError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -119,6 +121,38 @@ async def test_good_ones_are_passed_on(bench: Bench) -> None:
     ]
     answers, sent = await alter(bench, *good)
     assert sorted(answers) == [("", 0), (str(ME), 0), ("a", 0)] and sent == [["a", "", str(ME)]]
+
+
+def of_broker(value: str | None, name: str = str(ME), key: str = "log.cleaner.threads") -> dict[str, Any]:
+    return resource(BROKER, name, (key, value), op=0 if value is not None else 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (of_broker("3"), "Log cleaner threads cannot be increased to more than double the current value 1"),
+        (of_broker("3", ""), "Log cleaner threads cannot be increased to more than double the current value 1"),
+        (of_broker("0"), "Log cleaner threads should be at least 1"),
+        (of_broker("1000", key="log.cleaner.dedupe.buffer.size"), "must be at least 1MB per cleaner thread."),
+    ],
+)
+async def test_the_cleaner_is_changed_in_steps(bench: Bench, change: dict[str, Any], why: str) -> None:
+    bench.config = bench.config.with_dynamic(default={}, broker={})
+    assert await alter(bench, change) == ([(change["resource_name"], INVALID)], [])
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        values = {one["name"]: one["value"] for one in change["configs"]}
+        check_cleaner_change(bench.config, values, per_broker=bool(change["resource_name"]))
+
+
+async def test_steps_of_the_cleaner_count_from_what_it_is_now(bench: Bench) -> None:
+    name = str(ME)
+    bench.config = bench.config.with_dynamic(default={}, broker={"log.cleaner.threads": "4"})
+    assert await alter(bench, of_broker("8")) == ([(name, 0)], [[name]])
+    assert await alter(bench, of_broker("2")) == ([(name, 0)], [[name]])
+    assert await alter(bench, of_broker("1")) == ([(name, INVALID)], [])
+    assert await alter(bench, of_broker(None)) == ([(name, INVALID)], [])
+    assert await alter(bench, of_broker("1", "")) == ([("", 0)], [[""]])  # the broker's own value is before it
+    assert await alter(bench, of_broker("100", key="log.cleaner.backoff.ms")) == ([(name, 0)], [[name]])
 
 
 def test_without_a_controller_every_resource_has_its_error() -> None:

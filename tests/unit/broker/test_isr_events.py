@@ -6,9 +6,7 @@ import json
 from io import StringIO
 from typing import Any
 
-from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.replica.partition import Partition
-from milena.node.metadata.image import TOPIC_RESOURCE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
 from tests.unit.broker.leading import REPLICAS, append, fetch, led, shrink
 
@@ -71,16 +69,3 @@ def test_a_new_leader_logs_the_change_that_made_it_one(logged: StringIO, bench: 
     partition.become(image)
     partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), leader_epoch=1, partition_epoch=1))
     assert changes(logged) == [([1, 2, 3], [1, 3])]
-
-
-def test_compaction_that_is_missing_is_told_of_a_few_times_however_many_topics_ask(
-    logged: StringIO, bench: Bench
-) -> None:
-    store = ConfigStore(bench.config, lambda: bench.image, bench.partitions)
-    for number in range(317):
-        bench.image.configs[TOPIC_RESOURCE, f"t{number}"] = {"cleanup.policy": "compact"}
-    for _ in range(2):
-        for number in range(317):
-            assert store.topic(f"t{number}").compacted
-    told = _events(logged, "cleanup.policy=compact is accepted, but nothing is compacted yet")
-    assert [(event["topic"], event["topics"]) for event in told] == [("t0", 1), ("t9", 10), ("t99", 100)]

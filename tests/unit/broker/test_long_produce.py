@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
+from pytest import MonkeyPatch
 
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.config.topic_config import TopicConfig
 from milena.node.metadata.image import TopicImage
 from milena.node.serving.sliced_work import AT_ONCE, LARGE, MAX_HELD, SlicedWork
 from milena.protocol.errors import ErrorCode
-from milena.protocol.records.batch import Codec, iter_batches
+from milena.protocol.records.batch import BatchView, Codec, iter_batches
+from milena.protocol.records.record_scan import pieces_of
 from milena.protocol.types import Offset
+from milena.storage.log import validation
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by, set_isr
 from tests.unit.broker.hand_clock import HandClock
 from tests.unit.broker.long_produces import Produced, end, goes
@@ -46,6 +50,25 @@ async def test_what_is_little_work_is_done_at_once(bench: Bench) -> None:
     few = batch(*MANY[:500], codec=Codec.ZSTD)
     produced = Produced(bench, few, batch(*MANY[:900]), batch(b"x" * 500_000))
     assert produced.task is None and [one.error_code for one in produced.results] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+async def test_a_batch_of_a_megabyte_is_decompressed_once(bench: Bench, codec: Codec, monkeypatch: MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def counted(found: BatchView) -> Iterator[bytes | memoryview]:
+        for piece in pieces_of(found):
+            opened.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(validation, "pieces_of", counted)
+    words = random.Random(1)
+    values = [b" ".join(b"%06d" % words.randrange(10_000) for _ in range(150)) for _ in range(1000)]
+    bench.led()
+    produced = Produced(bench, batch(*values, codec=codec))
+    results = produced.results if produced.task is None else await produced.finish()
+    assert results[0].error_code == 0
+    assert 1_000_000 <= sum(opened) <= 1_200_000
 
 
 async def test_a_small_batch_that_grows_goes_on_in_slices(bench: Bench) -> None:

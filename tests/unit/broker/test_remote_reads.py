@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from milena.broker.reading.fetching import Fetch, FetchLimits, Found, InTier
+from milena.broker.reading.fetching import Fetch, FetchLimits
+from milena.broker.reading.found import Found, InTier
 from milena.broker.reading.remote_reads import RemoteReads, RemoteSlice
 from milena.broker.replica.fetch_sessions import Wanted
 from milena.broker.replica.partition import Partition

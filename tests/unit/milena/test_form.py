@@ -90,6 +90,11 @@ def test_a_tree_of_other_sources_is_refused(checkout: Path, change: str) -> None
     )
 
 
+def test_an_editors_lock_is_no_source(checkout: Path) -> None:
+    (checkout / "milena" / ".#one.py").symlink_to("somebody@host.1")
+    assert place(checkout, "0") == Path(TREE, "milena", "one.py")
+
+
 def test_a_checkout_without_a_tree_says_what_makes_one(checkout: Path) -> None:
     (checkout / TREE / NOTE).unlink()
     sentence = f"milena: MILENA_PURE=0, but there is no compiled form in {TREE}; `make compiled` makes it"

@@ -33,12 +33,16 @@ def test_headers_are_read_back_with_the_body_behind_them(
     key, version = api
     request = memoryview(request_header(key, version, correlation_id, client_id) + body)
     header, rest = parse_request_header(request)
-    assert header == RequestHeader(key, version, correlation_id, client_id)
+    assert fields_of(header) == (key, version, correlation_id, client_id)
     assert bytes(rest) == body
     response = response_header(key, version, correlation_id) + body
     assert peek_correlation_id(response) == correlation_id
     found, rest = parse_response_header(key, version, response)
     assert (found, bytes(rest)) == (correlation_id, body)
+
+
+def fields_of(header: RequestHeader) -> tuple[int, int, int, str | None]:
+    return header.api_key, header.api_version, header.correlation_id, header.client_id
 
 
 def test_the_generations_differ_by_their_tags() -> None:
@@ -58,7 +62,7 @@ def test_api_versions_answers_with_the_old_header_whatever_the_version() -> None
 def test_a_version_that_does_not_exist_yet_has_a_header_too() -> None:
     frame = memoryview(bytes.fromhex("0012 00ff 00000001 0001 63 00") + b"body")
     header, body = parse_request_header(frame)
-    assert header == RequestHeader(18, 255, 1, "c")
+    assert fields_of(header) == (18, 255, 1, "c")
     assert bytes(body) == b"body"
     header, _ = parse_request_header(memoryview(bytes.fromhex("0012 ffff 00000001 0001 63 00")))
     assert header.api_version == -1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.protocol.records.batch import BatchView, Codec, TimestampType
+from milena.protocol.records.batch import BatchView, Codec, CorruptBatch, TimestampType
 from milena.protocol.records.record_columns import RecordColumns
 from milena.protocol.records.records import Record, build_batch, iter_records, offset_of, timestamp_of
 from milena.protocol.types import Offset
@@ -39,3 +40,14 @@ def test_columns_are_the_records_one_by_one(
         for at in range(len(columns))
     ]
     assert found == expected
+
+
+@pytest.mark.parametrize(("base", "timestamp"), [(2**63 - 1, 0), (0, 2**63 - 1), (0, -(2**63))])
+def test_numbers_of_more_than_64_bits_are_refused(base: int, timestamp: int) -> None:
+    records = [Record(0, 0, b"a", b"b"), Record(1, -1 if timestamp < 0 else 1, b"c", b"d")]
+    data = build_batch(records, base_offset=Offset(base), base_timestamp=timestamp, max_timestamp=timestamp)
+    columns = RecordColumns()
+    with pytest.raises(CorruptBatch, match="64 bits"):
+        columns.add(BatchView(memoryview(data)))
+    assert (list(columns.offsets), list(columns.timestamps), columns.keys[0]) == ([base], [timestamp], b"a")
+    assert len(columns.keys.present) == len(columns.values.present) == 1

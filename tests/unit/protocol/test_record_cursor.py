@@ -98,3 +98,9 @@ def test_records_beyond_the_limit_are_not_decompressed() -> None:
 def test_a_record_of_many_pieces_is_joined_once() -> None:
     batch = packed(body_of([Record(0, 0, None, bytes(20 << 20)), Record(1, 0, b"k", b"v")]), 2, Codec.GZIP)
     assert [len(record.value or b"") for record in iter_records(batch)] == [20 << 20, 1]
+
+
+def test_a_negative_length_is_refused_before_more_is_decompressed() -> None:
+    body = b"\xff\xff\xff\xff\x0f" + bytes(4 << 20)
+    with pytest.raises(CorruptBatch, match="a record of -2147483648 bytes"):
+        RecordCursor(packed(body, 1, Codec.GZIP), limit=1 << 20).advance()

@@ -23,13 +23,13 @@ KEYS = {
 class Node:
     """A machine's log manager, with its tasks running."""
 
-    def __init__(self, machine: Machine, *, dirs: int = 1) -> None:
+    def __init__(self, machine: Machine, *, dirs: int = 1, **keys: object) -> None:
         self.machine = machine
         self.runtime = machine.start()
         self.events = Events()
         self.offline: list[str] = []
         paths = [f"/data{number}" for number in range(dirs)]
-        config = NodeConfig.of(log_dirs=",".join(paths), **KEYS)
+        config = NodeConfig.of(**({"log_dirs": ",".join(paths)} | KEYS | keys))
         self.logs = LogManager(
             self.runtime, config, lambda directory, _logs: self.offline.append(directory.path), events=self.events
         )

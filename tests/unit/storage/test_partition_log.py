@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,16 @@ def test_a_segment_is_rolled_when_its_first_record_is_old_enough(tmp_path: Path)
     assert len(log.segments) == 1
     append(log, timestamp=6001)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_a_segment_of_a_compacted_log_is_rolled_before_its_records_are_overdue(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, segment_ms=5000, max_compaction_lag_ms=1000, cleanup_policy=("compact",)).open()
+    for timestamp in (5000, 6000, 6001):
+        log.append_as_leader(batch_of(b"v", keys=[b"k"], timestamp=timestamp), leader_epoch=LeaderEpoch(0))
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    log.update_config(replace(log.config, cleanup_policy=("delete",)))
+    append(log, timestamp=7500)
+    assert len(log.segments) == 2
 
 
 def test_a_segment_is_rolled_when_an_index_is_full(tmp_path: Path) -> None:

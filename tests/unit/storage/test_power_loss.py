@@ -162,7 +162,7 @@ def test_a_log_that_moves_while_its_copy_is_flushed_has_synced_its_small_files()
     simulate(run, seed=1)
 
 
-def test_a_first_record_of_an_epoch_waits_for_a_topic_id_that_a_flush_has_yet_to_sync() -> None:
+def test_a_record_waits_for_a_topic_id_that_a_flush_has_yet_to_sync_and_an_epoch_does_not() -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")
         node = Node(machine)
@@ -174,8 +174,10 @@ def test_a_first_record_of_an_epoch_waits_for_a_topic_id_that_a_flush_has_yet_to
         log.assign_topic_id(topic_id)  # as where it was found without one
         log.plan_flush()
         log.assign_epoch(LeaderEpoch(9), log.log_end_offset)
-        file = machine.storage.files[f"{log.folder}/partition.metadata"]
-        assert file.synced == len(file.data)
+        path = f"{log.folder}/partition.metadata"
+        assert machine.storage.files[path].synced == 0
+        node.write(log, 1)
+        assert machine.storage.files[path].synced == len(machine.storage.files[path].data)
 
     simulate(run, seed=1)
 

@@ -66,6 +66,18 @@ def test_under_log_append_time_all_records_have_the_brokers(tmp_path: Path) -> N
     assert log.max_timestamp_offset() == (START_MS + 10, 2, 0)
 
 
+def test_behind_a_segment_whose_youngest_record_is_deleted_later_ones_are_searched(tmp_path: Path) -> None:
+    """Where Kafka finds none."""
+    log = LogFolder(tmp_path).open()
+    append(log, timestamp=300)
+    append(log, timestamp=100)
+    log.roll()
+    append(log, timestamp=400)
+    log.set_high_watermark(Offset(3))
+    log.increment_log_start(Offset(1))
+    assert log.offset_for_timestamp(200) == (400, 2, 0)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(1, 4)), min_size=1, max_size=30),
     st.integers(0, 310),
@@ -74,7 +86,7 @@ def test_under_log_append_time_all_records_have_the_brokers(tmp_path: Path) -> N
 def test_the_first_record_that_is_young_enough_is_found(
     batches: list[tuple[int, int]], target: int, reopened: bool
 ) -> None:
-    """Kafka searches only the first segment that reaches the time; there, every record is looked at in order."""
+    """Every record of the first segment that reaches the time is looked at, in order."""
     with tempfile.TemporaryDirectory() as path:
         folder = LogFolder(path, segment_bytes=600, index_interval_bytes=150)
         log = folder.open()

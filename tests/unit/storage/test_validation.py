@@ -17,6 +17,7 @@ from milena.protocol.records.records import Record, build_batch, iter_records
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.append_info import InvalidRecords, Origin
 from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.validation import MAX_RECORD_ERRORS
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 HOUR = 3_600_000
@@ -119,13 +120,35 @@ def test_a_record_may_be_too_old(tmp_path: Path, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_compacted_topic_wants_keys(tmp_path: Path, codec: Codec) -> None:
-    log = LogFolder(tmp_path, cleanup_policy=("compact",)).open()
-    error = refused(log, batch_of(b"a", b"b", keys=(b"k", None), codec=codec))
+@pytest.mark.parametrize("policy", [("compact",), ("compact", "delete")])
+@pytest.mark.parametrize("origin", [Origin.CLIENT, Origin.COORDINATOR])
+def test_a_compacted_topic_wants_keys(tmp_path: Path, codec: Codec, policy: tuple[str, ...], origin: Origin) -> None:
+    log = LogFolder(tmp_path, cleanup_policy=policy).open()
+    error = refused(log, batch_of(b"a", b"b", b"c", keys=(b"k", None, b""), codec=codec), origin)
     assert error.code is ErrorCode.INVALID_RECORD
     assert isinstance(error, InvalidRecords)
-    assert [one.record for one in error.record_errors] == [1]
-    append(log, b"a", keys=(b"k",), codec=codec)
+    message = "Compacted topic cannot accept message without key in topic partition topic-0"
+    assert error.record_errors == ((1, message),)
+    assert error.message == (
+        "One or more records have been rejected due to 1 record errors in total, and only showing the first three "
+        f"errors at most: [RecordError(batchIndex=1, message='{message}')]"
+    )
+    append(log, b"a", b"b", keys=(b"k", b""), codec=codec)
+
+
+def test_of_many_records_without_a_key_all_are_counted(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, cleanup_policy=("compact",), max_message_bytes=1 << 20).open()
+    error = refused(log, batch_of(*[b"v"] * 1500))
+    assert isinstance(error, InvalidRecords)
+    assert len(error.record_errors) == MAX_RECORD_ERRORS
+    assert "due to 1500 record errors in total" in (error.message or "")
+    assert (error.message or "").count("batchIndex=") == 3
+
+
+def test_a_follower_takes_records_without_a_key(tmp_path: Path) -> None:
+    """The topic was not compacted when its leader took them."""
+    log = LogFolder(tmp_path, cleanup_policy=("compact",)).open()
+    assert log.append_as_follower(batch_of(b"a", b"b")).last_offset == 1
 
 
 def test_under_log_append_time_the_broker_dates_the_batch(tmp_path: Path) -> None:

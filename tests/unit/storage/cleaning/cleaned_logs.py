@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from milena.protocol.records.batch import BatchView, Codec, iter_batches
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk
@@ -85,9 +86,11 @@ class KeyedLog:
         dirty = None if self.dirty is None else Offset(self.dirty)
         return cleanable(self.log, cleaned_to=dirty, replicated_to=self.log.log_end_offset, now=self.now)
 
-    def clean(self, *, memory: int = DEDUPE_BYTES, load_factor: float = 0.9) -> list[NewSegment]:
+    def clean(
+        self, *, memory: int = DEDUPE_BYTES, load_factor: float = 0.9, limit: int = DEFAULT_LIMIT
+    ) -> list[NewSegment]:
         """A round of all that is in closed segments."""
-        round_ = self.round(self.range(), memory=memory, load_factor=load_factor)
+        round_ = self.round(self.range(), memory=memory, load_factor=load_factor, limit=limit)
         since = generation_of(self.log)
         round_.map_keys()
         done = []
@@ -104,9 +107,10 @@ class KeyedLog:
         memory: int = DEDUPE_BYTES,
         load_factor: float = 0.9,
         check: Callable[[int], None] = lambda _count: None,
+        limit: int = DEFAULT_LIMIT,
     ) -> Round:
-        work = work_on(self.log, found, now=self.now, memory=memory, load_factor=load_factor)
-        return Round(self.folder.disk, work, SECRET, check)
+        work = work_on(self.log, found, now=self.now, memory=memory, load_factor=load_factor, chunk=1 << 20)
+        return Round(self.folder.disk, work._replace(limit=limit), SECRET, check)
 
     def batches(self) -> list[BatchView]:
         return batches_in(self.folder.path, self.folder.disk)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milena.protocol.records.batch import Codec, CorruptBatch
+from milena.protocol.records.records import Record, build_batch, iter_records, timestamp_of
+from milena.protocol.types import LeaderEpoch
+from milena.runtime.disk import Disk, File
+from milena.runtime.files import RealDisk
 from milena.storage.cleaning.offset_map import ENTRY_SIZE
 from milena.storage.cleaning.round import Round
 from tests.fixtures.properties import examples
@@ -147,6 +152,26 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) 
     assert entry is not None and entry.last_sequence == 2
 
 
+def test_the_time_of_a_batch_without_records_is_no_records(tmp_path: Path) -> None:
+    """The batch tells its former largest timestamp, the youngest of all."""
+    keyed = KeyedLog.at(tmp_path)
+    keyed.now += 1000
+    keyed.write((b"key", b"old"), producer=(7, 0, 0))
+    youngest = keyed.now
+    keyed.now -= 1000
+    for number in range(20):
+        keyed.write((b"key", b"%d" % number * 20))
+    keyed.clean()
+    assert keyed.batches()[0].max_timestamp == youngest and not keyed.batches()[0].count
+    expected = (keyed.now, keyed.log.log_end_offset - 1, 0)
+    for recovery_point in (None, 0):
+        assert keyed.log.max_timestamp_offset() == expected
+        assert keyed.log.offset_for_timestamp(keyed.now) == expected
+        assert keyed.log.offset_for_timestamp(youngest) is None
+        keyed.log.close()
+        keyed.log = keyed.folder.open(clean=recovery_point is None)
+
+
 def test_aborted_records_go_at_once_and_their_marker_after_its_horizon(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS)
     keyed.write((b"key", b"committed"))
@@ -176,6 +201,29 @@ def test_a_batch_of_which_everything_stays_is_copied_byte_by_byte(tmp_path: Path
     assert [batch.memory.tobytes() for batch in keyed.batches()] == before
 
 
+@pytest.mark.parametrize("delta", [1 << 30, 200, -5])
+def test_a_record_with_a_false_offset_has_nothing_cleaned_that_may_not_be(tmp_path: Path, delta: int) -> None:
+    """In plain batches, brokers store the offsets that a producer gives its records."""
+    keyed = KeyedLog.at(tmp_path)
+    for number in range(5):
+        keyed.write((b"%d" % (number % 3), b"value" * 10))
+    records = [Record(0, 0, b"here", b""), Record(delta, 0, b"there", b""), Record(2, 0, b"behind", b"")]
+    data = build_batch(records, base_timestamp=keyed.now, last_offset_delta=2)
+    keyed.log.append_as_leader(memoryview(bytearray(data)), leader_epoch=LeaderEpoch(0))
+    for number in range(30):
+        keyed.write((b"%d" % (number % 3), b"value" * 10))
+    bound = keyed.log.segments[-3].base_offset
+    keyed.log.set_high_watermark(bound)
+    before = [one.memory.tobytes() for one in keyed.batches() if one.base_offset >= bound]
+    for keys in (5, 6, 60):  # the map is full behind the false one, or not
+        found = keyed.range()
+        keyed.clean(memory=keys * 2 * ENTRY_SIZE, load_factor=0.5)
+        assert 0 < (keyed.dirty or 0) <= found.end == bound
+        keyed.dirty = None
+    assert [one.memory.tobytes() for one in keyed.batches() if one.base_offset >= bound] == before
+    assert {b"here", b"there", b"behind"} < {record.key for record in keyed.records()}
+
+
 def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(30):
@@ -193,6 +241,110 @@ def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: P
     # The first new segment is complete, and its owner's; the damaged one is in the second.
     assert {name.partition(".")[0] for name in keyed.folder.names() if name not in names} == {"0" * 20}
     assert path.read_bytes() == data
+
+
+def test_a_batch_that_grows_too_large_stays_and_so_do_the_tombstones_behind_it(tmp_path: Path) -> None:
+    """What its records are is not known: without its tombstone, one that was deleted would be back."""
+    keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS, segment_bytes=2000)
+    keyed.write((b"before", b"1"), (b"gone", b"1"))
+    keyed.write((b"gone", None))
+    keyed.write((b"small", b"1"), (b"large", bytes(200_000)), (b"deleted", b"1"), codec=Codec.ZSTD)
+    keyed.write((b"before", b"2"), (b"deleted", None), (b"small", None))
+    for number in range(60):
+        keyed.write((b"filler", b"%d" % number * 30))
+    large = keyed.batches()[2].memory.tobytes()
+    for _ in range(3):
+        keyed.now += DAY_MS
+        keyed.dirty = None
+        keyed.clean(limit=100_000)
+    assert keyed.batches()[1].memory.tobytes() == large
+    kept = [(record.key, record.value and record.value[:1]) for record in keyed.records() if record.key != b"filler"]
+    assert kept == [
+        *[(b"small", b"1"), (b"large", b"\0"), (b"deleted", b"1")],
+        *[(b"before", b"2"), (b"deleted", None), (b"small", None)],
+    ]
+    keyed.dirty = None
+    keyed.clean()  # with a limit that is large enough
+    assert [record.key for record in keyed.records() if record.key != b"filler"] == [b"large", b"before"]
+
+
+HEADERS_THAT_NO_CHECKSUM_COVERS = {
+    "base offset too large": (0, 1 << 40),
+    "base offset too small": (0, 0),
+    "length too large": (8, (1 << 30) << 32),
+    "length negative": (8, -1),
+    "length too small": (8, 20 << 32),
+    "leader epoch too small": (8, None),
+}
+
+
+@pytest.mark.parametrize("name", list(HEADERS_THAT_NO_CHECKSUM_COVERS))
+def test_a_damaged_header_ends_the_cleaning(tmp_path: Path, name: str) -> None:
+    at, value = HEADERS_THAT_NO_CHECKSUM_COVERS[name]
+    keyed = KeyedLog.at(tmp_path, segment_bytes=1000)
+    for number in range(40):
+        keyed.write((b"%d" % (number % 3), b"value" * 10), epoch=3)
+    path = Path(keyed.folder.path, f"{keyed.log.segments[1].base_offset:020d}.log")
+    data = bytearray(path.read_bytes())
+    second = 12 + int.from_bytes(data[8:12], "big")
+    if value is None:
+        data[second + 12 : second + 16] = (1).to_bytes(4, "big")
+    else:
+        data[second + at : second + at + 8] = value.to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    for dirty in (0, keyed.log.segments[2].base_offset):
+        keyed.dirty = dirty
+        with pytest.raises(CorruptBatch, match=path.name):
+            run(keyed.round(keyed.range()))
+    assert path.read_bytes() == data
+
+
+class Meter:
+    """A disk that measures the largest read."""
+
+    def __init__(self) -> None:
+        self._disk = RealDisk()
+        self.largest = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str, **how: bool) -> Any:
+        return MeteredFile(self._disk.open(path, **how), self)
+
+
+class MeteredFile:
+    def __init__(self, file: File, meter: Meter) -> None:
+        self._file = file
+        self._meter = meter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._meter.largest = max(self._meter.largest, length)
+        return self._file.pread(length, position)
+
+
+def test_a_wrong_length_does_not_bring_the_segment_into_memory(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path, segment_bytes=20 << 20, max_message_bytes=4 << 20)
+    keyed.write((b"large", bytes(3 << 20)))
+    for number in range(10):
+        keyed.write((b"%d" % (number % 3), bytes(1 << 20)))
+    keyed.log.roll()
+    keyed.write((b"key", b"value"))
+    meter = Meter()
+    keyed.folder.disk = cast(Disk, meter)
+    run(keyed.round(keyed.range()))
+    assert 3 << 20 < meter.largest < 4 << 20
+    path = Path(keyed.folder.path, f"{0:020d}.log")
+    data = bytearray(path.read_bytes())
+    data[8:12] = (12 << 20).to_bytes(4, "big")
+    path.write_bytes(data)
+    meter.largest = 0
+    with pytest.raises(CorruptBatch, match="checksum"):
+        run(keyed.round(keyed.range()))
+    assert meter.largest <= 1 << 20
 
 
 def run(round_: Round) -> None:
@@ -228,3 +380,31 @@ class Stop:
         self.left -= count
         if self.left < 0:
             raise InterruptedError
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_headers_and_large_keys_stay_as_they_are(tmp_path: Path, codec: Codec) -> None:
+    """Also where a delete horizon changes the timestamp delta of each record."""
+    keyed = KeyedLog.at(tmp_path, segment_bytes=2 << 20, max_message_bytes=2 << 20, delete_retention_ms=DAY_MS)
+    headers = (("trace", b"\0\1"), ("trace", None), ("", b""), ("umlaut ü", b"x" * 300))
+    large = b"k" * 300_000
+    records = [
+        Record(0, 0, b"gone", b"1", headers),
+        Record(1, 70, large, b"2", headers),
+        Record(2, -5, b"", b"3", headers),
+        Record(3, 9, large + b"!", None, headers),
+    ]
+    data = build_batch(records, base_timestamp=keyed.now, codec=codec)
+    keyed.log.append_as_leader(memoryview(bytearray(data)), leader_epoch=LeaderEpoch(0))
+    keyed.log.roll()
+    keyed.write((b"gone", b"4"))
+    keyed.log.roll()
+    keyed.write((b"active", b"5"))
+    keyed.clean()
+    first = keyed.batches()[0]
+    assert first.has_delete_horizon and first.codec is codec
+    found = list(iter_records(first))
+    assert [(one.offset_delta, one.key, one.value, one.headers) for one in found] == [
+        (one.offset_delta, one.key, one.value, one.headers) for one in records[1:]
+    ]
+    assert [timestamp_of(first, one) - keyed.now + 2 for one in found] == [70, -5, 9]

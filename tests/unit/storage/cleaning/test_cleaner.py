@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,14 @@ import pytest
 
 from milena.config.topic_config import TopicConfig
 from milena.lab.world.world import World, simulate
+from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Disk, Report
+from milena.runtime.workers import PlainWorker
+from milena.storage.cleaning import cleaner as cleaner_module
+from milena.storage.cleaning.choice import filthiest
 from milena.storage.cleaning.cleaner import Cleaner
+from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.swap import CleaningAborted
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.manager.log_manager import LogManager
@@ -37,15 +44,31 @@ def filled(logs: LogManager, partition: int = 0, config: TopicConfig = COMPACTED
 
 
 def cleaner_of(manager: Manager, memory: int = DEDUPE_BYTES) -> Cleaner:
-    return Cleaner(manager.disk, SECRET, memory=memory, load_factor=0.9)
+    settings = CleanerSettings(dedupe_buffer=memory)
+    return Cleaner(manager.disk, manager.runtime.contained, lambda: SECRET, settings, paused=manager.logs.is_moving)
 
 
-def clean_all(cleaner: Cleaner, manager: Manager) -> list[PartitionLog]:
+async def unpaced(_amount: int) -> None:
+    pass
+
+
+async def clean(cleaner: Cleaner, manager: Manager, log: PartitionLog) -> bool:
+    return await cleaner.clean(log, manager.clock.now, PlainWorker(manager.disk), unpaced) is not None
+
+
+def due(cleaner: Cleaner, manager: Manager) -> PartitionLog | None:
+    """The log to clean next."""
+    looks = [cleaner.look(log, manager.clock.now) for log in manager.logs]
+    found = filthiest(one for one in looks if one is not None)
+    return None if found is None else found.log
+
+
+async def clean_all(cleaner: Cleaner, manager: Manager) -> list[PartitionLog]:
     """Until none is due; what was cleaned."""
     cleaned = []
-    while (found := cleaner.choose(manager.logs, manager.clock.now)) is not None:
-        if cleaner.clean(found, manager.clock.now) is not None:
-            cleaned.append(found.log)
+    while (log := due(cleaner, manager)) is not None:
+        if await clean(cleaner, manager, log):
+            cleaned.append(log)
         assert len(cleaned) < 20
     return cleaned
 
@@ -69,11 +92,11 @@ async def test_each_compacted_log_is_cleaned_once(tmp_path: Path) -> None:
     logs = await manager.start(config=COMPACTED)
     one, two, other = filled(logs, 0), filled(logs, 1), filled(logs, 2, DELETED)
     cleaner = cleaner_of(manager)
-    assert set(clean_all(cleaner, manager)) == {one, two}
+    assert set(await clean_all(cleaner, manager)) == {one, two}
     assert one.cleaned_to == one.segments.active.base_offset
     assert len(keys_of(one)) < 15 and len(keys_of(other)) == 40
     assert other.cleaned_to is None
-    assert clean_all(cleaner, manager) == []
+    assert await clean_all(cleaner, manager) == []
 
 
 async def test_what_was_cleaned_is_in_kafkas_checkpoint_and_known_after_a_restart(tmp_path: Path) -> None:
@@ -82,7 +105,7 @@ async def test_what_was_cleaned_is_in_kafkas_checkpoint_and_known_after_a_restar
     log = filled(logs)
     file = f"{manager.paths[0]}/cleaner-offset-checkpoint"
     assert not manager.disk.exists(file)
-    clean_all(cleaner_of(manager), manager)
+    await clean_all(cleaner_of(manager), manager)
     logs.dirs[0].save()
     assert manager.disk.read(file) == b"0\n1\ntopic 0 %d\n" % (log.cleaned_to or 0)
     await logs.stop()
@@ -90,7 +113,7 @@ async def test_what_was_cleaned_is_in_kafkas_checkpoint_and_known_after_a_restar
     found = (await again.start(config=COMPACTED)).get("topic", 0)
     assert found is not None and found.cleaned_to == log.cleaned_to
     assert found.checkpointed_high_watermark == found.log_end_offset
-    assert clean_all(cleaner_of(again), again) == []
+    assert await clean_all(cleaner_of(again), again) == []
     again.logs.delete(found)
     again.logs.dirs[0].save()
     assert manager.disk.read(file) == b"0\n0\n"
@@ -113,7 +136,7 @@ async def test_a_truncation_makes_dirty_what_comes_anew(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
-    clean_all(cleaner_of(manager), manager)
+    await clean_all(cleaner_of(manager), manager)
     log.truncate_to(Offset(12))
     assert log.cleaned_to == log.log_end_offset <= 12
     log.truncate_fully_and_start_at(Offset(3))
@@ -124,9 +147,7 @@ async def test_a_round_counts_for_nothing_if_the_log_is_truncated_before_its_end
     manager = Manager(tmp_path)
     log = filled(await manager.start(config=COMPACTED))
     cleaner = cleaner_of(manager)
-    found = cleaner.choose(manager.logs, manager.clock.now)
-    assert found is not None
-    begun = cleaner.begin(found, manager.clock.now)
+    begun = cleaner.begin(log, manager.clock.now)
     log.truncate_to(Offset(12))
     with pytest.raises(CleaningAborted):
         cleaner.finish(begun, Offset(30))
@@ -137,7 +158,7 @@ async def test_a_log_in_another_directory_goes_on_where_it_was(tmp_path: Path) -
     manager = Manager(tmp_path, dirs=2)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
-    clean_all(cleaner_of(manager), manager)
+    await clean_all(cleaner_of(manager), manager)
     (target,) = (directory for directory in logs.dirs if directory is not logs.dir_of(log))
     future = logs.futures.create(log, target)
     end = log.log_end_offset
@@ -155,23 +176,22 @@ async def test_a_damaged_log_is_marked_and_the_others_are_cleaned(tmp_path: Path
     damage(damaged.segments[1].path(".log"))
     before = batches_of(damaged), manager.disk.list(damaged.folder)
     cleaner = cleaner_of(manager)
-    assert clean_all(cleaner, manager) == [sound]
+    assert await clean_all(cleaner, manager) == [sound]
     assert list(cleaner.uncleanable) == [damaged]
     (event,) = manager.events.named("log cannot be cleaned")
     assert damaged.segments[1].path(".log") in str(event["reason"]) and event["partition"] == 0
     assert (batches_of(damaged), manager.disk.list(damaged.folder)) == before
     assert not manager.failed
     logs.delete(damaged)
-    clean_all(cleaner, manager)
+    cleaner.forget_retired()
     assert not cleaner.uncleanable
 
 
 async def test_a_buffer_without_room_is_told(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
-    filled(await manager.start(config=COMPACTED))
+    log = filled(await manager.start(config=COMPACTED))
     cleaner = cleaner_of(manager, memory=24)
-    found = cleaner.choose(manager.logs, manager.clock.now)
-    assert found is not None and cleaner.clean(found, manager.clock.now) is None
+    assert not await clean(cleaner, manager, log)
     assert "log.cleaner.dedupe.buffer.size" in str(manager.events.named("cleaning failed"))
 
 
@@ -182,7 +202,7 @@ async def test_a_log_that_is_no_longer_compacted_keeps_its_gaps_after_a_kill(
     manager = Manager(tmp_path)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
-    clean_all(cleaner_of(manager), manager)
+    await clean_all(cleaner_of(manager), manager)
     logs.dirs[0].save()
     expected, end = keys_of(log), log.log_end_offset
     if recovery_point is not None:
@@ -206,13 +226,64 @@ def test_a_full_disk_only_delays_a_cleaning(number: int, offline: bool) -> None:
         log = filled(logs)
         machine.storage.fail(f"{log.folder}/", number, operation="append")
         cleaner = cleaner_of(manager)
-        found = cleaner.choose(logs, manager.clock.now)
-        assert found is not None and cleaner.clean(found, manager.clock.now) is None
+        assert not await clean(cleaner, manager, log)
         assert bool(manager.failed) is offline
         assert not [name for name in runtime.disk.list(log.folder) if name.endswith(".cleaned")]
         assert set(keys_of(log)) == {b"%d" % key for key in range(5)}
         if not offline:
             machine.storage.heal()
-            assert clean_all(cleaner, manager) == [log]
+            assert await clean_all(cleaner, manager) == [log]
 
     simulate(run, seed=1)
+
+
+def misled(_disk: Disk, _report: Report, *_: object) -> Iterator[int]:
+    yield from ()
+    raise CorruptBatch("the file ends within the batch at 0")
+
+
+async def test_a_log_that_changes_under_its_worker_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Manager(tmp_path)
+    log = filled(await manager.start(config=COMPACTED))
+    cleaner = cleaner_of(manager)
+
+    def cut(*arguments: object) -> Iterator[int]:
+        log.truncate_to(Offset(12))
+        return misled(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cleaner_module, "clean_segments", cut)
+    assert not await clean(cleaner, manager, log)
+    assert not cleaner.uncleanable and manager.events.named("cleaning aborted")
+    monkeypatch.setattr(cleaner_module, "clean_segments", misled)
+    assert not await clean(cleaner, manager, log)
+    assert list(cleaner.uncleanable) == [log]
+
+
+async def test_a_new_log_waits_for_the_worker_of_the_deleted_one_of_its_name(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    log = filled(logs)
+    cleaner = cleaner_of(manager)
+    again: list[PartitionLog] = []
+    looks: list[object] = []
+
+    async def replace_log(_amount: int) -> None:
+        logs.delete(log)
+        again.append(filled(logs))
+        looks.append(cleaner.look(again[0], manager.clock.now))
+
+    assert await cleaner.clean(log, manager.clock.now, PlainWorker(manager.disk), replace_log) is None
+    assert looks == [None]
+    assert cleaner.look(again[0], manager.clock.now) is not None
+    assert await clean(cleaner, manager, again[0])
+
+
+async def test_what_a_killed_worker_has_left_goes_before_anything_is_swapped(tmp_path: Path) -> None:
+    manager = Manager(tmp_path)
+    log = filled(await manager.start(config=COMPACTED))
+    left = Path(log.folder) / f"{log.segments.active.base_offset:020d}.log.cleaned"
+    left.write_bytes(b"half")
+    assert await clean(cleaner_of(manager), manager, log)
+    assert not left.exists()

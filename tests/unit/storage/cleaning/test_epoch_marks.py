@@ -1,9 +1,10 @@
-"""A log whose records of an epoch are all gone still tells of the epoch."""
+"""A log that has lost the records with which an epoch began still tells of the epoch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from milena.protocol.types import LeaderEpoch
 from milena.storage.files.names import EPOCHS
 from tests.unit.storage.cleaning.cleaned_logs import KeyedLog
 
@@ -32,8 +33,27 @@ def test_an_empty_batch_stays_where_an_epoch_began(tmp_path: Path) -> None:
     expected = [(entry.epoch, entry.start) for entry in keyed.log.epochs.entries]
     keyed.clean()
     marks = [batch for batch in keyed.batches() if not batch.count]
-    assert [(one.leader_epoch, one.base_offset, one.last_offset) for one in marks] == [(0, 0, 0), (4, 3, 3), (5, 6, 6)]
-    assert rebuilt_epochs(keyed) == [*expected[:3], (9, keyed.records()[0].offset)]
+    assert [(one.leader_epoch, one.base_offset, one.last_offset) for one in marks] == [
+        (0, 0, 0),
+        (4, 3, 3),
+        (5, 6, 6),
+        (9, 9, 9),
+    ]
+    assert rebuilt_epochs(keyed) == expected
+
+
+def test_a_follower_that_copies_the_log_knows_where_each_epoch_ended(tmp_path: Path) -> None:
+    """Were the last to begin where its first record is left, a replica with other records of the one before would keep
+    them up to there."""
+    keyed = in_epochs(tmp_path / "leader", 0, 4)
+    keyed.clean()
+    follower = KeyedLog.at(tmp_path / "follower").log
+    end = keyed.log.log_end_offset
+    while follower.log_end_offset < end:
+        data = keyed.log.read_bytes(follower.log_end_offset, 300, upper=end, min_one=True)
+        follower.append_as_follower(memoryview(bytearray(data)))
+    assert list(follower.epochs.entries) == list(keyed.log.epochs.entries) == [(0, 0), (4, 3)]
+    assert follower.leader_epoch_end_offset(LeaderEpoch(0)) == (0, 3)
 
 
 def test_it_stays_in_later_cleanings(tmp_path: Path) -> None:
@@ -45,8 +65,11 @@ def test_it_stays_in_later_cleanings(tmp_path: Path) -> None:
     assert [batch.memory.tobytes() for batch in keyed.batches() if not batch.count] == before
 
 
-def test_an_epoch_that_goes_on_behind_needs_none(tmp_path: Path) -> None:
-    keyed = in_epochs(tmp_path, 3)
+def test_an_epoch_whose_first_batch_stays_needs_none(tmp_path: Path) -> None:
+    keyed = KeyedLog.at(tmp_path)
+    keyed.write((b"only here", b"1"), (b"key", b"2"), epoch=3)
+    for number in range(20):
+        keyed.write((b"key", b"%d" % number * 30), epoch=3)
     keyed.clean()
     assert all(batch.count for batch in keyed.batches())
 
@@ -65,15 +88,16 @@ def test_a_mark_tells_of_no_producer_and_opens_no_transaction(tmp_path: Path) ->
     assert keyed.log.producers.first_unstable is None
 
 
-def test_each_new_segment_has_one_until_it_is_known_that_the_epoch_goes_on(tmp_path: Path) -> None:
+def test_an_epoch_of_many_segments_has_one(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(40):  # several segments of epoch 0, whose groups have nothing left
         keyed.write((b"key", b"%d" % number * 30), epoch=0)
     for number in range(20):
         keyed.write((b"key", b"%d" % number * 30), epoch=1)
-    keyed.clean()
-    assert keyed.batches()[0].leader_epoch == 0
     for _ in range(3):
         keyed.dirty = None
         keyed.clean()
-    assert [batch.leader_epoch for batch in keyed.batches() if not batch.count] == [0]
+        assert [(one.leader_epoch, one.base_offset) for one in keyed.batches() if not one.count][:2] == [
+            (0, 0),
+            (1, 40),
+        ]

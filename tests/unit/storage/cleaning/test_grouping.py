@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from unittest.mock import Mock
+
 from milena.protocol.types import Offset
 from milena.storage.cleaning.grouping import grouped
-from milena.storage.cleaning.source import SegmentToClean
+from milena.storage.cleaning.source import SegmentToClean, with_index_sizes
+from milena.storage.cleaning.work import work_on
+from tests.unit.storage.cleaning.cleaned_logs import KeyedLog
 
 INT_MAX = (1 << 31) - 1
 
@@ -43,3 +48,24 @@ def test_offsets_of_a_group_fit_in_31_bits() -> None:
 
 def test_an_empty_segment_joins_wherever_it_ends() -> None:
     assert groups((0, 1, 1, 1), (5, 0, 0, 0), end=INT_MAX + 100) == [2]
+
+
+def test_no_more_are_joined_than_can_be_renamed_in_one_turn_of_the_loop() -> None:
+    assert groups(*[(base, 1, 1, 1) for base in range(70)], end=70) == [32, 32, 6]
+    assert groups(*[(base, 0, 0, 0) for base in range(40)]) == [32, 8]
+
+
+def test_the_owner_of_a_log_does_not_ask_the_disk_for_what_a_round_needs(tmp_path: Path) -> None:
+    """It does that in one turn of the loop, however many segments there are."""
+    keyed = KeyedLog.at(tmp_path)
+    for number in range(30):
+        keyed.write((b"%d" % number, b"value" * 10))
+    found = keyed.range()
+    for segment in keyed.log.segments:
+        segment.close()
+    disk = Mock(spec=[])
+    keyed.log.context.disk = disk
+    work = work_on(keyed.log, found, now=keyed.now, memory=1000, load_factor=0.9, chunk=1 << 20)
+    assert len(work.segments) == len(keyed.log.segments) > 4
+    sized = with_index_sizes(keyed.folder.disk, work.folder, work.segments[0])
+    assert (sized.offset_index_size, sized.time_index_size) > (0, 0)

@@ -7,30 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from milena.lab.world.world import Machine, World, simulate
+from milena.lab.world.world import World, simulate
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.cleaning.round import NewSegment
 from milena.storage.cleaning.swap import CleaningAborted, Generation, generation_of, swap_in
 from milena.storage.log.partition_log import PartitionLog
-from tests.unit.storage.cleaning.cleaned_logs import Kept, KeyedLog
-from tests.unit.storage.logs import START_MS, LogFolder, values_of
-
-CHANGES = ("append", "write", "truncate", "sync", "rename", "remove")
-
-
-def long_log(folder: LogFolder) -> KeyedLog:
-    """Segments of which little stays, in a few groups."""
-    keyed = KeyedLog(folder)
-    for number in range(30):
-        if number % 3 == 0:
-            keyed.log.roll()
-        keyed.write((b"%d" % (number % 5), b"%d" % number * 20), (b"only %d" % number, None if number % 7 else b"x"))
-    return keyed
-
-
-def compacted(path: object) -> LogFolder:
-    return LogFolder(path, segment_bytes=1000, index_interval_bytes=0, cleanup_policy=("compact",))
+from tests.unit.storage.cleaning.cleaned_logs import KeyedLog
+from tests.unit.storage.cleaning.swapped_logs import Crash, compacted, last_values, long_log
+from tests.unit.storage.logs import START_MS, values_of
 
 
 def prepared(keyed: KeyedLog) -> tuple[Generation, NewSegment]:
@@ -41,10 +26,6 @@ def prepared(keyed: KeyedLog) -> tuple[Generation, NewSegment]:
     new = next(round_.new_segments())
     assert len(new.replaced) > 1
     return since, new
-
-
-def last_values(records: list[Kept]) -> dict[bytes | None, tuple[int, bytes | None]]:
-    return {record.key: (record.offset, record.value) for record in records}
 
 
 def test_a_reader_keeps_the_bytes_that_it_has_found(tmp_path: Path) -> None:
@@ -137,22 +118,6 @@ def test_a_log_that_is_deleted_or_moved_has_no_swap(tmp_path: Path) -> None:
     with pytest.raises(KafkaError) as refused:
         swap_in(keyed.log, since, new)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-
-
-class Crash:
-    """Ends the machine in the middle of a cleaning, before a certain change of a file of the log."""
-
-    def __init__(self, machine: Machine, number: int, *, power: bool) -> None:
-        self.machine = machine
-        self.left = number
-        self.power = power
-
-    def __call__(self, operation: str, path: str) -> None:
-        if operation in CHANGES and path.startswith("/data/topic-0"):
-            self.left -= 1
-            if self.left < 0:
-                self.machine.power_off() if self.power else self.machine.kill()
-                raise OSError("the machine is down")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,0 +1,21 @@
+"""The leader epochs of a compacted log can be rebuilt from its batches: none has lost its last one."""
+
+from __future__ import annotations
+
+from milena.lab.invariants.broken import demand
+from milena.lab.invariants.log_cursor import batches_in
+from milena.lab.world.disk import Storage
+from milena.storage.files.names import LOG
+from milena.storage.log.partition_log import PartitionLog
+
+
+def check_epochs(where: str, storage: Storage, log: PartitionLog) -> None:
+    """Every epoch of the cache that has offsets in the log has a batch. Raises InvariantBroken."""
+    there = {batch.epoch for segment in log.segments for batch in batches_in(storage.files[segment.path(LOG)].data)}
+    entries = log.epochs.entries
+    for number, entry in enumerate(entries):
+        end = entries[number + 1].start if number + 1 < len(entries) else log.log_end_offset
+        if max(entry.start, log.log_start_offset) < end:
+            demand(
+                entry.epoch in there, where, f"of epoch {entry.epoch}, from {entry.start} to {end}, no batch is left"
+            )

@@ -1,0 +1,67 @@
+"""The checker names what must not happen to the keys of a compacted topic, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from milena.lab.histories.checker import check
+from milena.lab.histories.events import Event, Void, from_line, to_line
+from milena.lab.histories.group_events import RequestOutcome
+from milena.lab.histories.keyed import FullRead, KeyedWrite
+
+P = ("keyed", 0)
+OK, UNKNOWN, FAILED = RequestOutcome.OK, RequestOutcome.UNKNOWN, RequestOutcome.FAILED
+
+
+def wrote(value: str | None, offset: int, outcome: RequestOutcome = OK, key: str = "k") -> KeyedWrite:
+    """At the time of its offset; of an unknown one 50 to 60."""
+    begun = offset if offset >= 0 else 50
+    return KeyedWrite(P, key, value, begun, begun + (1 if offset >= 0 else 10), outcome, offset)
+
+
+def read(*found: tuple[str, int, str | None], upto: int = 100, lasts: float = 1, final: bool = False) -> FullRead:
+    return FullRead(P, 100, 100 + lasts, upto, found, tombstones_stay=8, final=final)
+
+
+OLD, NEW, GONE = wrote("old", 3), wrote("new", 7), wrote(None, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "history"),
+    [
+        ("older value", [OLD, NEW, read(("k", 3, "old"))]),
+        ("older value", [OLD, NEW, read(("k", 3, "old"), upto=5, final=True)]),
+        ("lost value", [OLD, NEW, read()]),
+        ("lost value", [GONE, wrote("again", 12), read(("k", 9, None))]),
+        ("lost value", [OLD, wrote(None, -1, FAILED), read()]),
+        ("deleted key is back", [OLD, GONE, read(("k", 3, "old"))]),
+        ("value from nowhere", [OLD, read(("k", 5, "other"))]),
+        ("value from nowhere", [OLD, wrote("no", -1, FAILED), read(("k", 5, "no"))]),
+        ("value from nowhere", [read(("j", 5, "other"))]),
+        ("older value", [OLD, NEW, Void(P, 2.0, "before"), read(("k", 3, "old"))]),
+        ("older value", [OLD, NEW, Void(P, 20.0, "a fault", kept=8), read(("k", 3, "old"))]),
+    ],
+)
+def test_a_planted_anomaly_is_found(name: str, history: list[Event]) -> None:
+    assert [found.anomaly.value for found in check(history)] == [name]
+    assert check(from_line(to_line(event)) for event in history) == check(history)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [OLD, NEW, read(("k", 7, "new"))],
+        [OLD, NEW, read(("k", 3, "old"), upto=5)],
+        [OLD, NEW, wrote("later", 100), read(("k", 3, "old"), lasts=2)],
+        [OLD, GONE, read()],
+        [OLD, GONE, read(("k", 9, None), final=True)],
+        [OLD, GONE, read(("k", 3, "old"), lasts=9)],
+        [OLD, wrote("maybe", -1, UNKNOWN), read(("k", 20, "maybe"))],
+        [OLD, wrote("maybe", -1, UNKNOWN), read(("k", 3, "old"))],
+        [OLD, wrote(None, -1, UNKNOWN), read()],
+        [OLD, NEW, Void(P, 20.0, "a fault", kept=4), read()],
+        [OLD, NEW, Void(P, 20.0, "a fault", kept=4), read(("k", 3, "old"), final=True)],
+    ],
+)
+def test_what_may_happen_is_not_named(history: list[Event]) -> None:
+    assert check(history) == []

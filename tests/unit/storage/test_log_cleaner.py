@@ -1,0 +1,244 @@
+"""The tasks that clean the logs of a broker, on a machine whose time and disk are simulated."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from milena.config.node_config import NodeConfig
+from milena.lab.world.world import World, simulate
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.cleaning.settings import CleanerSettings
+from milena.storage.files.checkpoints import decode_offsets
+from milena.storage.log.partition_log import PartitionLog
+from tests.unit.storage.cleaning.cleaned_logs import batches_in, records_of
+from tests.unit.storage.kept_node import Node
+from tests.unit.storage.logs import batch_of
+
+COMPACT = ("compact",)
+LOOK = 20.0
+"""Seconds in which the cleaner looks once."""
+
+
+def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1, **keys: object) -> None:
+    async def run(world: World) -> None:
+        node = Node(world.machine("one"), dirs=dirs, **keys)
+        await node.start()
+        await scenario(node)
+        assert node.machine.failures == []
+
+    simulate(run, seed=1)
+
+
+def write(node: Node, log: PartitionLog, count: int = 40, *, keys: int = 5) -> None:
+    """Records of 200 bytes and a few keys, in segments of 1000."""
+    for number in range(count):
+        data = batch_of(b"%4d" % number * 50, keys=[b"%d" % (number % keys)], timestamp=node.runtime.clock.time_ms())
+        log.append_as_leader(data, leader_epoch=LeaderEpoch(0))
+    log.raise_high_watermark(log.log_end_offset)
+
+
+def values(log: PartitionLog) -> dict[bytes | None, bytes | None]:
+    """What a reader from the start knows of each key."""
+    records = [record for batch in batches_in(log.folder, log.context.disk) for record in records_of(batch)]
+    return {record.key: record.value for record in records}
+
+
+def count(log: PartitionLog) -> int:
+    return sum(batch.count for batch in batches_in(log.folder, log.context.disk))
+
+
+def test_compacted_logs_are_cleaned_soon_and_others_never() -> None:
+    async def scenario(node: Node) -> None:
+        log, both, other = (
+            node.log(0, cleanup_policy=COMPACT),
+            node.log(1, cleanup_policy=("compact", "delete")),
+            node.log(2),
+        )
+        for one in (log, both, other):
+            write(node, one)
+        expected = values(log)
+        await node.runtime.clock.sleep(LOOK)
+        assert values(log) == values(both) == values(other) == expected
+        assert count(log) == count(both) < 12
+        assert count(other) == 40
+        await node.runtime.clock.sleep(10)
+        cleaned = decode_offsets(node.runtime.disk.read("/data0/cleaner-offset-checkpoint"))
+        assert cleaned == {("topic", 0): log.cleaned_to, ("topic", 1): both.cleaned_to}
+        assert len(node.events.named("log cleaned")) == 2
+
+    on_a_machine(scenario)
+
+
+def test_a_broker_without_a_cleaner_neither_compacts_nor_deletes_what_is_compacted() -> None:
+    async def scenario(node: Node) -> None:
+        log = node.log(cleanup_policy=("compact", "delete"), retention_ms=1000)
+        write(node, log)
+        await node.runtime.clock.sleep(120)
+        assert (count(log), log.log_start_offset) == (40, 0)
+
+    on_a_machine(scenario, log_cleaner_enable="false")
+
+
+def test_retention_of_a_compacted_log_is_the_cleaners() -> None:
+    async def scenario(node: Node) -> None:
+        log, kept = (
+            node.log(cleanup_policy=("compact", "delete"), retention_ms=30_000),
+            node.log(1, cleanup_policy=COMPACT),
+        )
+        write(node, log)
+        write(node, kept)
+        await node.runtime.clock.sleep(50)
+        assert log.log_start_offset == log.log_end_offset == 40
+        assert kept.log_start_offset == 0
+        kept.increment_log_start(Offset(30))
+        await node.runtime.clock.sleep(LOOK)
+        assert kept.segments[0].base_offset > 0  # what is below its start goes, although its policy is not delete
+
+    on_a_machine(scenario)
+
+
+def test_a_log_that_is_moving_to_another_directory_is_left_alone() -> None:
+    async def scenario(node: Node) -> None:
+        log = node.log(cleanup_policy=COMPACT)
+        write(node, log)
+        (target,) = (directory for directory in node.logs.dirs if directory is not node.logs.dir_of(log))
+        future = node.logs.futures.create(log, target)
+        await node.runtime.clock.sleep(2 * LOOK)
+        assert count(log) == 40
+        node.logs.futures.drop(future)
+        await node.runtime.clock.sleep(LOOK)
+        assert count(log) < 12
+
+    on_a_machine(scenario, dirs=2)
+
+
+def test_a_log_that_may_be_tiered_is_left_alone() -> None:
+    """A topic cannot be both yet: records must not go in favour of others that only this disk has."""
+
+    async def scenario(node: Node) -> None:
+        node.logs.dirs[0].context.tiered = True
+        asked = node.log(0, cleanup_policy=COMPACT, remote_storage_enable=True)
+        was = node.log(1, remote_storage_enable=True)
+        write(node, asked)
+        write(node, was)
+        was.set_highest_offset_in_remote_storage(Offset(8))
+        was.move_local_start(was.segments[3].base_offset)
+        was.drop(was.segments.take_first(3))
+        was.update_config(asked.config)
+        plain = node.log(2, cleanup_policy=COMPACT)
+        write(node, plain)
+        await node.runtime.clock.sleep(2 * LOOK)
+        assert count(asked) == 40 and asked.cleaned_to is was.cleaned_to is None
+        assert plain.cleaned_to is not None
+        was.update_config(plain.config)  # remote.storage.enable is gone, and its beginning is still in the tier
+        await node.runtime.clock.sleep(2 * LOOK)
+        assert was.cleaned_to is None
+
+    on_a_machine(scenario)
+
+
+@pytest.mark.parametrize("event", ["truncated", "start", "deleted", "moved", "policy", "settings"])
+def test_a_cleaning_under_way_comes_to_nothing_if_the_log_changes(event: str) -> None:
+    """Throttled to a segment a second, so that there is time for the change."""
+
+    async def scenario(node: Node) -> None:
+        log, other = node.log(0, cleanup_policy=COMPACT), node.log(1)
+        write(node, log)
+        cleaner = node.logs.cleaner.cleaner
+        while log not in cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        await node.runtime.clock.sleep(1)
+        match event:
+            case "truncated":
+                log.truncate_to(Offset(39))
+            case "start":
+                log.increment_log_start(Offset(7))
+            case "deleted":
+                node.logs.delete(log)
+            case "moved":
+                node.logs.futures.create(log, node.logs.dirs[node.logs.dirs[0] is node.logs.dir_of(log)])
+            case "policy":
+                log.update_config(other.config)
+            case "settings":
+                node.logs.cleaner.reconfigure(CleanerSettings(threads=0))
+        expected = values(log)
+        while log in cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        assert log.cleaned_to is None
+        assert values(log) == expected
+        assert not cleaner.uncleanable and not node.offline
+
+    on_a_machine(scenario, dirs=2, log_cleaner_io_max_bytes_per_second=1000)
+
+
+def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
+    async def scenario(node: Node) -> None:
+        logs = [node.log(number, cleanup_policy=COMPACT) for number in range(2)]
+        for log in logs:
+            write(node, log)
+        began = node.runtime.clock.monotonic()
+        while any(log.cleaned_to is None for log in logs):
+            await node.runtime.clock.sleep(0.1)
+        size = 2 * 2 * 35 * 270  # each is read twice
+        assert size / 2000 - 15 < node.runtime.clock.monotonic() - began < size / 2000 * 1.5 + 15
+
+    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
+
+
+def test_a_full_disk_delays_one_log_and_the_others_are_cleaned() -> None:
+    async def scenario(node: Node) -> None:
+        log, other = node.log(0, cleanup_policy=COMPACT), node.log(1, cleanup_policy=COMPACT)
+        write(node, log)
+        write(node, other, 30)
+        expected = values(log)
+        node.machine.storage.fail(f"{log.folder}/", errno.ENOSPC, operation="append")
+        await node.runtime.clock.sleep(LOOK)
+        assert values(log) == expected and log.cleaned_to is None  # segments of which nothing stays need no room
+        assert count(other) < 12 and other.cleaned_to is not None
+        node.machine.storage.heal()
+        await node.runtime.clock.sleep(LOOK)
+        assert values(log) == expected and log.cleaned_to is not None
+
+    on_a_machine(scenario)
+
+
+def test_a_node_that_is_killed_meanwhile_loses_nothing() -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        for seconds in (1, 5, 9, 13):
+            node = Node(machine, log_cleaner_io_max_bytes_per_second=1000)
+            await node.start()
+            log = node.log(cleanup_policy=COMPACT)
+            write(node, log)
+            expected = values(log)
+            while log not in node.logs.cleaner.cleaner.in_progress:
+                await node.runtime.clock.sleep(0.1)
+            await node.runtime.clock.sleep(seconds)
+            assert log in node.logs.cleaner.cleaner.in_progress
+            machine.kill()
+            await machine.wait_ended()
+            node = Node(machine)
+            await node.start()
+            assert values(node.log(cleanup_policy=COMPACT)) == expected
+            machine.kill()
+            await machine.wait_ended()
+
+    simulate(run, seed=1)
+
+
+def test_settings_are_taken_from_kafkas_keys() -> None:
+    config = NodeConfig.of(
+        log_cleaner_threads=2,
+        log_cleaner_dedupe_buffer_size=4 << 20,
+        log_cleaner_io_buffer_size=40_000,
+        log_cleaner_io_buffer_load_factor=0.5,
+        log_cleaner_io_max_bytes_per_second=1.5e6,
+        log_cleaner_backoff_ms=7,
+    )
+    settings = CleanerSettings.of(config)
+    assert settings == CleanerSettings(2, 4 << 20, 0.5, 40_000, 1.5e6, 7)
+    assert (settings.map_bytes, settings.read_bytes) == (2 << 20, 10_000)
+    assert CleanerSettings.of(NodeConfig.of(log_cleaner_enable="false")).enabled is False

@@ -1,0 +1,151 @@
+"""Compacted topics on processes: what clients find after workers and the broker were killed with -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from milena.testing.local_cluster import LocalCluster
+from tests.wire.admin import create_topic
+from tests.wire.waiting import wait_gone, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+
+KEYS, UPDATES = 1000, 50
+OFFSETS = "__consumer_offsets"
+SMALL = {"internal.segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01"}
+SETTINGS = {
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.io.max.bytes.per.second": "3000000",
+    "replica.high.watermark.checkpoint.interval.ms": "300",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster.start(tmp_path / "cluster", brokers=1, overrides=SETTINGS) as running:
+        yield running
+
+
+def broker_pid(cluster: LocalCluster) -> int:
+    (broker,) = cluster.brokers
+    assert broker.pid is not None
+    return broker.pid
+
+
+def workers(pid: int) -> list[int]:
+    """The processes that a broker has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def cleaned_to(cluster: LocalCluster, partition: str) -> int:
+    """The first dirty offset in Kafka's checkpoint, -1 if it is not there."""
+    (broker,) = cluster.brokers
+    path = Path(broker.log_dirs[0]) / "cleaner-offset-checkpoint"
+    topic, _, number = partition.rpartition("-")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((int(line.split()[2]) for line in lines if line.startswith(f"{topic} {number} ")), -1)
+
+
+def closed_to(cluster: LocalCluster, partition: str) -> int:
+    """Where the active segment begins."""
+    (broker,) = cluster.brokers
+    return max(int(path.stem) for path in (Path(broker.log_dirs[0]) / partition).glob("*.log"))
+
+
+def is_clean(cluster: LocalCluster, partition: str) -> bool:
+    return cleaned_to(cluster, partition) == closed_to(cluster, partition) > 0
+
+
+def read(bootstrap: str, topic: str) -> tuple[int, Mapping[bytes, bytes | None]]:
+    """How many records there are, and the last of each key."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: dict[bytes, bytes | None] = {}
+    count = position = 0
+    while position < end:
+        for record in consumer.consume(1000, timeout=5):
+            assert record.error() is None
+            key, offset = record.key(), record.offset()
+            assert isinstance(key, bytes)
+            assert offset is not None
+            found[key] = record.value()
+            count, position = count + 1, offset + 1
+    consumer.close()
+    return count, found
+
+
+def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_killed(own: LocalCluster) -> None:
+    create_topic(own.bootstrap, "t", 1, config={"cleanup.policy": "compact", **SMALL})
+    producer = Producer({"bootstrap.servers": own.bootstrap, "enable.idempotence": True, "linger.ms": 20})
+    last: dict[bytes, bytes] = {}
+    for update in range(UPDATES):
+        for number in range(KEYS):
+            key = b"key-%d" % number
+            last[key] = b"%d:" % update + os.urandom(50)
+            producer.produce("t", last[key], key=key, partition=0)
+        assert producer.flush(60) == 0
+        if update % 10 == 9:
+            wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
+            for pid in workers(broker_pid(own)):
+                with suppress(ProcessLookupError):  # it was idle, and has ended
+                    os.kill(pid, signal.SIGKILL)
+        if update == UPDATES // 2:
+            wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
+            left = workers(broker_pid(own))
+            own.kill(own.brokers[0].id)
+            wait_gone(left, 10)
+            own.restart(own.brokers[0].id)
+    assert own.log(own.brokers[0].id).count("the worker process has ended") >= 1
+    wait_until(lambda: is_clean(own, "t-0"), "all closed segments to be clean")
+    count, found = read(own.bootstrap, "t")
+    assert found == last
+    assert count < KEYS * UPDATES / 5
+    wait_until(lambda: not workers(broker_pid(own)), "idle workers to end")
+    assert "log cannot be cleaned" not in own.log(own.brokers[0].id)
+    own.stop_node(own.brokers[0].id)
+    own.start_node(own.brokers[0].id)
+    assert read(own.bootstrap, "t") == (count, last)
+
+
+def test_the_offsets_of_a_group_outlive_compaction_and_a_kill(own: LocalCluster) -> None:
+    create_topic(own.bootstrap, "t", 1)
+    settings = {"bootstrap.servers": own.bootstrap, "group.id": "g", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+
+    def commit(offset: int) -> None:
+        consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
+
+    commit(0)
+    admin = AdminClient({"bootstrap.servers": own.bootstrap})
+    changes = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in {**SMALL, "internal.segment.bytes": "5000"}.items()
+    ]
+    topic = ConfigResource(ConfigResource.Type.TOPIC, OFFSETS, incremental_configs=changes)
+    admin.incremental_alter_configs([topic])[topic].result(20)
+    for offset in range(500):
+        commit(offset)
+    consumer.close()
+    wait_until(lambda: is_clean(own, f"{OFFSETS}-0"), "the groups' offsets to be compacted")
+    (broker,) = own.brokers
+    size = sum(path.stat().st_size for path in (Path(broker.log_dirs[0]) / f"{OFFSETS}-0").glob("*.log"))
+    assert size < 500 * 50
+    own.kill(broker.id)
+    own.restart(broker.id)
+    again = Consumer(settings)
+    (found,) = again.committed([TopicPartition("t", 0)], timeout=20)
+    assert found.offset == 499
+    again.close()

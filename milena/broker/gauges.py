@@ -195,7 +195,7 @@ def _register_cleaner_gauges(metrics: Metrics, logs: LogManager) -> None:
         def each(read: Callable[[list[PartitionLog]], float] = read) -> list[tuple[dict[str, str], float]]:
             return [
                 (
-                    {"logDirectory": one.path},
+                    {"logdirectory": one.path},
                     read([log for log in cleaner.cleaner.uncleanable if log.context is one.context]),
                 )
                 for one in logs.dirs

@@ -146,7 +146,7 @@ def test_an_offset_outside_of_a_partition_is_warned_of(capsys: pytest.CaptureFix
         await person.writes("t", 3)
         line, body = COMMANDS["group reset-offsets"]
         await body(line.parse(["g", "t", "--to-offset", "7"]), person.cluster)
-        assert capsys.readouterr().err.endswith("\nwarning: t-0 begins at 0 and ends before 3: 3\n")
+        assert capsys.readouterr().err.endswith("warning: t-0 begins at 0 and ends before 3: 3\n")
 
     played(play, capsys)
 

@@ -95,7 +95,7 @@ def test_readers_find_the_last_value_of_each_key_on_every_replica() -> None:
         assert 0 < metrics.value("kafka_log_logcleaner_cleaner_recopy_percent") < 100
         assert metrics.value("kafka_log_logcleaner_deadthreadcount") == 0
         assert metrics.value("kafka_log_logcleanermanager_time_since_last_run_ms") <= 1100
-        assert metrics.value("kafka_log_logcleanermanager_uncleanable_partitions_count", logDirectory="/data") == 0
+        assert metrics.value("kafka_log_logcleanermanager_uncleanable_partitions_count", logdirectory="/data") == 0
         cluster.check_alive()
 
     simulate(run, seed=3)
@@ -112,7 +112,7 @@ def test_a_damaged_log_is_shown_and_goes_on_to_serve() -> None:
             world.machine("broker-1").storage.corrupt(log.segments[1].path(LOG), 80)
             await asyncio.sleep(30)
             await write(client, 1)
-        where = {"logDirectory": "/data"}
+        where = {"logdirectory": "/data"}
         assert broker.metrics.value("kafka_log_logcleanermanager_uncleanable_partitions_count", **where) == 1
         assert broker.metrics.value("kafka_log_logcleanermanager_uncleanable_bytes", **where) > 5000
         assert list(broker.logs.cleaner.cleaner.uncleanable) == [log]

@@ -9,15 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-
 from benchmarks.peers import Milena, Peer, Running
 from benchmarks.sizes import Sizes
 from benchmarks.tier import Probe
 from benchmarks.tier_reads import create, fill_with
 from benchmarks.turns import Rounds
-from benchmarks.wire import leader_id, leader_of
+from benchmarks.wire import alter_topic, leader_id, leader_of
 from milena.protocol.records.records import BatchBuilder
 
 TOPIC: Final = "keyed"
@@ -53,7 +50,7 @@ def _figures(running: Running, megabytes: int, *, workers: bool) -> dict[str, fl
     before, _ = probe.until(lambda _: time.perf_counter() >= quiet_end)
     watch = _Watch(running)
     dirty = watch.size()
-    _compact(running.bootstrap)
+    alter_topic(running.bootstrap, TOPIC, {"cleanup.policy": "compact"})
     begin = time.perf_counter()
     meanwhile, _ = probe.until(watch.is_clean)
     seconds = watch.looked - begin
@@ -81,13 +78,6 @@ def _fill(running: Running, megabytes: int) -> None:
         return builder.build()
 
     fill_with(leader_of(running.bootstrap, TOPIC), TOPIC, map(batch, range(0, records, BATCH)))
-
-
-def _compact(bootstrap: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    entries = [ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 class _Watch:

@@ -9,9 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-
 from benchmarks.latency import percentile
 from benchmarks.load import load
 from benchmarks.peers import Milena, Peer, Running
@@ -27,6 +24,7 @@ from benchmarks.wire import (
     PRODUCE,
     PRODUCE_VERSION,
     Wire,
+    alter_topic,
     batch_of,
     create_topic,
     fetch_body,
@@ -96,10 +94,7 @@ def _copy(running: Running, topic: str, probe: Probe) -> tuple[float, float]:
     """Seconds from the topic's configuration until its closed segments are in the tier alone; produce p99 meanwhile."""
     place = running.members.data(leader_id(running.bootstrap, topic)) / f"{topic}-0"
     begin = looked = time.perf_counter()
-    admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 0})
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in TIERED.items()]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    alter_topic(running.bootstrap, topic, TIERED)
 
     def is_copied(_: int) -> bool:
         nonlocal looked

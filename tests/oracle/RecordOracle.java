@@ -37,6 +37,7 @@ public class RecordOracle {
         switch (args[0]) {
             case "dump" -> dump(Path.of(args[1]));
             case "write" -> write(Path.of(args[1]));
+            case "judge" -> judge();
             case "metadata", "coordinator", "control", "subscription" -> reencode(args[0]);
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -66,6 +67,28 @@ public class RecordOracle {
                         .append("=").append(header.value() == null ? "null" : hex(ByteBuffer.wrap(header.value())));
                 System.out.println("record " + record.offset() + " " + record.timestamp() + " " + hex(record.key())
                     + " " + hex(record.value()) + headers);
+            }
+        }
+    }
+
+    /** Each line of standard input is a batch in hex, damaged or not: what its records are, or that it is refused. */
+    static void judge() throws Exception {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            StringBuilder found = new StringBuilder("read");
+            try {
+                for (MutableRecordBatch batch : MemoryRecords.readableRecords(ByteBuffer.wrap(HEX.parseHex(line))).batches()) {
+                    batch.ensureValid();
+                    for (Record record : batch) {
+                        found.append(" | ").append(record.offset()).append(" ").append(record.timestamp())
+                            .append(" ").append(hex(record.key())).append(" ").append(hex(record.value()));
+                        for (Header header : record.headers())
+                            found.append(" ").append(header.value() == null ? "null" : hex(ByteBuffer.wrap(header.value())));
+                    }
+                }
+                System.out.println(found);
+            } catch (RuntimeException e) {
+                System.out.println("refused");
             }
         }
     }

@@ -39,8 +39,7 @@ class PieceReader:
             byte = self.byte()
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
-                if raw >> bits:
-                    break
+                raw &= (1 << bits) - 1  # as read_raw
                 return (raw >> 1) ^ -(raw & 1)
             shift += 7
         raise CorruptBatch(f"a varint of more than {bits} bits")

@@ -23,6 +23,7 @@ from milena.protocol.records.record_cursor import DEFAULT_LIMIT, Header, RecordC
 from milena.protocol.records.varints import write_varint
 from milena.protocol.types import Offset
 
+_INT64: Final = 1 << 64
 _RECORD_OVERHEAD: Final = 21
 """Bytes a record needs at most beside its key, value and headers (Kafka's own bound)."""
 
@@ -81,7 +82,12 @@ def timestamp_of(batch: BatchView, record: Record) -> int:
     """The record's timestamp in ms: the producer's, or the broker's under LOG_APPEND_TIME; -1 for none."""
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return batch.max_timestamp
-    return batch.base_timestamp + record.timestamp_delta
+    return as_long(batch.base_timestamp + record.timestamp_delta)
+
+
+def as_long(number: int) -> int:
+    """What Java's long has for ``number``, a sum or difference of two longs."""
+    return (number + (_INT64 >> 1)) % _INT64 - (_INT64 >> 1)
 
 
 def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:

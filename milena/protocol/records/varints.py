@@ -16,7 +16,8 @@ MASK_63: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 def read_raw(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
-    """The unsigned form of a varint of at most ``bits`` bits, and the position after it.
+    """The unsigned form of a varint of at most ``bits`` bits, and the position after it. What the last byte has beyond
+    those is dropped, as in Kafka.
 
     Compiled, the highest of 64 bits makes the number negative: ``decoded`` knows both. Raises IndexError if the data
     ends in it, CorruptBatch if it is too long.
@@ -27,8 +28,8 @@ def read_raw(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
         byte: i64 = data[position]
         position += 1
         if byte < 0x80:
-            if bits - shift < 7 and byte >> (bits - shift):
-                break
+            if bits - shift < 7:
+                byte &= (1 << (bits - shift)) - 1
             return raw | byte << shift, position
         raw |= (byte & 0x7F) << shift
         shift += 7

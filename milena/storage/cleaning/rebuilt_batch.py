@@ -8,13 +8,12 @@ to that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from milena.protocol.records.batch import NO_TIMESTAMP, BatchView, TimestampType, pack_batch
 from milena.protocol.records.compression import compress
+from milena.protocol.records.records import as_long
 from milena.protocol.records.varints import read_varint, write_varint
-
-_INT64: Final = 1 << 64
 
 
 class KeptRecord(NamedTuple):
@@ -34,13 +33,13 @@ def rebuilt(batch: BatchView, records: Sequence[KeptRecord], horizon: int | None
     """``batch`` with only ``records``, of which there is at least one, and with the delete horizon ``horizon``."""
     appended = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     times = [
-        batch.max_timestamp if appended else _wrapped(batch.base_timestamp + record.timestamp_delta)
+        batch.max_timestamp if appended else as_long(batch.base_timestamp + record.timestamp_delta)
         for record in records
     ]
     base = times[0] if horizon is None else horizon
     data = bytearray()
     for record, time in zip(records, times, strict=True):
-        delta = _wrapped(time - base)
+        delta = as_long(time - base)
         data += record.encoded if delta == record.timestamp_delta else _with_delta(record.encoded, delta)
     return pack_batch(
         compress(batch.codec, data),
@@ -104,8 +103,3 @@ def _with_delta(encoded: bytes, delta: int) -> bytes:
     out = bytearray()
     write_varint(out, len(body))
     return bytes(out + body)
-
-
-def _wrapped(time: int) -> int:
-    """Like a sum of Java's longs."""
-    return (time + (_INT64 >> 1)) % _INT64 - (_INT64 >> 1)

@@ -55,8 +55,7 @@ class PlainReader:
             byte = self.take(1)[0]
             raw += (byte & 0x7F) << (7 * index)
             if byte < 0x80:
-                if raw >= 1 << bits:
-                    raise CorruptBatch("a varint is too large")
+                raw %= 1 << bits
                 return raw // 2 if raw % 2 == 0 else -(raw // 2) - 1
         raise CorruptBatch("a varint is too long")
 

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.records.readers import read_batch
 
 from milena.protocol.records.batch import (
     BatchView,
@@ -17,6 +18,7 @@ from milena.protocol.records.batch import (
     pack_batch,
 )
 from milena.protocol.records.compression import DecompressionBomb
+from milena.protocol.records.record_cursor import Header
 from milena.protocol.records.records import (
     BatchBuilder,
     Record,
@@ -179,3 +181,34 @@ def test_a_batch_that_grows_beyond_the_limit_is_a_bomb(codec: Codec) -> None:
 def test_a_large_record_has_its_length_in_several_bytes() -> None:
     batch = view(build_batch([Record(0, 0, None, bytes(3_000_000)), Record(1, 0, None, b"")]))
     assert [len(record.value or b"") for record in iter_records(batch)] == [3_000_000, 0]
+
+
+SECONDS = st.integers(0, 2**31).map(lambda second: second * 1000)
+"""kio knows no parts of a second."""
+
+
+@given(st.lists(st.tuples(SECONDS, BYTES, BYTES, HEADERS), min_size=1, max_size=10))
+def test_kio_reads_the_same_records(fields: list[tuple[int, bytes | None, bytes | None, tuple[Header, ...]]]) -> None:
+    records = [Record(number, *of) for number, of in enumerate(fields)]
+    batch = BatchView(memoryview(build_batch(records, base_timestamp=0, max_timestamp=max(of[0] for of in fields))))
+    theirs, _ = read_batch(batch.memory, 0)
+    found = [
+        (
+            int(record.offset),
+            round(record.timestamp.timestamp() * 1000),
+            record.key,
+            record.value,
+            tuple(((header.key or b"").decode(), header.value) for header in record.headers),
+        )
+        for record in theirs.records
+    ]
+    assert found == [
+        (int(offset_of(batch, record)), timestamp_of(batch, record), record.key, record.value, record.headers)
+        for record in iter_records(batch)
+    ]
+
+
+@pytest.mark.parametrize(("base", "delta", "time"), [(2**63 - 1, 1, -(2**63)), (-5, -(2**63), 2**63 - 5), (7, -8, -1)])
+def test_a_timestamp_wraps_as_javas_do(base: int, delta: int, time: int) -> None:
+    batch = BatchView(memoryview(build_batch([Record(0, delta, None, b"")], base_timestamp=base, max_timestamp=base)))
+    assert [timestamp_of(batch, record) for record in iter_records(batch)] == [time]

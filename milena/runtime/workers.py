@@ -7,6 +7,7 @@ simulation, and on a disk that watches each of its files, the work is a plain ca
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -163,7 +164,10 @@ class ProcessWorker:
     async def _start(self) -> Process:
         from asyncio.subprocess import PIPE, create_subprocess_exec
 
-        self._process = await create_subprocess_exec(sys.executable, "-P", "-c", _CODE, stdin=PIPE, stdout=PIPE)
+        drawn = os.environ | {"PYTHONHASHSEED": "random"}  # what a cleaning tells keys apart by is keyed with it
+        self._process = await create_subprocess_exec(
+            sys.executable, "-P", "-c", _CODE, stdin=PIPE, stdout=PIPE, env=drawn
+        )
         return self._process
 
     def end(self) -> None:

@@ -34,6 +34,10 @@ def naming(_disk: Disk, _report: Report) -> Iterator[tuple[int, int]]:
     yield os.getpid(), os.nice(0)
 
 
+def hashing(_disk: Disk, _report: Report) -> Iterator[int]:
+    yield hash(b"a key")
+
+
 def listing(disk: Disk, _report: Report, folder: str) -> Iterator[list[str]]:
     yield disk.list(folder)
 
@@ -114,6 +118,18 @@ async def test_what_is_raised_by_the_pacing_ends_the_work(worker: Worker) -> Non
     worker.end()
     await worker.ended()
     assert await worker.run(counting, unpaced, 1).next() == 0
+
+
+async def test_each_process_hashes_with_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    found = set()
+    for _ in range(2):
+        worker = ProcessWorker()
+        found.add(await worker.run(hashing, unpaced).next())
+        worker.end()
+        await worker.ended()
+    assert len(found) == 2
 
 
 async def test_an_error_that_cannot_be_sent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

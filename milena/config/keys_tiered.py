@@ -19,6 +19,15 @@ KEYS: Final[tuple[Key, ...]] = (
         "Let topics keep their old segments in a remote tier.",
     ),
     Key(
+        "remote.log.compaction.enable",
+        Type.BOOLEAN,
+        False,
+        None,
+        Mode.READ_ONLY,
+        "Milena's own, for brokers and controllers: let topics with cleanup.policy=compact keep their old segments in "
+        "the tier, where they are compacted.",
+    ),
+    Key(
         "remote.log.storage.manager.class.name",
         Type.STRING,
         None,

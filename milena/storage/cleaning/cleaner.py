@@ -101,9 +101,11 @@ class Cleaner:
         return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
 
     def may_delete(self, log: PartitionLog) -> bool:
-        """Whether old segments of a compacted log may be deleted now."""
+        """Whether old segments of a compacted log may be deleted now. Those of a tiered log do not wait for the
+        cleaner."""
         return (
             log.config.compacted
+            and not log.remote_enabled
             and log not in self.in_progress
             and log not in self.uncleanable
             and not (log.retired or log.context.offline or self._paused(log))

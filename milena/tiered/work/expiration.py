@@ -74,13 +74,16 @@ async def _sweep(tier: Tier, role: ReplicaRole) -> None:
 
 
 def view_of(log: PartitionLog) -> LogView:
+    """A log that is compacted and nothing else does not expire."""
+    config = log.config
+    expires = not config.compacted or "delete" in config.cleanup_policy
     return LogView(
         log.epochs.entries,
         log.log_start_offset,
         log.log_end_offset,
         sum(segment.size for segment in tiering.only_local(log)),
-        log.config.retention_ms,
-        log.config.retention_bytes,
+        config.retention_ms if expires else -1,
+        config.retention_bytes if expires else -1,
         log.highest_offset_in_remote_storage,
     )
 

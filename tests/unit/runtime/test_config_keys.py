@@ -38,6 +38,7 @@ OF_OUR_OWN = {
     "broker.connection.loss.fencing.enable",
     "forwarded.request.visible.timeout.ms",
     "internal.remote.log.manager.task.initial.delay.ms",
+    "remote.log.compaction.enable",
 }
 """Keys that Kafka has not."""
 

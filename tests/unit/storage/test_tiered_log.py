@@ -54,7 +54,7 @@ def bases(log: PartitionLog) -> list[int]:
     [
         ({}, "topic", True),
         ({"remote_storage_enable": False}, "topic", False),
-        ({"cleanup_policy": ("compact",)}, "topic", False),
+        ({"cleanup_policy": ("compact",)}, "topic", True),
         ({"cleanup_policy": ()}, "topic", True),
         ({}, "__consumer_offsets", False),
         ({}, "__transaction_state", False),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from milena.config.node_values import NodeValues
 from milena.config.values import ConfigError, Value, invalid, number
 
 ENABLE: Final = "remote.storage.enable"
@@ -16,6 +17,11 @@ DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
 _LIMITS: Final = (("retention.bytes", "local.retention.bytes"), ("retention.ms", "local.retention.ms"))
 _LIKE_THE_WHOLE: Final = -2
 _NONE: Final = -1
+
+
+def compacts_tier(node: NodeValues) -> bool:
+    """Whether a broker with this configuration can host compacted topics in the tier."""
+    return node.get_bool("remote.log.storage.system.enable") and node.get_bool(COMPACTION_ENABLE)
 
 
 def is_tiered_and_compacted(overrides: Mapping[str, str]) -> bool:

@@ -4,6 +4,7 @@ cluster."""
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -40,6 +41,7 @@ def test_the_tier_wins_over_a_default_of_the_cluster() -> None:
         assert (log_of(cluster).log_start_offset, finished(cluster)) == (0, [(0, 3), (4, 7)])
         assert await values(client, 10) == list(range(10))
         assert log_of(cluster).remote_enabled and not log_of(cluster).config.compacted
+        assert "\nmilena_remote_uncompacted_replicas 1" in broker.metrics.render()
 
     with_tier(scenario)
 
@@ -71,12 +73,16 @@ def test_a_compacted_topic_is_copied_whatever_is_dirty_in_it_and_leaves_the_disk
     with_tier(scenario, configs=COMPACTED, remote_log_compaction_enable=True)
 
 
+def _has_segments(cluster: SimulatedCluster, count: int) -> bool:
+    return len(finished(cluster)) == count
+
+
 def test_a_topic_is_switched_between_the_policies_while_it_is_tiered() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         for number, policy in enumerate(["delete", "compact", "delete", "compact,delete", "compact"]):
             await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"cleanup.policy": policy, "retention.ms": "-1"})
             await write_keys(client, 4, first=4 * number)
-            await until(lambda upto=4 * number - 1: upto in {last for _, last in finished(cluster)} or upto < 0)
+            await until(partial(_has_segments, cluster, number))
             assert log_of(cluster).config.cleanup_policy == tuple(policy.split(","))
         assert await values(client, 20) == list(range(20))
 

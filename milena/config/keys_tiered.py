@@ -134,6 +134,22 @@ KEYS: Final[tuple[Key, ...]] = (
         "Partitions whose remote segments expire at the same time.",
     ),
     Key(
+        "remote.log.manager.cleaner.thread.pool.size",
+        Type.INT,
+        1,
+        Range(1),
+        Mode.CLUSTER_WIDE,
+        "Milena's own: compacted partitions that are cleaned in the tier at the same time.",
+    ),
+    Key(
+        "remote.log.compaction.source.retention.ms",
+        Type.LONG,
+        60_000,
+        Range(0),
+        Mode.CLUSTER_WIDE,
+        "Milena's own: time that a segment stays in the tier after a cleaned one has taken its place, for readers.",
+    ),
+    Key(
         "remote.log.manager.follower.thread.pool.size",
         Type.INT,
         2,

@@ -28,6 +28,7 @@ from milena.storage.files.names import (
     LOG,
     OFFSET_INDEX,
     PARTITION_METADATA,
+    REMOTE_CLEANING,
     SNAPSHOT,
     SWAP,
     TEMPORARY,
@@ -50,7 +51,7 @@ from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerState
 
 _EVERYWHERE: Final = Offset((1 << 63) - 1)
-_REMAINS = (DELETED, CLEANED, TEMPORARY)
+_REMAINS = (DELETED, CLEANED, TEMPORARY, REMOTE_CLEANING)
 
 
 @dataclass(slots=True)
@@ -188,11 +189,12 @@ def _list_files(loading: _Loading) -> None:
         done = finish_swaps(disk, loading.folder, names, end_of)
         loading.event("interrupted swap of segments ended", segments=done)
         names = disk.list(loading.folder)
-    for name in names:
-        if name.endswith(_REMAINS):
-            disk.remove(f"{loading.folder}/{name}")
+    loading.names += [name for name in names if not name.endswith(_REMAINS)]
+    for path in [f"{loading.folder}/{name}" for name in names if name.endswith(_REMAINS)]:
+        if path.endswith(REMOTE_CLEANING):
+            disk.remove_tree(path)
         else:
-            loading.names.append(name)
+            disk.remove(path)
 
 
 def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bool]:

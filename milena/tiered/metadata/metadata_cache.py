@@ -140,6 +140,10 @@ class RemoteLogMetadataCache:
         """All listed segments, by start offset."""
         return sorted(self._segments.values(), key=_place)
 
+    def serves(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether a listed segment is readable, and counts after all cleanings."""
+        return segment.state is _COPIED and self.cleanings.count(segment)
+
     def doubtful(self) -> list[RemoteLogSegmentMetadata]:
         """The readable segments that a former leader may still delete, in no order."""
         return [one for one in self._segments.values() if one.doubtful and one.state is _COPIED]

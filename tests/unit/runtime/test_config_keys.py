@@ -39,6 +39,8 @@ OF_OUR_OWN = {
     "forwarded.request.visible.timeout.ms",
     "internal.remote.log.manager.task.initial.delay.ms",
     "remote.log.compaction.enable",
+    "remote.log.compaction.source.retention.ms",
+    "remote.log.manager.cleaner.thread.pool.size",
 }
 """Keys that Kafka has not."""
 

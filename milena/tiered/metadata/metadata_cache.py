@@ -144,6 +144,10 @@ class RemoteLogMetadataCache:
         """Whether a listed segment is readable, and counts after all cleanings."""
         return segment.state is _COPIED and self.cleanings.count(segment)
 
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether no cleaning has taken its place, and its own is not rejected."""
+        return not self.cleanings or self.cleanings.count(segment)
+
     def doubtful(self) -> list[RemoteLogSegmentMetadata]:
         """The readable segments that a former leader may still delete, in no order."""
         return [one for one in self._segments.values() if one.doubtful and one.state is _COPIED]

@@ -32,6 +32,8 @@ class ReplicaRole:
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
         """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
+        self.retiring: dict[UUID, float] = {}
+        """Segments that serve no more, and since when that is known, on the monotonic clock."""
         self.uncleanable: str | None = None
         """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""
         self.started_log: PartitionLog | None = None

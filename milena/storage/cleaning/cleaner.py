@@ -40,8 +40,9 @@ class Begun(NamedTuple):
 
 
 def may_have_been_tiered(log: PartitionLog) -> bool:
-    """Whether records of the log may be in the tier, or come back to it: a cleaning would remove records in favour of
-    others that only this disk has."""
+    """Whether records of the log may be in the tier, or come back to it. A cleaning would remove records in favour of
+    others that only this disk has, and what is published in the tier again, from these files, would have gaps
+    (docs/decisions/2026-11-22-claims-and-marks.md)."""
     asked = log.context.tiered and log.config.remote_storage_enable and log.topic not in NEVER_TIERED
     return asked or log.remote_enabled or log.log_start_offset != log.local_log_start_offset
 

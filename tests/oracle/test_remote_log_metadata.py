@@ -6,6 +6,7 @@ import asyncio
 import random
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -30,7 +31,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from tests.oracle.kafka import java
 from tests.oracle.tools import DUMP, Tools
-from tests.unit.tiered.segments import EPOCHS_OF_KIP405_5, KIP405_5, epochs, segment, update
+from tests.unit.tiered.segments import EPOCHS_OF_KIP405_5, KIP405_5, claim, epochs, offsets, segment, update
 
 PROGRAM: Final = Path(__file__).with_name("RemoteLogOracle.java")
 AT_ONCE: Final = 100
@@ -78,6 +79,28 @@ def test_kafka_reads_our_records_and_writes_them_alike(kafka: Kafka) -> None:
     events: list[MetadataEvent] = [*copied(KIP405_5), full, *(update(full, state) for state in (DELETING, DELETED))]
     written = [serialize(event).hex() for event in events]
     assert kafka(*(f"reencode {data}" for data in written)) == written
+
+
+def test_kafka_skips_what_is_ours_in_a_record_and_drops_claims(kafka: Kafka) -> None:
+    plain = segment(7, 6, 9, {2: 6, 3: 8}, txn_index_empty=False)
+    cleaned = replace(plain, leader_epoch=LeaderEpoch(3), cleaned=offsets({2: 7, 3: None}), replaces=(UUID(int=8),))
+    finished, deleting = update(plain, FINISHED), update(plain, DELETING)
+    ours: list[MetadataEvent] = [
+        cleaned,
+        replace(finished, leader_epoch=LeaderEpoch(3)),
+        replace(finished, leader_epoch=LeaderEpoch(3), overrules=True),
+        claim(4),
+    ]
+    without: list[MetadataEvent] = [plain, finished, finished, replace(claim(4), leader_epoch=LeaderEpoch(-1))]
+    assert kafka(*(f"reencode {serialize(event).hex()}" for event in ours)) == [
+        serialize(event).hex() for event in without
+    ]
+    void, overruled = replace(deleting, leader_epoch=LeaderEpoch(3)), ours[2]
+    answers = kafka("new", *map(apply, [*ours[:2], claim(4)]), "find 2 6", *map(apply, [void, overruled]), "find 2 6")
+    assert answers[:3] == ["new", "applied", "applied"]
+    assert answers[3] == "refused", "RemoteResourceNotFoundException: it is logged, and the reader goes on"
+    assert answers[4] == "7"
+    assert answers[5:] == ["applied", "applied", "none"], "a void mark counts there, and nobody overrules it"
 
 
 def test_kafka_finds_our_records_where_we_put_them(kafka: Kafka) -> None:

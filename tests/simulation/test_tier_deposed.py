@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -16,8 +17,21 @@ from milena.node.links.outgoing import ChannelError
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from milena.tiered.work import overruling
+from milena.tiered.work.claims import accepted
+from milena.tiered.work.deletion import announce_deletion
 from tests.simulation.steps import partition_image, until, values, write
-from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, replica, with_tier
+from tests.simulation.tiered_topics import (
+    bases,
+    finished,
+    in_tier,
+    known_segments,
+    log_of,
+    replica,
+    role_of,
+    with_tier,
+)
 
 A, B, C = 1, 2, 3
 EXPIRY = 20.0
@@ -78,6 +92,44 @@ def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: 
         await everything_is_served(cluster, client)
 
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
+
+
+@pytest.mark.parametrize("overrules", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_leader_that_was_paused_between_its_check_and_the_unlink_deletes_what_nobody_needs_any_more(
+    seed: int, overrules: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark was accepted. Its successor, which would not delete the segment, has published it again; else (the
+    control) the records would be lost."""
+    if not overrules:
+        monkeypatch.setattr(overruling, "unfounded", lambda *_, **__: [])
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await all_in_tier(cluster, client)
+        tier, role, first = cluster.brokers[A].tier, role_of(cluster, A), known_segments(cluster, A).segments()[0]
+        assert tier is not None
+        await announce_deletion(tier.tier, first, role.leader_epoch)
+        accepted(tier.tier, first, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, role.leader_epoch)
+        cluster.world.machine(host_of(A)).pause()
+        await until(lambda: int(partition_image(cluster).leader) in (B, C), 30)
+        leader = int(partition_image(cluster).leader)
+        if overrules:
+            await until(lambda: in_tier(cluster)[:2] == [0, 4] and first.id not in ids(cluster, leader), 60)
+        else:
+            await until(lambda: log_of(cluster, leader).log_start_offset == 4, 60)
+        cluster.world.machine(host_of(A)).resume()
+        await tier.tier.storage.delete(first)
+        await until(lambda: not replica(cluster, A).is_leader, 30)
+        if overrules:
+            await everything_is_served(cluster, client)
+        else:
+            assert in_tier(cluster)[0] == 4
+
+    with_tier(scenario, seed=seed, brokers=3, **METADATA)
+
+
+def ids(cluster: SimulatedCluster, broker: int) -> set[UUID]:
+    return {one.id for one in known_segments(cluster, broker).segments()}
 
 
 def test_a_broker_whose_roles_are_not_those_of_its_metadata_yet_is_in_no_session() -> None:

@@ -20,6 +20,7 @@ from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
     RemoteLogSegmentId,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
@@ -252,7 +253,9 @@ def test_a_log_begins_behind_what_a_former_leader_deletes() -> None:
         tier = cluster.brokers[1].tier
         assert tier is not None
         first = known_segments(cluster).segments()[0]
-        await tier.tier.metadata.update(update_of(tier.tier, first, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+        await tier.tier.metadata.update(
+            update_of(tier.tier, first, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, UNFENCED)
+        )
         await until(lambda: log_of(cluster).log_start_offset == 4, 5)
         assert await values(client, 6) == [4, 5, 6, 7, 8, 9]
         await until(lambda: in_tier(cluster) == [4], 5)
@@ -274,7 +277,9 @@ def test_where_a_log_is_lost_another_copy_is_read(lost: str) -> None:
             inode = files[path.replace(to_text(first.id), to_text(other.id))] = Inode(0)
             inode.data += files[path].data
         await tier.tier.metadata.add(replace(other, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED))
-        await tier.tier.metadata.update(update_of(tier.tier, other, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+        await tier.tier.metadata.update(
+            update_of(tier.tier, other, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, UNFENCED)
+        )
         served = known_segments(cluster).segment_for(Offset(0), leader_epochs=log.epochs.entries, log_end=Offset(10))
         assert served is not None
         assert role.leads

@@ -386,7 +386,7 @@ class Applier:
             key = (partition.topic_id, partition.index)
             leads = partition.is_leader or key in self._led_when_deleted
             self._led_when_deleted.discard(key)
-            self._tier.drop(partition, erase_remote=is_deleted and leads)
+            self._tier.drop(partition, erase_remote=is_deleted, others_first=not leads)
         self._partitions.remove(partition)
         if topic_is_gone:
             self._meters.forget(partition.topic)

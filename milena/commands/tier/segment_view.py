@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NotRequired, TypedDict
 
 from milena.command_line.errors import UserError
@@ -15,8 +15,15 @@ from milena.protocol.uuids import to_text
 from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
 from milena.tiered.reading.log_contents import LogContents, read_contents
+from milena.tiered.rescue.metadata_folders import LoggedEvent
 from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentUpdate,
+    TopicIdPartition,
+)
 from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType, RemoteStorageError, StoredSegment
 
 ENTRY_SIZES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12, IndexType.TRANSACTION: 34}
@@ -83,6 +90,12 @@ class Event(TypedDict):
     broker: int
     timestamp_ms: int
     accepted: bool
+    leader_epoch: int | None
+    """The author's; null if it does not tell it, as Kafka's brokers."""
+    void: bool
+    """Whether it stands behind the claim of a later leader."""
+    overrules: bool
+    """Whether it takes a mark for deletion back."""
 
 
 class Segment(TypedDict):
@@ -123,6 +136,10 @@ async def describe(opened: Opened, found: Found) -> Segment:
             "size": metadata.size,
             "max_timestamp_ms": metadata.max_timestamp_ms,
             "broker": metadata.broker_id,
+            "doubtful": metadata.doubtful,
+            "cleaner_offsets": [list(entry) for entry in metadata.cleaned],
+            "replaces": [to_text(source) for source in metadata.replaces],
+            "first_dirty_offset": _first_dirty(opened, partition),
             "custom_metadata": metadata.custom_metadata.hex() if metadata.custom_metadata else None,
             "lineage": verdict(metadata, await opened.lineage(partition, segments)),
         }
@@ -136,8 +153,18 @@ async def describe(opened: Opened, found: Found) -> Segment:
     return plain
 
 
+def _first_dirty(opened: Opened, partition: TopicIdPartition) -> int | None:
+    """Where the next cleaning of its partition begins; None if none was finished."""
+    cache = opened.history.caches.get(partition) if opened.history else None
+    return None if cache is None or cache.cleaned_to is None else cache.cleaned_to.offset
+
+
 def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[Event]:
-    events = opened.history.events.get(segment_id, []) if opened.history else []
+    return plain_history(opened.history.events.get(segment_id, []) if opened.history else [])
+
+
+def plain_history(events: Sequence[LoggedEvent]) -> list[Event]:
+    """The events of one segment as plain data."""
     return [
         {
             "metadata_partition": one.number,
@@ -146,6 +173,9 @@ def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[Event]:
             "broker": one.event.broker_id,
             "timestamp_ms": one.event.event_timestamp_ms,
             "accepted": one.accepted,
+            "leader_epoch": None if one.event.leader_epoch == UNFENCED else one.event.leader_epoch,
+            "void": one.void,
+            "overrules": isinstance(one.event, RemoteLogSegmentUpdate) and one.event.overrules,
         }
         for one in events
     ]
@@ -190,10 +220,7 @@ def lines(plain: Segment) -> Iterator[str]:
     for key, value in (plain.get("metadata") or {"metadata": "none"}).items():
         yield f"  {key}: {_text(value)}"
     yield "history:"
-    for one in plain["history"]:
-        where = f"{one['metadata_partition']}:{one['offset']}"
-        dropped = "" if one["accepted"] else "  (must not follow, dropped)"
-        yield f"  {where:<10} {one['state']:<24} broker {one['broker']}  at {one['timestamp_ms']} ms{dropped}"
+    yield from map(event_line, plain["history"])
     yield "files:"
     for suffix, size in plain["files"].items():
         told = plain.get("indexes", {}).get(suffix)
@@ -205,6 +232,21 @@ def lines(plain: Segment) -> Iterator[str]:
             yield f"  {key}: {_text(value)}"
     if "unreadable" in plain:
         yield f"unreadable: {plain['unreadable']}"
+
+
+def event_line(event: Event) -> str:
+    """An event for people."""
+    where = f"{event['metadata_partition']}:{event['offset']}"
+    who = f"broker {event['broker']}" + (f" in {event['leader_epoch']}" if event["leader_epoch"] is not None else "")
+    return f"  {where:<10} {event['state']:<24} {who}  at {event['timestamp_ms']} ms{_remark(event)}"
+
+
+def _remark(event: Event) -> str:
+    if event["void"]:
+        return "  (void: a later leader had claimed the partition)"
+    if not event["accepted"]:
+        return "  (must not follow, dropped)"
+    return "  (a former leader's mark is overruled)" if event["overrules"] else ""
 
 
 def _entries(suffix: str, told: object) -> str:

@@ -1,7 +1,7 @@
 """Tracks which broker has to delete a deleted topic's segments in the tier.
 
-As in Kafka, that is the leader of each partition when the topic is deleted. No other broker takes over if that process
-ends before it is done, or if there is no leader: then segments remain (docs/GAPS.md).
+As in Kafka, that is the leader of each partition when the topic is deleted. If that process ends before it is done, or
+if there is no leader, the followers take over after a while, which no run waits for.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import decode_epochs
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.serialization import deserialize
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType
@@ -132,22 +133,15 @@ def records_in(data: bytes) -> dict[int, tuple[str, int]]:
 
 def published(records: Iterable[tuple[int, bytes]], place: Place) -> dict[UUID, RemoteLogSegmentMetadata]:
     """The segments of a partition after these records (offset, value) of the metadata topic. Deleted ones are gone."""
-    found: dict[UUID, RemoteLogSegmentMetadata] = {}
+    cache = RemoteLogMetadataCache()
     for offset, value in records:
         event = deserialize(value, Offset(offset))
         if event is None:
             continue
         partition = event.segment_id.partition
-        if (partition.topic, partition.topic_id, partition.partition) != place:
-            continue
-        segment = event.segment_id.id
-        if isinstance(event, RemoteLogSegmentMetadata):
-            found[segment] = event
-        elif segment in found:
-            found[segment] = found[segment].updated(event)
-        if event.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-            found.pop(segment, None)
-    return found
+        if (partition.topic, partition.topic_id, partition.partition) == place:
+            cache.apply(event)
+    return {segment.id: segment for segment in cache.segments()}
 
 
 def finished(segments: Mapping[UUID, RemoteLogSegmentMetadata]) -> dict[UUID, Published]:

@@ -2,6 +2,7 @@
 Remote segment records).
 
 A value is uvarint frame version (1), uvarint type, uvarint version, and the fields in flexible form. The keys are null.
+Tagged fields from 10000 on are Milena's own; Kafka's readers skip them.
 """
 
 from dataclasses import field
@@ -62,6 +63,14 @@ class SegmentLeaderEpochEntry(Entity):
 
 
 @versioned
+class CleanerOffsetEntry(Entity):
+    """The offset before which the leader of an epoch has cleaned; -1 if it has begun, and cleaned nothing."""
+
+    leader_epoch: int = field(metadata=INT32)
+    offset: int = field(metadata=INT64)
+
+
+@versioned
 class RemoteLogSegmentMetadataRecord(RemoteLogRecord):
     """A segment as its copy begins. Offsets are inclusive, times in ms, the size in bytes."""
 
@@ -78,6 +87,9 @@ class RemoteLogSegmentMetadataRecord(RemoteLogRecord):
     custom_metadata: bytes | None = field(metadata=BYTES, default=None)
     remote_log_segment_state: int = field(metadata=INT8)
     txn_index_empty: bool = field(metadata={**BOOL, "tag": 0}, default=False)
+    leader_epoch: int = field(metadata={**INT32, "tag": 10000}, default=-1)
+    cleaner_offsets: tuple[CleanerOffsetEntry, ...] = field(metadata={"tag": 10001}, default=())
+    replaces: tuple[UUID, ...] = field(metadata={**UUID_TYPE, "tag": 10002}, default=())
 
 
 @versioned
@@ -91,6 +103,9 @@ class RemoteLogSegmentMetadataUpdateRecord(RemoteLogRecord):
     event_timestamp_ms: int = field(metadata=INT64)
     custom_metadata: bytes | None = field(metadata=BYTES, default=None)
     remote_log_segment_state: int = field(metadata=INT8)
+    leader_epoch: int = field(metadata={**INT32, "tag": 10000}, default=-1)
+    overrules: bool = field(metadata={**BOOL, "tag": 10003}, default=False)
+    first_dirty_offset: int = field(metadata={**INT64, "tag": 10004}, default=-1)
 
 
 @versioned

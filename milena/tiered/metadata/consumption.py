@@ -63,9 +63,7 @@ class Consumption:
             for followed in list(source.followed.values()):
                 if followed.next is None or not followed.ready or source.skipped or not followed.outdated:
                     continue
-                taken = Snapshot(
-                    source.topic_id, followed.next, followed.cache.segments(), followed.cache.highest_offsets()
-                )
+                taken = Snapshot.of(followed.cache, source.topic_id, followed.next)
                 followed.saved()
                 await self._snapshots.save(followed.partition, taken)
 
@@ -176,8 +174,14 @@ class Consumption:
         if event is None or followed is None or followed.take(offset, event):
             return True
         known = followed.cache.get(event.segment_id.id)
+        void = followed.cache.voids(event)
         self._log.warning(
-            "remote log metadata record dropped: invalid state transition",
+            "remote log metadata record dropped: "
+            + (
+                f"leader epoch {followed.cache.claimed} has claimed the partition"
+                if void
+                else "invalid state transition"
+            ),
             topic=followed.partition.topic,
             partition=followed.partition.partition,
             segment=str(event.segment_id.id),

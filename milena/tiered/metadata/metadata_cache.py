@@ -3,26 +3,33 @@ topic).
 
 Kafka keeps one segment per leader epoch and start offset, so after unclean elections a segment of another lineage can
 hide one of this log. Here all segments are kept, and a look-up selects by the leader's own epochs. The result does not
-depend on the order in which different segments were added.
+depend on the order in which different segments were added, but for claims: what stands behind a record of a higher
+leader epoch is void, and is not applied (docs/decisions/2026-11-22-claims-and-marks.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.cleaner_offsets import CleanedTo, CleanerOffsets, Reach, reach
+from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.epoch_segments import EpochSegments
 from milena.tiered.segments.lineage import epoch_at, is_within_leader_epochs, serving_range
 from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
     allowed,
 )
 
+_COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_MARKED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
@@ -41,48 +48,86 @@ class RemoteLogMetadataCache:
     serves the read.
     """
 
-    __slots__ = ("_by_epoch", "_segments", "changes")
+    __slots__ = ("_by_epoch", "_maps", "_segments", "changes", "claimed", "cleaned_to", "cleanings")
 
     def __init__(self) -> None:
         self.changes = 0
         """Counts changes: results of look-ups before a change may be out of date after it."""
+        self.claimed: LeaderEpoch = UNFENCED
+        """The highest leader epoch of an author: events of lower ones are void from now on."""
+        self.cleaned_to: CleanedTo | None = None
+        """The first dirty offset after the last pass of cleaning that a leader has finished, and its epoch."""
+        self.cleanings = Cleanings()
         self._segments: dict[UUID, RemoteLogSegmentMetadata] = {}
         self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
+        self._maps: dict[CleanerOffsets, tuple[CleanerOffsets, int]] = {}
+        """The map of each cleaning, which may have thousands of entries, and how many listed segments share it."""
 
     @classmethod
     def restored(
-        cls, segments: Iterable[RemoteLogSegmentMetadata], highest: Mapping[LeaderEpoch, Offset]
+        cls,
+        segments: Iterable[RemoteLogSegmentMetadata],
+        highest: Mapping[LeaderEpoch, Offset],
+        claimed: LeaderEpoch = UNFENCED,
+        cleanings: Cleanings | None = None,
+        cleaned_to: CleanedTo | None = None,
     ) -> RemoteLogMetadataCache:
-        """A cache with the contents of another one: its ``segments``, in their states, and its ``highest_offsets``."""
+        """A cache with the contents of another one: its ``segments``, in their states, its ``highest_offsets``, the
+        claimed epoch, what deleted segments have left behind in its cleanings, and how far it is clean."""
         cache = cls()
+        cache.claimed = claimed
+        cache.cleaned_to = cleaned_to
+        cache.cleanings = cleanings or cache.cleanings
         for segment in segments:
             cache._put(segment)
+            if segment.was_copied:
+                cache.cleanings.finished(segment)
         for epoch, offset in highest.items():
             cache._epoch(epoch).highest = offset
         return cache
 
+    def voids(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
+        """Whether an event that comes now stands behind a higher claim. Those without a leader epoch never do."""
+        return UNFENCED < event.leader_epoch < self.claimed
+
     def apply(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
-        """Apply a new segment or a later state of one; False if the state transition is invalid, and nothing was
-        changed."""
-        known = self._segments.get(event.segment_id.id)
-        if not allowed(None if known is None else known.state, event.state):
+        """Apply a new segment, a later state of one, or a claim; False if it is void or the state transition is
+        invalid: then no segment was changed."""
+        if self.voids(event):
             return False
-        self.changes += 1
+        self.claimed = max(self.claimed, event.leader_epoch)
+        known = self._segments.get(event.segment_id.id)
         if isinstance(event, RemoteLogSegmentMetadata):
+            if not allowed(None if known is None else known.state, event.state):
+                return False
+            self.changes += 1
             if known is not None:
                 self._remove(known)
             self._put(event)
+            if event.was_copied and (known is None or not known.was_copied):
+                self.cleanings.finished(event)
             return True
-        if known is None or known.segment_id != event.segment_id:
+        if event.is_claim:
+            if event.first_dirty is not None:
+                self.cleaned_to = CleanedTo(event.leader_epoch, event.first_dirty)
+            return True
+        if known is None or known.segment_id != event.segment_id or not _may_follow(known, event):
             return False
-        after = known.updated(event)
+        self.changes += 1
+        self._replace(known, known.updated(event))
+        return True
+
+    def _replace(self, known: RemoteLogSegmentMetadata, after: RemoteLogSegmentMetadata) -> None:
+        """Put a segment in its next state."""
         if after.state is _DELETED:
             self._remove(known)
-            return True
+            self.cleanings.removed(known)
+            return
+        if after.was_copied and not known.was_copied:
+            self.cleanings.finished(after)
         self._segments[after.id] = after
         for epoch, _ in after.epochs:
             self._by_epoch[epoch].replace(known, after)
-        return True
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -94,6 +139,18 @@ class RemoteLogMetadataCache:
     def segments(self) -> list[RemoteLogSegmentMetadata]:
         """All listed segments, by start offset."""
         return sorted(self._segments.values(), key=_place)
+
+    def serves(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether a listed segment is readable, and counts after all cleanings."""
+        return segment.state is _COPIED and self.cleanings.count(segment)
+
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether no cleaning has taken its place, and its own is not rejected."""
+        return not self.cleanings or self.cleanings.count(segment)
+
+    def doubtful(self) -> list[RemoteLogSegmentMetadata]:
+        """The readable segments that a former leader may still delete, in no order."""
+        return [one for one in self._segments.values() if one.doubtful and one.state is _COPIED]
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> list[RemoteLogSegmentMetadata]:
         """The listed segments with records of ``epoch``, by start offset."""
@@ -113,9 +170,13 @@ class RemoteLogMetadataCache:
         return {epoch: found.highest for epoch, found in self._by_epoch.items() if found.highest is not None}
 
     def find(self, epoch: LeaderEpoch, offset: Offset) -> list[RemoteLogSegmentMetadata]:
-        """All readable segments that contain ``offset`` in ``epoch``, whatever their lineage."""
+        """All readable segments that count and contain ``offset`` in ``epoch``, whatever their lineage."""
         found = self._by_epoch.get(epoch)
-        return [] if found is None else found.at(offset)
+        if found is None:
+            return []
+        if not self.cleanings:
+            return found.at(offset)
+        return [segment for segment in found.at(offset) if self.cleanings.count(segment)]
 
     def segment_for(
         self,
@@ -125,13 +186,14 @@ class RemoteLogMetadataCache:
         log_end: Offset,
         without: Container[UUID] = (),
     ) -> ServedSegment | None:
-        """The segment that serves ``offset``: if there are several, one entirely on the leader's lineage
-        (docs/kafka-semantics.md: Segments within the leader epochs), or else the one that serves most offsets after it.
+        """The segment that serves ``offset``: if there are several, the furthest cleaned one; of those, one entirely on
+        the leader's lineage (docs/kafka-semantics.md: Segments within the leader epochs), or else the one that serves
+        most offsets after it.
         None if the tier does not contain the leader's record, or only in segments of ``without``."""
         index = epoch_at(offset, leader_epochs)
         if index is None or offset >= log_end:
             return None
-        best: tuple[bool, Offset, int] | None = None
+        best: tuple[Reach, bool, Offset, int] | None = None
         served = None
         candidates = [one for one in self.find(leader_epochs[index].epoch, offset) if one.id not in without]
         for segment in candidates:
@@ -141,19 +203,24 @@ class RemoteLogMetadataCache:
             if len(candidates) == 1:
                 return ServedSegment(segment, *run)
             whole = is_within_leader_epochs(segment, log_end=log_end, leader_epochs=leader_epochs)
-            rank = (whole, run[1], segment.id.int)
+            rank = (reach(segment.cleaned), whole, run[1], segment.id.int)
             if best is None or rank > best:
                 best, served = rank, ServedSegment(segment, *run)
         return served
 
     def served(
-        self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
+        self,
+        offset: Offset,
+        *,
+        leader_epochs: Sequence[EpochEntry],
+        log_end: Offset,
+        without: Container[UUID] = (),
     ) -> Iterator[ServedSegment]:
         """The segments that serve the offsets from ``offset`` on, in order, each offset once; offsets that the tier
-        lacks are skipped."""
+        lacks are skipped, and segments of ``without``."""
         at: Offset | None = offset
         while at is not None:
-            found = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end)
+            found = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end, without=without)
             if found is not None:
                 yield found._replace(first=at)
                 at = Offset(found.last + 1)
@@ -190,12 +257,20 @@ class RemoteLogMetadataCache:
         return None
 
     def _put(self, segment: RemoteLogSegmentMetadata) -> None:
+        if segment.cleaned:
+            shared, count = self._maps.get(segment.cleaned, (segment.cleaned, 0))
+            self._maps[shared] = shared, count + 1
+            segment = replace(segment, cleaned=shared)
         self._segments[segment.id] = segment
         for epoch, _ in segment.epochs:
             self._epoch(epoch).add(segment)
 
     def _remove(self, segment: RemoteLogSegmentMetadata) -> None:
         del self._segments[segment.id]
+        if segment.cleaned:
+            shared, count = self._maps.pop(segment.cleaned)
+            if count > 1:
+                self._maps[shared] = shared, count - 1
         for epoch, _ in segment.epochs:
             self._by_epoch[epoch].remove(segment)
 
@@ -204,6 +279,12 @@ class RemoteLogMetadataCache:
         if found is None:
             found = self._by_epoch[epoch] = EpochSegments(epoch)
         return found
+
+
+def _may_follow(known: RemoteLogSegmentMetadata, event: RemoteLogSegmentUpdate) -> bool:
+    if event.overrules:
+        return known.state is _MARKED and known.was_copied and event.state is _COPIED
+    return allowed(known.state, event.state)
 
 
 def _place(segment: RemoteLogSegmentMetadata) -> tuple[Offset, Offset, int]:

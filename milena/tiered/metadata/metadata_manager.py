@@ -22,6 +22,10 @@ class MetadataNotReady(RemoteLogMetadataError):
     """The metadata of this partition's segments is not complete yet, or the partition is not assigned."""
 
 
+class Deposed(RemoteLogMetadataError):
+    """A leader of a higher epoch has claimed the partition: what this one publishes is void."""
+
+
 class RemoteLogMetadataManager(Protocol):
     """Manages the metadata of the partitions that this broker leads or follows."""
 
@@ -33,8 +37,8 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     async def update(self, update: RemoteLogSegmentUpdate) -> None:
-        """Publish a later state. Returns once ``cache`` contains it. An invalid state transition is ignored there, as
-        by every reader of the metadata.
+        """Publish a later state, or a claim. Returns once ``cache`` contains it. An invalid state transition is ignored
+        there, as by every reader of the metadata, and so is what is void.
 
         Raises RemoteLogMetadataError, and ValueError for COPY_SEGMENT_STARTED.
         """

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from milena.protocol.records.remote_log_records import (
+    CleanerOffsetEntry,
     RemoteLogSegmentIdEntry,
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
@@ -19,6 +20,7 @@ from milena.protocol.records.remote_log_records import (
 from milena.protocol.schemas.primitives import Data
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.cleaner_offsets import CleanerOffset
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -40,6 +42,9 @@ def serialize(event: MetadataEvent) -> bytes:
                 event_timestamp_ms=event.event_timestamp_ms,
                 custom_metadata=event.custom_metadata,
                 remote_log_segment_state=event.state,
+                leader_epoch=event.leader_epoch,
+                overrules=event.overrules,
+                first_dirty_offset=-1 if event.first_dirty is None else event.first_dirty,
             )
         )
     return encode_remote_log_record(
@@ -57,6 +62,12 @@ def serialize(event: MetadataEvent) -> bytes:
             custom_metadata=event.custom_metadata,
             remote_log_segment_state=event.state,
             txn_index_empty=event.txn_index_empty,
+            leader_epoch=event.leader_epoch,
+            cleaner_offsets=tuple(
+                CleanerOffsetEntry(leader_epoch=epoch, offset=-1 if offset is None else offset)
+                for epoch, offset in event.cleaned
+            ),
+            replaces=event.replaces,
         )
     )
 
@@ -81,6 +92,9 @@ def deserialize(
                     record.event_timestamp_ms,
                     record.custom_metadata,
                     RemoteLogSegmentState(record.remote_log_segment_state),
+                    LeaderEpoch(record.leader_epoch),
+                    record.overrules,
+                    None if record.first_dirty_offset < 0 else Offset(record.first_dirty_offset),
                 )
             case _:
                 return None
@@ -104,7 +118,14 @@ def _segment(
         record.custom_metadata,
         RemoteLogSegmentState(record.remote_log_segment_state),
         record.txn_index_empty,
+        LeaderEpoch(record.leader_epoch),
+        tuple([_cleaner_offset(entry) for entry in record.cleaner_offsets]),
+        record.replaces,
     )
+
+
+def _cleaner_offset(entry: CleanerOffsetEntry) -> CleanerOffset:
+    return CleanerOffset(LeaderEpoch(entry.leader_epoch), None if entry.offset < 0 else Offset(entry.offset))
 
 
 def _segment_id(

@@ -43,7 +43,8 @@ class Placed:
 
 
 def events_of(segment: RemoteLogSegmentMetadata) -> Iterator[MetadataEvent]:
-    """The events that bring a reader of the metadata to the segment's state."""
+    """The events that bring a reader of the metadata to the segment's state. They name no leader epochs: those of the
+    new cluster may be lower than the claims of the old one."""
     states = RemoteLogSegmentState
     yield RemoteLogSegmentMetadata(
         segment.segment_id,
@@ -57,11 +58,15 @@ def events_of(segment: RemoteLogSegmentMetadata) -> Iterator[MetadataEvent]:
         None,
         states.COPY_SEGMENT_STARTED,
         segment.txn_index_empty,
+        cleaned=segment.cleaned,
+        replaces=segment.replaces,
     )
-    if segment.state is not states.COPY_SEGMENT_STARTED:
-        yield RemoteLogSegmentUpdate(
-            segment.segment_id, segment.broker_id, segment.event_timestamp_ms, segment.custom_metadata, segment.state
-        )
+    later = [states.COPY_SEGMENT_FINISHED] if segment.copied else []
+    for state in (*later, segment.state):
+        if state is not states.COPY_SEGMENT_STARTED:
+            yield RemoteLogSegmentUpdate(
+                segment.segment_id, segment.broker_id, segment.event_timestamp_ms, segment.custom_metadata, state
+            )
 
 
 def metadata_batches(topics: Iterable[RestoredTopic], partitions: int, now_ms: int) -> dict[int, list[bytes]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
 from milena.protocol.records.records import iter_records, offset_of
@@ -21,20 +22,38 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
 
 _COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+DELETIONS: Final = frozenset(
+    {RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """A record of the metadata topic, and its position there. ``accepted``: whether its state transition was valid."""
+    """A record of the metadata topic, and its position there. ``accepted``: whether its state transition was valid.
+    ``void``: whether it stands behind the claim of a later leader."""
 
     number: int
     offset: Offset
     event: MetadataEvent
     accepted: bool
+    void: bool = False
+
+
+def is_deleted(events: Iterable[LoggedEvent]) -> bool:
+    """Whether the deletion of a segment was announced by someone who might, and not taken back."""
+    deleted = False
+    for logged in events:
+        if logged.void:
+            continue
+        if isinstance(logged.event, RemoteLogSegmentUpdate) and logged.event.overrules and logged.accepted:
+            deleted = False
+        deleted = deleted or logged.event.state in DELETIONS
+    return deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +82,7 @@ class MetadataHistory:
         found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
         for segment_id, events in self.events.items():
             states = {logged.event.state for logged in events if logged.accepted}
-            if RemoteLogSegmentState.DELETE_SEGMENT_STARTED in states and _COPIED in states:
+            if is_deleted(events) and RemoteLogSegmentState.DELETE_SEGMENT_STARTED in states and _COPIED in states:
                 begun = next(logged.event for logged in events if isinstance(logged.event, RemoteLogSegmentMetadata))
                 found.setdefault(segment_id.partition, []).append(begun)
         return found
@@ -79,9 +98,12 @@ class MetadataHistory:
         cache = self.caches.get(segment_id.partition)
         if cache is None:
             cache = self.caches[segment_id.partition] = RemoteLogMetadataCache()
+        void = cache.voids(event)
         accepted = cache.apply(event)
         self.newest_ms = max(self.newest_ms, event.event_timestamp_ms)
-        self.events.setdefault(segment_id, []).append(LoggedEvent(number, offset, event, accepted))
+        if isinstance(event, RemoteLogSegmentUpdate) and event.is_claim:
+            return
+        self.events.setdefault(segment_id, []).append(LoggedEvent(number, offset, event, accepted, void))
 
 
 def metadata_folders(disk: Disk, log_dirs: Iterable[str]) -> dict[int, list[str]]:

@@ -17,7 +17,7 @@ from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 from milena.tiered.reading.log_contents import read_contents
 from milena.tiered.rescue.epoch_history import Lineage, furthest, lineage_of_tier, readable, served_runs
-from milena.tiered.rescue.metadata_folders import MetadataHistory
+from milena.tiered.rescue.metadata_folders import DELETIONS, MetadataHistory, is_deleted
 from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
 from milena.tiered.segments.lineage import is_within_leader_epochs, servable
 from milena.tiered.segments.segment_metadata import (
@@ -42,7 +42,6 @@ MEANINGS: Final = {
 """The consequence if an object other than the log is missing."""
 
 _STATE = RemoteLogSegmentState
-_DELETIONS: Final = frozenset({_STATE.DELETE_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_FINISHED})
 _Run = tuple[Offset, Offset]
 
 
@@ -99,7 +98,7 @@ async def _told(
 ) -> None:
     """The segments listed in the metadata; a readable one only if its log is in the tier."""
     for segment in history.segments(partition):
-        if segment.state not in _DELETIONS and _was_deleted(history, segment.segment_id):
+        if segment.state not in DELETIONS and _was_deleted(history, segment.segment_id):
             found.leave_out(segment.id, "the metadata says that it was deleted, and not that this was begun")
             continue
         size = there[segment.id].objects.get(LOG_SUFFIX, 0) if segment.id in there else 0
@@ -155,7 +154,7 @@ async def _beside(
 
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
     """Whether the metadata announces its deletion, even if it says nothing else of the segment."""
-    return any(logged.event.state in _DELETIONS for logged in history.events.get(segment, ()))
+    return is_deleted(history.events.get(segment, ()))
 
 
 async def whole_segments(

@@ -176,6 +176,8 @@ def _check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition
         begun: list[RemoteLogSegmentMetadata] = []
         deleting = False
         for logged in events:
+            if logged.void:
+                continue  # a former leader wrote it, and no reader applies it
             where = f"offset {logged.offset} of partition {logged.number} of the metadata topic"
             if isinstance(logged.event, RemoteLogSegmentMetadata):
                 if begun and logged.event != begun[0]:

@@ -7,7 +7,8 @@ states).
                         |                                                ^
                         +------------------------------------------------+
 
-Segments are readable in COPY_SEGMENT_FINISHED, and listed in all states but the last.
+Segments are readable in COPY_SEGMENT_FINISHED, and listed in all states but the last. A mark that a later leader
+overrules goes back to COPY_SEGMENT_FINISHED; Kafka has no such transition, and its readers drop the update.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from operator import itemgetter
 from typing import Final
 from uuid import UUID
 
-from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.cleaner_offsets import NOT_CLEANED, CleanerOffsets
 
 _EPOCH = itemgetter(0)
 
@@ -35,6 +37,8 @@ class RemoteLogSegmentState(IntEnum):
     DELETE_SEGMENT_FINISHED = 3
 
 
+UNFENCED: Final = LeaderEpoch(-1)
+"""The leader epoch of events whose author does not tell it: Kafka's, or those of an older version."""
 _STATE = RemoteLogSegmentState
 TRANSITIONS: Final = {
     None: frozenset({_STATE.COPY_SEGMENT_STARTED}),
@@ -77,6 +81,18 @@ class RemoteLogSegmentUpdate:
     event_timestamp_ms: int
     custom_metadata: bytes | None
     state: RemoteLogSegmentState
+    leader_epoch: LeaderEpoch = UNFENCED
+    """The author's."""
+    overrules: bool = False
+    """Whether it takes a mark for deletion back, which may be carried out all the same."""
+    first_dirty: Offset | None = None
+    """Of a claim: its author has cleaned all that the tier has before this offset."""
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it is about no segment, and says only that its author leads the partition, and perhaps how far it
+        is clean."""
+        return self.segment_id.id == ZERO_UUID and self.leader_epoch != UNFENCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,16 @@ class RemoteLogSegmentMetadata:
     custom_metadata: bytes | None
     state: RemoteLogSegmentState
     txn_index_empty: bool
+    leader_epoch: LeaderEpoch = UNFENCED
+    """That of the author of its last event."""
+    cleaned: CleanerOffsets = NOT_CLEANED
+    """How far the log was cleaned when a cleaning wrote this segment."""
+    replaces: tuple[UUID, ...] = ()
+    """The segments whose offsets it has cleaned."""
+    copied: bool = False
+    """Whether its copy was finished before the present state."""
+    doubtful: bool = False
+    """Whether a former leader may still delete it: its mark was overruled."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_offset <= self.end_offset:
@@ -106,6 +132,8 @@ class RemoteLogSegmentMetadata:
             raise ValueError("a remote segment must have leader epochs")
         if any(first.epoch >= second.epoch for first, second in pairwise(self.epochs)):
             raise ValueError(f"the leader epochs of a remote segment are not in order: {self.epochs}")
+        if any(first.epoch >= second.epoch for first, second in pairwise(self.cleaned)):
+            raise ValueError(f"the leader epochs of cleaner offsets are not in order: {self.cleaned}")
 
     @property
     def id(self) -> UUID:
@@ -114,6 +142,11 @@ class RemoteLogSegmentMetadata:
     @property
     def partition(self) -> TopicIdPartition:
         return self.segment_id.partition
+
+    @property
+    def was_copied(self) -> bool:
+        """Whether its copy was ever finished."""
+        return self.copied or self.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
     def updated(self, update: RemoteLogSegmentUpdate) -> RemoteLogSegmentMetadata:
         """This segment after ``update``. Raises ValueError if the update is for another segment."""
@@ -131,6 +164,11 @@ class RemoteLogSegmentMetadata:
             update.custom_metadata,
             update.state,
             self.txn_index_empty,
+            update.leader_epoch,
+            self.cleaned,
+            self.replaces,
+            self.was_copied,
+            self.doubtful or update.overrules,
         )
 
     def epoch_start(self, epoch: LeaderEpoch) -> Offset:

@@ -10,7 +10,7 @@ from uuid import UUID
 from milena.config.node_config import NodeConfig
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import CorruptBatch
-from milena.protocol.types import NodeId
+from milena.protocol.types import LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
 from milena.storage.log.context import EventLog
 from milena.storage.log.partition_log import PartitionLog
@@ -45,6 +45,9 @@ class HostedReplica(Protocol):
     def term(self) -> int:
         """Counts the times that it became the leader."""
         ...
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch: ...
 
     @property
     def log(self) -> PartitionLog | None: ...

@@ -7,7 +7,7 @@ disabled are read, but never count as copies of local segments; the leader copie
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
@@ -25,7 +25,11 @@ class UnreliableSegments:
     def add(self, partition: TopicIdPartition, segments: Iterable[UUID]) -> None:
         self._segments.setdefault(partition, set()).update(segments)
 
-    def of(self, partition: TopicIdPartition) -> Container[UUID]:
+    def discard(self, partition: TopicIdPartition, segment: UUID) -> None:
+        """Its deletion was not announced after all."""
+        self._segments.get(partition, set()).discard(segment)
+
+    def of(self, partition: TopicIdPartition) -> Collection[UUID]:
         return self._segments.get(partition, ())
 
     def prune(self, partition: TopicIdPartition, cache: RemoteLogMetadataCache) -> None:

@@ -97,10 +97,11 @@ def _settled(cache: RemoteLogMetadataCache) -> set[UUID]:
 
 
 async def _tell(tier: Tier, role: ReplicaRole, segment: RemoteLogSegmentMetadata) -> None:
-    began = replace(segment, state=_STARTED, broker_id=tier.node_id, event_timestamp_ms=tier.runtime.clock.time_ms())
+    by, now = role.leader_epoch, tier.runtime.clock.time_ms()
+    began = replace(segment, state=_STARTED, broker_id=tier.node_id, event_timestamp_ms=now, leader_epoch=by)
     if tier.metadata.cache(role.partition).get(segment.id) is None:
         await tier.metadata.add(began)
-    await tier.metadata.update(update_of(tier, began, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+    await tier.metadata.update(update_of(tier, began, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, by))
     tier.events.warning(
         "segment without metadata adopted",
         topic=role.replica.topic,

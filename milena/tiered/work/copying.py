@@ -8,7 +8,7 @@ in the tier are deleted, or, if that fails too, by a later round of the expirati
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -32,7 +32,9 @@ from milena.tiered.segments.tiered_offsets import find_highest_remote_offset, re
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
 from milena.tiered.work.adopting import adopt, first_served
+from milena.tiered.work.claims import accepted, claim
 from milena.tiered.work.deletion import delete_segment, update_of
+from milena.tiered.work.overruling import overrule
 from milena.tiered.work.roles import ReplicaRole
 
 QUOTA_STEP: Final = 1.0
@@ -75,9 +77,9 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
         stable=log.last_stable_offset,
     )
     if found:
-        await _check_place(tier, role)  # before anything is announced
+        await check_place(tier, role)  # before anything is announced
     for candidate in found:
-        await _wait_for_quota(tier, role)
+        await wait_for_quota(tier, role)
         if not role.holds(log) or not tiering.is_copied(log):
             return
         segment = _segment_at(log, candidate)
@@ -100,9 +102,11 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     """Update the log from the metadata: its start in the tier, and the highest copied offset. False if the role has
     ended meanwhile.
 
-    Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
+    A leader claims the partition's tier first. Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
     """
     if role.leads:
+        await claim(tier, role, log)
+        await overrule(tier, role, log)
         await adopt(tier, role, log)
         if not role.holds(log):
             return False
@@ -115,9 +119,8 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     end = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
     tier.unreliable.prune(role.partition, cache)
     if end is not None:
-        log.set_highest_offset_in_remote_storage(
-            _still_there(cache, log, end.offset, tier.unreliable.of(role.partition))
-        )
+        unreliable = {*tier.unreliable.of(role.partition), *(segment.id for segment in cache.doubtful())}
+        log.set_highest_offset_in_remote_storage(_still_there(cache, log, end.offset, unreliable))
     return True
 
 
@@ -181,7 +184,7 @@ def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | Non
     return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
 
 
-async def _check_place(tier: Tier, role: ReplicaRole) -> None:
+async def check_place(tier: Tier, role: ReplicaRole) -> None:
     """A missing tier is new only if no broker has published anything: other brokers may have copied what is no concern
     of this one."""
     try:
@@ -198,7 +201,7 @@ async def _check_place(tier: Tier, role: ReplicaRole) -> None:
         raise
 
 
-async def _wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
+async def wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
     while not role.ended and (excess := tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms())) > 0:
         tier.meters.copy_throttle_time.record(excess)
         await role.pause(QUOTA_STEP)
@@ -229,6 +232,7 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
         None,
         RemoteLogSegmentState.COPY_SEGMENT_STARTED,
         not has_aborted,
+        role.leader_epoch,
     )
     files = SegmentFiles(
         segment.path(LOG),
@@ -241,24 +245,32 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
     return Prepared(metadata, files)
 
 
-async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepared: Prepared) -> None:
+async def copy_segment(
+    tier: Tier,
+    role: ReplicaRole,
+    log: PartitionLog,
+    prepared: Prepared,
+    wanted: Callable[[], bool] = lambda: True,
+) -> None:
     """Copy one segment. Raises the errors in ``tier.FAILURES``. The copy is deleted again if the storage failed for
-    good or the role has ended meanwhile; after an error that is retried, or one of the metadata, it stays for a later
-    round.
+    good, or if the role has ended meanwhile or it is not ``wanted`` any more; after an error that is retried, or one of
+    the metadata, it stays for a later round.
     """
     metadata = prepared.metadata
     meters = tier.meters.of(metadata.partition.topic)
     role.copying.add(metadata.id)
     try:
         await tier.metadata.add(metadata)
+        accepted(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED, metadata.leader_epoch)
         meters.copy_requests.add()
-        custom = await _store(tier, prepared) if role.holds(log) else None
-        if not role.holds(log):
+        is_wanted = role.holds(log) and wanted()
+        custom = await _store(tier, prepared) if is_wanted else None
+        if not (is_wanted and role.holds(log) and wanted()):
             await _discard(tier, role, metadata)
             return
-        await tier.metadata.update(
-            update_of(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom_metadata=custom)
-        )
+        by, finished = role.leader_epoch, RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        await tier.metadata.update(update_of(tier, metadata, finished, by, custom_metadata=custom))
+        accepted(tier, metadata, finished, by)
     except CustomMetadataTooLarge as error:
         role.may_copy = False
         meters.copy_errors.add()
@@ -291,6 +303,6 @@ async def _discard(
 ) -> None:
     """Delete the remains of a copy in the tier. If that fails too, a later round of the expiration does."""
     try:
-        await delete_segment(tier, metadata, custom_metadata=custom_metadata)
+        await delete_segment(tier, metadata, role.leader_epoch, custom_metadata=custom_metadata)
     except FAILURES as error:
         tier.report("remains of a failed copy not deleted", role.replica, error)

@@ -1,14 +1,19 @@
 """Deleting one segment from the tier: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED
 (docs/kafka-semantics.md: Expiration).
 
-If a step fails, the segment stays in DELETE_SEGMENT_STARTED, is not read any more, and the next round deletes it again.
+The first step is a mark. The objects go once the mark was read back with no higher claim before it, nor after it. If a
+step fails, the segment stays in DELETE_SEGMENT_STARTED, is not read any more, and the next round deletes it again.
+``by`` is the leader epoch of who deletes; UNFENCED deletes as Kafka does, whoever leads.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.types import LeaderEpoch
+from milena.tiered.metadata.metadata_manager import Deposed
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
@@ -17,31 +22,42 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.work.claims import accepted
+
+_MARKED: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 async def delete_segment(
-    tier: Tier, segment: RemoteLogSegmentMetadata, *, custom_metadata: bytes | None = None
+    tier: Tier, segment: RemoteLogSegmentMetadata, by: LeaderEpoch, *, custom_metadata: bytes | None = None
 ) -> None:
     """Delete one segment. ``custom_metadata``: for the store, if the segment's record has none. Raises
     RemoteStorageError, RemoteLogMetadataError."""
-    await announce_deletion(tier, segment)
-    await finish_deletion(tier, segment, custom_metadata=custom_metadata)
+    await announce_deletion(tier, segment, by)
+    await finish_deletion(tier, segment, by, custom_metadata=custom_metadata)
 
 
-async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata) -> None:
-    """The first step: from here on this broker does not rely on the segment, whatever the outcome. Raises
+async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata, by: LeaderEpoch) -> None:
+    """The first step: from here on this broker does not rely on the segment, unless its mark is void. Raises
     RemoteLogMetadataError."""
     if not allowed(segment.state, RemoteLogSegmentState.DELETE_SEGMENT_STARTED):
         raise BrokenInvariant(f"segment {segment.segment_id} is deleted after {segment.state.name}")
     tier.indexes.remove((segment.id,))
     tier.unreliable.add(segment.partition, (segment.id,))
-    await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+    await tier.metadata.update(update_of(tier, segment, _MARKED, by))
+    try:
+        accepted(tier, segment, _MARKED, by)
+    except Deposed:
+        known = tier.metadata.cache(segment.partition).get(segment.id)
+        if known is not None and known.state is not _MARKED:
+            tier.unreliable.discard(segment.partition, segment.id)
+        raise
 
 
 async def finish_deletion(
-    tier: Tier, segment: RemoteLogSegmentMetadata, *, custom_metadata: bytes | None = None
+    tier: Tier, segment: RemoteLogSegmentMetadata, by: LeaderEpoch, *, custom_metadata: bytes | None = None
 ) -> None:
     """The other steps. Raises RemoteStorageError, RemoteLogMetadataError."""
+    accepted(tier, segment, _MARKED, by)
     meters = tier.meters.of(segment.partition.topic)
     meters.delete_requests.add()
     try:
@@ -53,13 +69,14 @@ async def finish_deletion(
     except RemoteStorageError:
         meters.delete_errors.add()
         raise
-    await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
+    await tier.metadata.update(update_of(tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, by))
 
 
 def update_of(
     tier: Tier,
     segment: RemoteLogSegmentMetadata,
     state: RemoteLogSegmentState,
+    by: LeaderEpoch,
     *,
     custom_metadata: bytes | None = None,
 ) -> RemoteLogSegmentUpdate:
@@ -70,4 +87,5 @@ def update_of(
         tier.runtime.clock.time_ms(),
         segment.custom_metadata if custom_metadata is None else custom_metadata,
         state,
+        by,
     )

@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from milena.protocol.types import LeaderEpoch
 from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.copying import catch_up
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
-from milena.tiered.work.retention import LogView, abandoned, decide
+from milena.tiered.work.republishing import republish
+from milena.tiered.work.retention import LogView, abandoned, decide, limits
+from milena.tiered.work.retiring import retired
 from milena.tiered.work.roles import ReplicaRole
 
 SWEEP_INTERVAL: Final = 3600.0
@@ -39,7 +42,10 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     figures.retained_size = verdict.retained_size
     if verdict.log_start is not None:
         tiering.update_log_start(log, verdict.log_start)
-    await _delete_all(tier, role, log, [*verdict.delete, *verdict.dangling])
+    delete = {one.id: one for one in (*verdict.delete, *verdict.dangling, *retired(tier, role, log))}
+    await _delete_all(tier, role, log, list(delete.values()))
+    if role.holds(log):
+        await republish(tier, role, log)
     if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
         role.swept_at = clock.monotonic()
         await _end_abandoned(tier, role, log)
@@ -70,13 +76,14 @@ async def _sweep(tier: Tier, role: ReplicaRole) -> None:
 
 
 def view_of(log: PartitionLog) -> LogView:
+    retention_ms, retention_bytes = limits(log.config)
     return LogView(
         log.epochs.entries,
         log.log_start_offset,
         log.log_end_offset,
         sum(segment.size for segment in tiering.only_local(log)),
-        log.config.retention_ms,
-        log.config.retention_bytes,
+        retention_ms,
+        retention_bytes,
         log.highest_offset_in_remote_storage,
     )
 
@@ -89,10 +96,11 @@ async def _delete_all(
     for segment in segments:
         if not role.holds(log) or not tier.in_session():
             return
-        await announce_deletion(tier, segment)
+        by = role.leader_epoch
+        await announce_deletion(tier, segment, by)
         if not tier.in_session():
             return
-        await finish_deletion(tier, segment)
+        await finish_deletion(tier, segment, by)
         figures.delete_segments -= 1
         figures.delete_bytes -= segment.size
         tier.events.info(
@@ -116,12 +124,13 @@ async def erase(
     tier: Tier,
     role: ReplicaRole,
     segments: Sequence[RemoteLogSegmentMetadata],
+    by: Callable[[], LeaderEpoch],
     still_wanted: Callable[[], bool] = lambda: True,
     may_delete: Callable[[], bool] = lambda: True,
 ) -> list[RemoteLogSegmentMetadata]:
     """Delete all ``segments`` of a partition that is not tiered any more, in any state, as long as that is wanted.
-    Returns those that could not be deleted, or must not be now."""
-    left = []
+    ``by`` is the leader epoch of who does so. Returns those that could not be deleted, or must not be now."""
+    left: list[RemoteLogSegmentMetadata] = []
     announced = []
     for segment in segments:
         if not still_wanted():
@@ -130,15 +139,20 @@ async def erase(
             left.append(segment)
             continue
         try:
-            await announce_deletion(tier, segment)
+            await announce_deletion(tier, segment, by())
             announced.append(segment)
         except FAILURES as error:
             tier.report("remote segment not deleted", role.replica, error)
             left.append(segment)
     for segment in announced:
         try:
-            await finish_deletion(tier, segment)
+            await finish_deletion(tier, segment, by())
         except FAILURES as error:
             tier.report("remote segment not deleted", role.replica, error)
             left.append(segment)
-    return left
+    return [segment for segment in left if not _is_gone(tier, segment)]
+
+
+def _is_gone(tier: Tier, segment: RemoteLogSegmentMetadata) -> bool:
+    """Whether another broker has deleted it."""
+    return tier.metadata.is_ready(segment.partition) and tier.metadata.cache(segment.partition).get(segment.id) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+from milena.protocol.types import LeaderEpoch
 from milena.runtime.clock import Clock
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.segments.segment_metadata import TopicIdPartition
@@ -26,9 +27,15 @@ class ReplicaRole:
         """Segments that are being copied to the tier."""
         self.adopting = asyncio.Lock()
         """Held while one task searches the tier for segments without metadata."""
+        self.claiming = asyncio.Lock()
+        """Held while one task claims the partition."""
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
         """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
+        self.retiring: dict[UUID, float] = {}
+        """Segments that serve no more, and since when that is known, on the monotonic clock."""
+        self.uncleanable: str | None = None
+        """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""
         self.started_log: PartitionLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None
@@ -36,6 +43,7 @@ class ReplicaRole:
         self.validity = Validity()
         self.figures = Figures()
         self._term = replica.term
+        self._leader_epoch = replica.leader_epoch
         self._clock = clock
         self._waking: dict[asyncio.Future[None], None] = {}
         self._active = 0
@@ -49,6 +57,14 @@ class ReplicaRole:
         if self.ended or log is None or not log.remote_enabled or self.replica.is_leader is not self.leads:
             return None
         return log if self.replica.term == self._term else None
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch that a leader's events carry. After the role has ended it is the last one that it held in, and not
+        that of a successor."""
+        if self.log is not None:
+            self._leader_epoch = self.replica.leader_epoch
+        return self._leader_epoch
 
     def holds(self, log: PartitionLog) -> bool:
         """Whether the role still holds, with this log."""
@@ -98,9 +114,19 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 class Figures:
     """Results of the last rounds, for the gauges. Sizes are bytes."""
 
-    __slots__ = ("computation_ms", "delete_bytes", "delete_segments", "remote_segments", "remote_size", "retained_size")
+    __slots__ = (
+        "computation_ms",
+        "delete_bytes",
+        "delete_segments",
+        "dirty_ratio",
+        "remote_segments",
+        "remote_size",
+        "retained_size",
+    )
 
     def __init__(self) -> None:
+        self.dirty_ratio = 0.0
+        """The share of the compacted partition's bytes in the tier that was dirty at the last look."""
         self.delete_bytes = 0
         self.delete_segments = 0
         self.remote_segments = 0

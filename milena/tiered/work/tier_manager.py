@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.node.metrics import Metrics
 from milena.protocol.errors import KafkaError
-from milena.protocol.types import Offset
+from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.tasks import Tasks
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
@@ -30,6 +31,7 @@ from milena.tiered.work.copying import INTERVAL, copy_round
 from milena.tiered.work.expiration import erase, expire_round, follow_round
 from milena.tiered.work.gauges import TierGauges
 from milena.tiered.work.roles import ReplicaRole
+from milena.tiered.work.tier_cleaner import THREADS, TierCleaner
 
 Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 NOT_READY_PAUSE: Final = 1.0
@@ -60,6 +62,8 @@ class RemoteLogManager:
         self.copying = self._pool("remote.log.manager.copier.thread.pool.size")
         self.expiring = self._pool("remote.log.manager.expiration.thread.pool.size")
         self.following = self._pool("remote.log.manager.follower.thread.pool.size")
+        self.cleaning = self._pool(THREADS)
+        self._cleaner = TierCleaner(tier)
         self._gauges = TierGauges(metrics, (self.copying, self.expiring, self.following))
         self._tasks: Tasks = tier.runtime.new_tasks("remote log manager")
         self._roles: dict[TopicIdPartition, ReplicaRole] = {}
@@ -155,11 +159,12 @@ class RemoteLogManager:
         elif role is not None:
             self._forget(role.partition)
 
-    def drop(self, replica: HostedReplica, *, erase_remote: bool = False) -> None:
-        """The replica leaves this broker. ``erase_remote``: delete all its segments from the tier, too."""
+    def drop(self, replica: HostedReplica, *, erase_remote: bool = False, others_first: bool = False) -> None:
+        """The replica leaves this broker. ``erase_remote``: its topic is deleted, and so are all its segments in the
+        tier. ``others_first``: only what the leader has left after the time that it has for it."""
         role = self.role_of(replica)
         if role is not None and not self._stopped:
-            self._leave(role, erase_remote=erase_remote)
+            self._leave(role, erase_remote=erase_remote, others_first=others_first)
         partition = TopicIdPartition(replica.topic_id, replica.topic, replica.index)
         if erase_remote and partition in self._erasing:
             self._erasing[partition] = True
@@ -179,7 +184,10 @@ class RemoteLogManager:
 
     def _jobs_of(self, role: ReplicaRole) -> Sequence[Job]:
         if role.leads:
-            return (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
+            jobs = (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
+            if self.tier.config().get_bool(COMPACTION_ENABLE):
+                return (*jobs, Job("clean", self.cleaning, self._cleaner.round))
+            return jobs
         return (Job("follow", self.following, follow_round),)
 
     def _end(self, role: ReplicaRole) -> None:
@@ -188,11 +196,12 @@ class RemoteLogManager:
         del self._roles[role.partition]
         del self._jobs[role]
 
-    def _leave(self, role: ReplicaRole, *, erase_remote: bool) -> None:
+    def _leave(self, role: ReplicaRole, *, erase_remote: bool, others_first: bool = False) -> None:
         self._end(role)
         if erase_remote:
             self._erasing[role.partition] = False
-            self._tasks.spawn(self._erase(role), name=f"erase {role.replica.topic}-{role.replica.index}")
+            pause = ERASING_ATTEMPTS * self._interval if others_first else 0.0
+            self._tasks.spawn(self._erase(role, pause), name=f"erase {role.replica.topic}-{role.replica.index}")
         else:
             self._forget(role.partition)
 
@@ -272,10 +281,11 @@ class RemoteLogManager:
         except FAILURES as error:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)
 
-    async def _erase(self, role: ReplicaRole) -> None:
-        """Delete the present segments of a partition from the tier. If it is tiered again meanwhile, segments whose
-        deletion is not announced are kept: brokers may have deleted their local copies since."""
+    async def _erase(self, role: ReplicaRole, pause: float) -> None:
+        """After ``pause`` seconds delete the segments of a partition from the tier. If it is tiered again meanwhile,
+        segments whose deletion is not announced are kept: brokers may have deleted their local copies since."""
         await role.idle()
+        await self.tier.runtime.clock.sleep(pause)
         metadata, partition, replica = self.tier.metadata, role.partition, role.replica
 
         def still_wanted() -> bool:
@@ -285,6 +295,11 @@ class RemoteLogManager:
         def may_delete() -> bool:
             # A deleted topic stays deleted; a disabled tier may be enabled again, under another leader.
             return self._erasing.get(partition, False) or self.tier.in_session()
+
+        def by() -> LeaderEpoch:
+            # Nobody leads a deleted topic, so that whoever comes may finish its deletion.
+            is_deleted = self._erasing.get(partition, False)
+            return max(role.leader_epoch, metadata.cache(partition).claimed if is_deleted else role.leader_epoch)
 
         if await metadata.wait_ready(partition, READY_TO_ERASE):
             left: Sequence[RemoteLogSegmentMetadata] = metadata.cache(partition).segments()
@@ -296,7 +311,7 @@ class RemoteLogManager:
                 partition=partition.partition,
             )
         for _ in range(ERASING_ATTEMPTS):
-            left = await erase(self.tier, role, left, still_wanted, may_delete)
+            left = await erase(self.tier, role, left, by, still_wanted, may_delete)
             if not left:
                 break
             await self.tier.runtime.clock.sleep(self._interval)

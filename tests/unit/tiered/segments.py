@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.cleaner_offsets import CleanerOffset, CleanerOffsets
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -51,6 +52,21 @@ def segment(
 
 def update(of: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> RemoteLogSegmentUpdate:
     return RemoteLogSegmentUpdate(of.segment_id, NodeId(2), 3000, of.custom_metadata, state)
+
+
+def claim(epoch: int, partition: TopicIdPartition = PARTITION) -> RemoteLogSegmentUpdate:
+    """What the leader of ``epoch`` publishes before its first work."""
+    state = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+    return RemoteLogSegmentUpdate(
+        RemoteLogSegmentId(partition, ZERO_UUID), NodeId(1), 3000, None, state, LeaderEpoch(epoch)
+    )
+
+
+def offsets(entries: Mapping[int, int | None]) -> CleanerOffsets:
+    return tuple(
+        CleanerOffset(LeaderEpoch(epoch), None if offset is None else Offset(offset))
+        for epoch, offset in entries.items()
+    )
 
 
 UUID_1_OF_KIP405_3 = segment(1, 0, 1, {0: 0})

@@ -7,7 +7,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.append_info import Origin
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.work.deletion import update_of
 from tests.unit.storage.logs import batch_of, marker
 from tests.unit.tiered.remote_reads import PARTITION, carry, lineage, lose_local, read, wanted, write
@@ -41,7 +41,7 @@ def enter(log: PartitionLog, epoch: int) -> None:
 
 async def lose_copy(bench: Bench, segment: RemoteLogSegmentMetadata) -> None:
     """``segment`` is on its way out of the tier and not read any more."""
-    await bench.metadata.update(update_of(bench.tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
+    await bench.metadata.update(update_of(bench.tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, UNFENCED))
 
 
 async def only_in_a_foreign_segment(bench: Bench, other: PartitionLog) -> None:

@@ -25,7 +25,7 @@ from milena.tiered.aux_state.aux_state import (
     build_aux_state,
 )
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState, TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorageError
 from milena.tiered.work.copying import prepare
 from milena.tiered.work.deletion import update_of
@@ -76,7 +76,7 @@ async def carry(bench: Bench, log: PartitionLog, *bases: int) -> None:
         prepared = prepare(bench.tier, role, log, log.segments[index], log.segments[index + 1].base_offset)
         await bench.metadata.add(prepared.metadata)
         await bench.store.copy(prepared.metadata, prepared.files)
-        finished = update_of(bench.tier, prepared.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        finished = update_of(bench.tier, prepared.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, UNFENCED)
         await bench.metadata.update(finished)
 
 

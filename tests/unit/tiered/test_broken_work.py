@@ -11,7 +11,7 @@ import pytest
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import Offset
 from milena.tiered.segments.eligibility import candidates
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState
 from milena.tiered.shared.pool import Pool
 from milena.tiered.work.copying import copy_round, prepare
 from milena.tiered.work.deletion import announce_deletion
@@ -56,7 +56,7 @@ def test_a_segment_that_was_deleted_is_not_deleted_again() -> None:
         [segment] = bench.published_segments()
         gone = replace(segment, state=RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
         with pytest.raises(BrokenInvariant, match="is deleted after DELETE_SEGMENT_FINISHED"):
-            await announce_deletion(bench.tier, gone)
+            await announce_deletion(bench.tier, gone, UNFENCED)
         assert bench.states()[-1] == "COPY_SEGMENT_FINISHED 0"
 
     on_bench(scenario)

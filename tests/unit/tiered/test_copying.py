@@ -11,8 +11,8 @@ import pytest
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.append_info import Origin
-from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from milena.tiered.metadata.metadata_manager import Deposed, RemoteLogMetadataError
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState
 from milena.tiered.store.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
 from milena.tiered.work.copying import CustomMetadataTooLarge, copy_round
 from milena.tiered.work.deletion import update_of
@@ -234,12 +234,14 @@ def test_a_sweep_knows_what_is_being_copied_whatever_the_metadata_says() -> None
         async def sweep() -> None:
             [told] = bench.published_segments()
             for state in (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED):
-                await bench.metadata.update(update_of(bench.tier, told, state))
+                await bench.metadata.update(update_of(bench.tier, told, state, UNFENCED))
             await expire_round(bench.tier, role)
 
         bench.write(1)
         bench.store.copying = sweep
-        await copy_round(bench.tier, role)
+        with pytest.raises(Deposed, match="is not known any more, and not COPY_SEGMENT_FINISHED in 0"):
+            await copy_round(bench.tier, role)
+        assert bench.log.highest_offset_in_remote_storage == -1, "its local segment stays"
         assert bench.store.swept == [{one.id for one in bench.published_segments()}]
 
     on_bench(scenario)

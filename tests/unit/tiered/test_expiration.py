@@ -144,7 +144,7 @@ def test_all_of_a_partition_goes_first_by_word_and_then_by_deed() -> None:
     async def scenario(bench: Bench) -> None:
         role = await expired(bench)
         segments = bench.metadata.cache(role.partition).segments()
-        assert await erase(bench.tier, role, segments) == []
+        assert await erase(bench.tier, role, segments, lambda: role.leader_epoch) == []
         assert told(bench) == ["DELETE_SEGMENT_STARTED"] * 3 + ["DELETE_SEGMENT_FINISHED"] * 3
         assert bench.stored() == []
 
@@ -160,11 +160,11 @@ def test_what_cannot_be_erased_is_named() -> None:
             raise RetriableRemoteStorageError("busy")
 
         bench.store.deleting = fail
-        assert await erase(bench.tier, role, segments) == segments
+        assert await erase(bench.tier, role, segments, lambda: role.leader_epoch) == segments
         bench.metadata.failure = RemoteLogMetadataError("no leader")
-        assert await erase(bench.tier, role, segments) == segments
+        assert await erase(bench.tier, role, segments, lambda: role.leader_epoch) == segments
         bench.metadata.failure, bench.store.deleting = None, lambda: None
-        assert await erase(bench.tier, role, segments) == []
+        assert await erase(bench.tier, role, segments, lambda: role.leader_epoch) == []
         assert bench.counted("remotedeleteerrors") == 0
 
     on_bench(scenario)
@@ -211,7 +211,10 @@ def test_what_must_not_be_erased_now_is_left() -> None:
         role = await expired(bench)
         segments = bench.metadata.cache(role.partition).segments()
         answers = iter((True, False, False))
-        assert await erase(bench.tier, role, segments, may_delete=lambda: next(answers)) == segments[1:]
+        assert (
+            await erase(bench.tier, role, segments, lambda: role.leader_epoch, may_delete=lambda: next(answers))
+            == segments[1:]
+        )
         assert bench.stored() == [2, 4]
 
     on_bench(scenario)

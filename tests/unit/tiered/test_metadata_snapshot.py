@@ -11,8 +11,9 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.snapshot import CorruptRemoteLogSnapshot, Snapshot, decode_snapshot, encode_snapshot
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
-from tests.unit.tiered.segments import KIP405_5, PARTITION, segment, update
+from tests.unit.tiered.segments import KIP405_5, PARTITION, claim, offsets, segment, update
 
+STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 METADATA_TOPIC = UUID(int=5)
 
 
@@ -57,3 +58,54 @@ def test_a_damaged_snapshot_is_refused_wherever_the_damage_is() -> None:
         damaged[position] ^= 0x40
         with pytest.raises(CorruptRemoteLogSnapshot):
             decode_snapshot(bytes(damaged), PARTITION)
+
+
+def cleaned_and_claimed() -> RemoteLogMetadataCache:
+    cache = RemoteLogMetadataCache()
+    source = segment(1, 0, 9, {0: 0})
+    first = replace(segment(2, 0, 9, {0: 0}), cleaned=offsets({0: 9}), replaces=(source.id,))
+    second = replace(segment(3, 0, 9, {0: 0}), cleaned=offsets({0: 9, 1: None}), leader_epoch=LeaderEpoch(1))
+    for one in (source, first, second):
+        cache.apply(one)
+        cache.apply(replace(update(one, FINISHED), leader_epoch=one.leader_epoch))
+    cache.apply(update(source, DELETING))
+    cache.apply(replace(update(source, FINISHED), overrules=True, leader_epoch=LeaderEpoch(1)))
+    for state in (DELETING, DELETED):
+        cache.apply(update(first, state))
+    cache.apply(replace(claim(4), first_dirty=Offset(7)))
+    return cache
+
+
+def test_a_snapshot_has_claims_maps_and_what_was_replaced() -> None:
+    cache = cleaned_and_claimed()
+    written = Snapshot.of(cache, METADATA_TOPIC, Offset(42))
+    read = decode_snapshot(encode_snapshot(PARTITION, written), PARTITION)
+    assert read == written and read.claimed == 4
+    again = read.cache()
+    assert again.cleaned_to == (4, 7)
+    assert Snapshot.of(again, METADATA_TOPIC, Offset(42)) == written
+    assert [one.id.int for one in again.find(LeaderEpoch(0), Offset(1))] == [3], "the source stays replaced"
+    source = again.get(UUID(int=1))
+    assert source is not None and source.doubtful and source.was_copied
+    assert not again.apply(replace(update(source, DELETING), leader_epoch=LeaderEpoch(3))), "void"
+
+
+def test_a_snapshot_of_an_older_version_is_refused_and_so_it_refuses_ours() -> None:
+    """Each reads the topic instead: versions may be changed back and forth."""
+    ours = encode_snapshot(PARTITION, snapshot())
+    assert ours[:2] == b"\x00\x02", "version 1 demands 1"
+    with pytest.raises(CorruptRemoteLogSnapshot, match="version 1 is not 2"):
+        decode_snapshot(b"\x00\x01" + ours[2:], PARTITION)
+
+
+def test_segments_of_one_cleaning_share_their_map() -> None:
+    cache = RemoteLogMetadataCache()
+    wide = {epoch: epoch + 1 for epoch in range(1000)}
+    for number in range(1, 51):
+        cache.apply(replace(segment(number, number, number, {0: 0}), cleaned=offsets(wide)))
+    found = cache.segments()
+    assert all(one.cleaned is found[0].cleaned for one in found)
+    written = encode_snapshot(PARTITION, Snapshot.of(cache, None, Offset(0)))
+    assert len(written) < 2 * 12 * 1000, "not once for each segment"
+    read = decode_snapshot(written, PARTITION).segments
+    assert all(one.cleaned is read[0].cleaned for one in read)

@@ -40,6 +40,7 @@ TOPIC_ID = UUID(int=77)
 TIER = "/tier"
 ROOT = f"{TIER}/kafka-tiered-storage"
 UNLIMITED = 1 << 62
+FIRST = LeaderEpoch(0)
 
 
 class Store(LocalTier):
@@ -82,6 +83,7 @@ class HandReplica:
     topic_id: UUID = TOPIC_ID
     is_leader: bool = True
     term: int = 1
+    leader_epoch: LeaderEpoch = FIRST
 
 
 @dataclass

@@ -85,6 +85,7 @@ PEERS: Final[Mapping[str, Peer]] = {
     "expires_unseeded": _with_rules(copy=None, expire=tier_rules.expire_unseeded),
     "starts_after_last_listed": _with_rules(expire=tier_rules.expire_to_last_listed),
     "wants_all_epochs": _with_rules(expire=tier_rules.expire_only_of_known_epochs),
+    "deletes_unfenced": _with_rules(expire=tier_rules.expire_unfenced),
     "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped, expire=tier_rules.expire_unseeded),
 }
 """By the names that scenarios use."""

@@ -12,7 +12,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.context import Runtime
 from milena.storage.log import tiering
 from milena.storage.state.epoch_cache import EpochEntry
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.segments.tiered_offsets import Listing
 from milena.tiered.shared.tier import Tier
 from milena.tiered.work.deletion import delete_segment
@@ -45,6 +45,11 @@ class OtherRules(Broker):
             return jobs
         wanted = [(job, self._rounds.get(job.name, job.work)) for job in jobs]
         return [Job(job.name, job.pool, work) for job, work in wanted if work is not None]
+
+
+async def expire_unfenced(tier: Tier, role: ReplicaRole) -> None:
+    """As in Kafka: who believes to lead deletes, whoever has claimed the partition meanwhile."""
+    await _expire(tier, role)
 
 
 async def expire_counting_failed_copies(tier: Tier, role: ReplicaRole) -> None:
@@ -100,7 +105,7 @@ async def _expire(
     if start is not None:
         tiering.update_log_start(log, start)
     for segment in (*verdict.delete, *verdict.dangling):
-        await delete_segment(tier, segment)
+        await delete_segment(tier, segment, UNFENCED)
 
 
 def _after_last(verdict: Verdict) -> Offset | None:
@@ -130,3 +135,6 @@ class AllFinished:
 
     def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
         return [replace(one, state=_FINISHED) for one in self._listing.segments()]
+
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return self._listing.counts(segment)

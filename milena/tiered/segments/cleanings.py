@@ -1,0 +1,91 @@
+"""Which of a partition's segments count, as far as cleanings decide that: a function of the set of its segments, not of
+the order in which they became known.
+
+A segment does not count if its cleaner-offset map is rejected (``cleaner_offsets.accepted``), or if a segment that was
+finished, with an accepted map, replaces it. Of those that count, the furthest cleaned serves. What was deleted keeps
+its say: its map judges others, and what it has replaced does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
+
+from milena.tiered.segments.cleaner_offsets import CleanerOffsets, accepted, holds, kept_of_deleted
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+
+
+class Cleanings:
+    """The cleanings of one partition. Falsy as long as there were none. Pure: no clock, no I/O."""
+
+    __slots__ = ("_accepted", "_counts", "_deleted", "_holds", "_replaced")
+
+    def __init__(
+        self,
+        deleted: Iterable[CleanerOffsets] = (),
+        replaced: Iterable[tuple[UUID, Iterable[CleanerOffsets]]] = (),
+    ) -> None:
+        self._counts: dict[CleanerOffsets, int] = {}
+        """The maps of listed segments whose copy was finished, and how many have each."""
+        self._deleted: list[CleanerOffsets] = list(deleted)
+        self._replaced: dict[UUID, set[CleanerOffsets]] = {one: set(maps) for one, maps in replaced}
+        """The maps of the segments that have replaced a segment."""
+        self._accepted: frozenset[CleanerOffsets] | None = None
+        self._holds: dict[CleanerOffsets, bool] = {}
+        """What was asked of the accepted maps."""
+
+    def __bool__(self) -> bool:
+        return bool(self._counts or self._deleted or self._replaced)
+
+    @property
+    def deleted(self) -> Collection[CleanerOffsets]:
+        """The maps that segments have left behind."""
+        return self._deleted
+
+    @property
+    def replaced(self) -> Mapping[UUID, Collection[CleanerOffsets]]:
+        """The listed segments that were replaced, and the maps of those that did."""
+        return self._replaced
+
+    @property
+    def maps(self) -> frozenset[CleanerOffsets]:
+        """The accepted maps."""
+        if self._accepted is None:
+            self._accepted = accepted([*self._counts, *self._deleted])
+            self._holds.clear()
+        return self._accepted
+
+    def finished(self, segment: RemoteLogSegmentMetadata) -> None:
+        """A copy was finished. Call it once for each segment."""
+        if not segment.cleaned:
+            return
+        self._counts[segment.cleaned] = self._counts.get(segment.cleaned, 0) + 1
+        for source in segment.replaces:
+            self._replaced.setdefault(source, set()).add(segment.cleaned)
+        self._accepted = None
+
+    def removed(self, segment: RemoteLogSegmentMetadata) -> None:
+        """A segment is not listed any more."""
+        self._replaced.pop(segment.id, None)
+        if not segment.cleaned or not segment.was_copied:
+            return
+        left = self._counts[segment.cleaned] - 1
+        if left:
+            self._counts[segment.cleaned] = left
+            return
+        del self._counts[segment.cleaned]
+        self._deleted = kept_of_deleted([*self._deleted, segment.cleaned])
+        self._accepted = None
+
+    def count(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether the segment counts."""
+        if segment.cleaned and not self._hold(segment.cleaned):
+            return False
+        return not any(self._hold(offsets) for offsets in self._replaced.get(segment.id, ()))
+
+    def _hold(self, offsets: CleanerOffsets) -> bool:
+        maps = self.maps
+        found = self._holds.get(offsets)
+        if found is None:
+            found = self._holds[offsets] = holds(offsets, maps)
+        return found

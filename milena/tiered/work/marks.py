@@ -1,0 +1,105 @@
+"""Which marks of former leaders do not hold (docs/decisions/2026-11-22-claims-and-marks.md). Plain functions.
+
+A former leader may have judged by another retention, or by another lineage. Its mark holds if this leader would delete
+the segment as well, or if nothing that its log needs is in it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.lineage import servable
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.tiered_offsets import Listing
+from milena.tiered.work.retention import LogView, decide
+
+_COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_MARKED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+
+
+def unfounded(
+    cache: RemoteLogMetadataCache, log: LogView, local_start: Offset, *, by: LeaderEpoch, now: int
+) -> list[RemoteLogSegmentMetadata]:
+    """The segments, whole when they were marked by a leader before ``by``, that are needed for offsets between the log
+    start and ``local_start``. Marks without a leader epoch are Kafka's, and hold."""
+    marked = {
+        segment.id: segment
+        for segment in cache.segments()
+        if segment.state is _MARKED and segment.was_copied and UNFENCED < segment.leader_epoch < by
+    }
+    if not marked:
+        return []
+    verdict = decide(_Unmarked(cache, marked.keys()), log, now=now)  # what expires is below the new log start
+    lacking = list(gaps(cache, log.epochs, Offset(max(log.log_start, verdict.log_start or 0)), local_start))
+    return [segment for segment in marked.values() if _serves(segment, lacking, log.epochs, local_start)]
+
+
+def gaps(
+    cache: RemoteLogMetadataCache,
+    epochs: Sequence[EpochEntry],
+    first: Offset,
+    end: Offset,
+    *,
+    without: Collection[UUID] = (),
+) -> Iterator[tuple[Offset, Offset]]:
+    """The offsets from ``first`` to before ``end`` that no segment serves, but for those of ``without``: ranges with
+    their last offsets."""
+    at = first
+    for served in cache.served(first, leader_epochs=epochs, log_end=end, without=without):
+        if served.first > at:
+            yield at, Offset(served.first - 1)
+        at = Offset(served.last + 1)
+    if at < end:
+        yield at, Offset(end - 1)
+
+
+def is_needed(
+    cache: RemoteLogMetadataCache,
+    segment: RemoteLogSegmentMetadata,
+    epochs: Sequence[EpochEntry],
+    first: Offset,
+    end: Offset,
+    doubtful: Collection[UUID],
+) -> bool:
+    """Whether a ``doubtful`` segment has offsets of the log from ``first`` to before ``end`` that no other one serves
+    for good."""
+    lacking = list(gaps(cache, epochs, first, end, without=doubtful))
+    return _serves(segment, lacking, epochs, end)
+
+
+def _serves(
+    segment: RemoteLogSegmentMetadata,
+    lacking: Sequence[tuple[Offset, Offset]],
+    epochs: Sequence[EpochEntry],
+    end: Offset,
+) -> bool:
+    runs = servable(segment, log_end=end, leader_epochs=epochs)
+    return any(run[0] <= last and first <= run[1] for run in runs for first, last in lacking)
+
+
+class _Unmarked:
+    """Implements ``Listing`` over another one: some segments look as they did before they were marked."""
+
+    def __init__(self, listing: Listing, marked: Collection[UUID]) -> None:
+        self._listing = listing
+        self._marked = marked
+
+    def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
+        return self._listing.highest_offset_for_epoch(epoch)
+
+    def segments_of_epoch(self, epoch: LeaderEpoch) -> Sequence[RemoteLogSegmentMetadata]:
+        return [self._before(one) for one in self._listing.segments_of_epoch(epoch)]
+
+    def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
+        return [self._before(one) for one in self._listing.segments()]
+
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return self._listing.counts(segment)
+
+    def _before(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+        return replace(segment, state=_COPIED) if segment.id in self._marked else segment

@@ -1,0 +1,65 @@
+"""Taking back marks of former leaders that do not hold (docs/decisions/2026-11-22-claims-and-marks.md).
+
+Two steps. The mark is overruled, so that the segment is read again at once. But its author may be paused before the
+deletion and carry it out at any time: so the segment counts as no copy of local segments, and is published again under
+an id that no former leader knows. Then the old one is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from milena.storage.log.partition_log import PartitionLog
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.tiered_offsets import find_highest_remote_offset
+from milena.tiered.shared.tier import Tier
+from milena.tiered.work.deletion import update_of
+from milena.tiered.work.marks import unfounded
+from milena.tiered.work.retention import LogView, limits
+from milena.tiered.work.roles import ReplicaRole
+
+_COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+async def overrule(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+    """Overrule the marks of former leaders that do not hold for this one, which has claimed the partition. The caller
+    checks afterwards that the role still holds. Raises RemoteLogMetadataError."""
+    async with role.claiming:
+        if not role.holds(log) or role.started_log is log:
+            return
+        for segment in _unfounded(tier, role, log):
+            if not role.holds(log):
+                return
+            update = update_of(tier, segment, _COPIED, role.leader_epoch)
+            await tier.metadata.update(replace(update, overrules=True))
+            tier.events.warning(
+                "deletion by a former leader overruled",
+                topic=log.topic,
+                partition=log.partition,
+                segment=str(segment.id),
+                first=segment.start_offset,
+                last=segment.end_offset,
+                leader_epoch=segment.leader_epoch,
+            )
+
+
+def _unfounded(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence[RemoteLogSegmentMetadata]:
+    cache = tier.metadata.cache(role.partition)
+    epochs: Sequence[EpochEntry] = log.epochs.entries
+    copied = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
+    local = [segment for segment in log.segments if copied is None or segment.base_offset > copied.offset]
+    retention_ms, retention_bytes = limits(log.config)
+    view = LogView(
+        epochs,
+        log.log_start_offset,
+        log.log_end_offset,
+        sum(segment.size for segment in local),
+        retention_ms,
+        retention_bytes,
+        None if copied is None else copied.offset,
+    )
+    now = tier.runtime.clock.time_ms()
+    return unfounded(cache, view, log.local_log_start_offset, by=role.leader_epoch, now=now)

@@ -1,0 +1,116 @@
+"""Publishing segments whose mark was overruled again, under new ids (``tiered.work.overruling``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from milena.protocol.types import Offset
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+)
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.remote_storage import (
+    LOG_SUFFIX,
+    IndexType,
+    RemoteResourceNotFound,
+    SegmentFiles,
+)
+from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment
+from milena.tiered.work.deletion import delete_segment
+from milena.tiered.work.downloading import download_log
+from milena.tiered.work.marks import is_needed
+from milena.tiered.work.roles import ReplicaRole
+
+PREFIX: Final = "overruled-segment"
+"""Of the names of the files in the partition's folder that a copy is made from. They are overwritten if left over."""
+
+
+async def republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+    """Copy the doubtful segments that the log needs to new ones, and delete those that it does not need any more. What
+    is local is copied from there (``copying``). Raises the errors in ``tier.FAILURES``."""
+    cache = tier.metadata.cache(role.partition)
+    for segment in sorted(cache.doubtful(), key=lambda one: one.start_offset):
+        if not role.holds(log) or not tier.in_session() or not log.epochs.entries:
+            return
+        doubtful = {one.id for one in cache.doubtful()}
+        first = Offset(max(log.log_start_offset, log.epochs.entries[0].start))
+        end = log.local_log_start_offset
+        if is_needed(cache, segment, log.epochs.entries, first, end, doubtful):
+            if not (tier.copies.may_begin and role.attempts.may_begin):
+                return
+            await _copy(tier, role, log, segment)
+        if role.holds(log) and tier.in_session():
+            await delete_segment(tier, segment, role.leader_epoch)
+
+
+async def _copy(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: RemoteLogSegmentMetadata) -> None:
+    """Copy a segment within the tier, unless the role has ended meanwhile. If its files are gone, nothing is left of it
+    but its metadata."""
+    fields = {"topic": log.topic, "partition": log.partition, "segment": str(segment.id)}
+    try:
+        files = await _fetch(tier, log, segment)
+        if not role.holds(log):
+            return
+        again = replace(
+            segment,
+            segment_id=RemoteLogSegmentId(role.partition, tier.runtime.random.uuid()),
+            broker_id=tier.node_id,
+            event_timestamp_ms=tier.runtime.clock.time_ms(),
+            custom_metadata=None,
+            state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+            txn_index_empty=files.txn_index is None,
+            leader_epoch=role.leader_epoch,
+            copied=False,
+            doubtful=False,
+        )
+        tier.copy_quota.record(again.size, again.event_timestamp_ms)
+        interval = tier.config().get_int(INTERVAL) / 1000
+        with tier.copies.attempt(interval), role.attempts.attempt(interval):
+            await copy_segment(tier, role, log, Prepared(again, files))
+    except RemoteResourceNotFound as error:
+        tier.events.error("segment was deleted by a former leader", **fields, reason=str(error))
+        return
+    finally:
+        await tier.runtime.disk.offload(_clean, tier, log)
+    tier.events.info("segment published again", **fields, as_=str(again.id))
+
+
+async def _fetch(tier: Tier, log: PartitionLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:
+    """The files of a stored segment, on this broker's disk."""
+    disk = tier.runtime.disk
+    await disk.offload(_clean, tier, log)
+    indexes = {}
+    for index in IndexType:
+        if index is IndexType.TRANSACTION and segment.txn_index_empty:
+            continue
+        try:
+            indexes[index] = await tier.storage.fetch_index(segment, index)
+        except RemoteResourceNotFound:
+            if index is not IndexType.TRANSACTION:
+                raise
+    await download_log(tier, segment, _path(log, LOG_SUFFIX))
+    for index, data in indexes.items():
+        await disk.offload(disk.write_atomic, _path(log, index.value), data, sync=False)
+    return SegmentFiles(
+        _path(log, LOG_SUFFIX),
+        _path(log, IndexType.OFFSET.value),
+        _path(log, IndexType.TIMESTAMP.value),
+        _path(log, IndexType.TRANSACTION.value) if IndexType.TRANSACTION in indexes else None,
+        _path(log, IndexType.PRODUCER_SNAPSHOT.value),
+        indexes[IndexType.LEADER_EPOCH],
+    )
+
+
+def _path(log: PartitionLog, suffix: str) -> str:
+    return f"{log.folder}/{PREFIX}-{suffix[1:]}"
+
+
+def _clean(tier: Tier, log: PartitionLog) -> None:
+    disk = tier.runtime.disk
+    for suffix in (LOG_SUFFIX, *(index.value for index in IndexType)):
+        if disk.exists(_path(log, suffix)):
+            disk.remove(_path(log, suffix))

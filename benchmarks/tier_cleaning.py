@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.cleaning import AT_LEAST, SEGMENTS, SETTINGS, TOPIC, Watch, fill
+from benchmarks.cleaning import AT_LEAST, LOOK, SEGMENTS, SETTINGS, TOPIC, Watch, fill
 from benchmarks.peers import Peer, Running
 from benchmarks.sizes import Sizes
 from benchmarks.tier import Probe
@@ -35,14 +35,15 @@ def _figures(running: Running, tier: Path, megabytes: int) -> dict[str, float]:
     create(running.bootstrap, TOPIC, {"segment.bytes": str(segment), **TIERED})
     fill(running, megabytes)
     watch = _Tier(running, tier)
+    while not watch.is_copied():
+        time.sleep(LOOK)
     probe = Probe(running.bootstrap)
-    probe.until(watch.is_copied)
     quiet_end = time.perf_counter() + AT_LEAST
     before, _ = probe.until(lambda _: time.perf_counter() >= quiet_end)
     dirty = watch.stored()
     alter_topic(running.bootstrap, TOPIC, {"cleanup.policy": "compact"})
     begin = time.perf_counter()
-    meanwhile, _ = probe.until(lambda sent: watch.is_shrunk(sent, dirty))
+    meanwhile, _ = probe.until(lambda _: watch.is_shrunk(dirty))
     return {
         "tier_cleaned_mb_s": dirty / (1 << 20) / (watch.looked - begin),
         "tier_cleaning_produce_p99_ms": meanwhile,
@@ -67,9 +68,9 @@ class _Tier(Watch):
                 continue  # it has just been deleted
         return found
 
-    def is_copied(self, _: int) -> bool:
+    def is_copied(self) -> bool:
         """Whether only the active segment is local."""
         return self.is_time() and len(list((self.data / f"{TOPIC}-0").glob("*.log"))) == 1
 
-    def is_shrunk(self, _: int, dirty: int) -> bool:
+    def is_shrunk(self, dirty: int) -> bool:
         return self.is_time() and self.stored() < dirty * 0.15

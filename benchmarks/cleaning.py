@@ -44,11 +44,11 @@ def cleaning(peer: Peer, sizes: Sizes) -> Rounds:
 def _figures(running: Running, megabytes: int, *, workers: bool) -> dict[str, float]:
     segment = (megabytes << 20) // SEGMENTS
     create(running.bootstrap, TOPIC, {"segment.bytes": str(segment)})
-    _fill(running, megabytes)
+    fill(running, megabytes)
     probe = Probe(running.bootstrap)
     quiet_end = time.perf_counter() + AT_LEAST
     before, _ = probe.until(lambda _: time.perf_counter() >= quiet_end)
-    watch = _Watch(running)
+    watch = Watch(running)
     dirty = watch.size()
     alter_topic(running.bootstrap, TOPIC, {"cleanup.policy": "compact"})
     begin = time.perf_counter()
@@ -64,7 +64,7 @@ def _figures(running: Running, megabytes: int, *, workers: bool) -> dict[str, fl
     return figures | ({"cleaner_memory_mib": watch.worker_mib} if workers else {})
 
 
-def _fill(running: Running, megabytes: int) -> None:
+def fill(running: Running, megabytes: int) -> None:
     """Keys in turn, and values that do not repeat."""
     records = (megabytes << 20) // VALUE
     keys, some = records // WRITTEN, os.urandom(VALUE + (1 << 16))
@@ -80,22 +80,31 @@ def _fill(running: Running, megabytes: int) -> None:
     fill_with(leader_of(running.bootstrap, TOPIC), TOPIC, map(batch, range(0, records, BATCH)))
 
 
-class _Watch:
+class Watch:
     """Looks at the files of the topic's partition, and at the processes that its broker has started."""
 
     def __init__(self, running: Running) -> None:
         node = leader_id(running.bootstrap, TOPIC)
-        self._data = running.members.data(node)
+        self.data = running.members.data(node)
         self._broker = running.members.pid(node)
         self._begun = self.looked = time.perf_counter()
         self.worker_mib = 0.0
         """The most that was resident in one of those processes."""
 
     def size(self) -> int:
-        return sum(file.stat().st_size for file in (self._data / f"{TOPIC}-0").glob("*.log"))
+        return sum(file.stat().st_size for file in (self.data / f"{TOPIC}-0").glob("*.log"))
 
     def is_clean(self, _: int) -> bool:
         """Whether the checkpoint says that all closed segments are clean."""
+        if not self.is_time():
+            return False
+        checkpoint = self.data / "cleaner-offset-checkpoint"
+        lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
+        active = max(int(file.stem) for file in (self.data / f"{TOPIC}-0").glob("*.log"))
+        return any(line.split()[:2] == [TOPIC, "0"] and int(line.split()[2]) >= active for line in lines)
+
+    def is_time(self) -> bool:
+        """Whether to look again; then it has looked at the workers. Raises TimeoutError."""
         now = time.perf_counter()
         if now - self.looked < LOOK:
             return False
@@ -103,10 +112,7 @@ class _Watch:
         if now - self._begun > LIMIT:
             raise TimeoutError(f"{TOPIC} was not cleaned within {LIMIT:.0f} s")
         self._look_at_workers()
-        checkpoint = self._data / "cleaner-offset-checkpoint"
-        lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
-        active = max(int(file.stem) for file in (self._data / f"{TOPIC}-0").glob("*.log"))
-        return any(line.split()[:2] == [TOPIC, "0"] and int(line.split()[2]) >= active for line in lines)
+        return True
 
     def _look_at_workers(self) -> None:
         children = Path(f"/proc/{self._broker}/task/{self._broker}/children").read_text().split()

@@ -27,6 +27,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.startup import start_up
 from benchmarks.throughput import throughput
 from benchmarks.tier import tier
+from benchmarks.tier_cleaning import tier_cleaning
 from benchmarks.turns import Rounds, in_turns
 
 
@@ -66,6 +67,7 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "many": Stage(many, kafka_takes_minutes=True),
     "cleaning": Stage(cleaning),
     "tier": Stage(tier),
+    "tier-cleaning": Stage(tier_cleaning, kafka=False),
     "segments": Stage(segments, kafka=False),
 }
 

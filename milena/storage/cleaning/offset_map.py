@@ -6,19 +6,27 @@ a secret, so that nobody can send two keys with the same hash, of which one woul
 
 from __future__ import annotations
 
+import sys
+from array import array
 from hashlib import blake2b
 from math import isqrt
 from struct import Struct
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-_ENTRY: Final = Struct(">16sq")
-_HALVES: Final = Struct(">QQ")
-ENTRY_SIZE: Final = _ENTRY.size
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+_HALVES: Final = Struct(">qq")
+ENTRY_SIZE: Final = 24
 """Bytes of one entry."""
-_HASH_SIZE: Final = 16
+_FIELDS: Final = 3
+"""Of an entry, of 64 bits each: the halves of the hash, and the offset + 1; 0 if the slot is free."""
 _MOST_SLOTS: Final = ((1 << 31) - 1) // ENTRY_SIZE
 """Kafka's bound: a table has at most 2 GB."""
 NOT_FOUND: Final = -1
+_HASH_IS_KEYED: Final = sys.hash_info.algorithm.startswith("siphash") and not sys.hash_info.cutoff
+"""Whether Python's own hash of bytes is SipHash, with a key that each process draws; other hashes can be chosen when
+Python is built."""
 
 
 @final
@@ -43,7 +51,7 @@ class OffsetMap:
                 f"{memory} bytes with a load factor of {load_factor} have no room for a key: increase "
                 "log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads"
             )
-        self._table = bytearray(self._slots * ENTRY_SIZE)
+        self._table = array("q", (0,)) * (self._slots * _FIELDS)
         self._secret = secret
         self._count = 0
 
@@ -58,7 +66,7 @@ class OffsetMap:
     @property
     def memory(self) -> int:
         """Bytes of the table."""
-        return len(self._table)
+        return len(self._table) * self._table.itemsize
 
     @property
     def utilization(self) -> float:
@@ -67,29 +75,36 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> None:
         """Set the offset of ``key``. The map must not be full."""
-        digest = blake2b(key, digest_size=_HASH_SIZE, key=self._secret).digest()
-        place, found = self._find(digest)
-        if not found:
+        high, low = self._hash(key)
+        place = self._place(high, low)
+        table = self._table
+        if not table[place + 2]:
             self._count += 1
-        _ENTRY.pack_into(self._table, place, digest, offset + 1)
+            table[place] = high
+            table[place + 1] = low
+        table[place + 2] = offset + 1
 
     def get(self, key: bytes) -> int:
         """The offset that was put last for ``key``, -1 for none."""
-        return self._find(blake2b(key, digest_size=_HASH_SIZE, key=self._secret).digest())[1] - 1
+        high, low = self._hash(key)
+        return self._table[self._place(high, low) + 2] - 1
 
-    def _find(self, digest: bytes) -> tuple[int, int]:
-        """Where the entry is, or may be put, and its offset + 1, 0 if the slot is free."""
-        table, slots = self._table, self._slots
-        high, low = _HALVES.unpack(digest)
-        slot = high % slots
-        step = 0
+    def _hash(self, key: bytes) -> tuple[i64, i64]:
+        if _HASH_IS_KEYED:
+            return hash(key), hash(self._secret + key)
+        high, low = _HALVES.unpack(blake2b(key, digest_size=_HALVES.size, key=self._secret).digest())
+        return high, low
+
+    def _place(self, high: i64, low: i64) -> i64:
+        """Where the entry is, or may be put: there the slot is free."""
+        table = self._table
+        slots: i64 = self._slots
+        slot: i64 = high % slots
+        step: i64 = 1 + low % (slots - 1)
         while True:
-            place: int = slot * ENTRY_SIZE
-            found, offset = _ENTRY.unpack_from(table, place)
-            if not offset or found == digest:
-                return place, offset
-            if not step:
-                step = 1 + low % (slots - 1)
+            place: i64 = slot * _FIELDS
+            if (table[place] == high and table[place + 1] == low) or not table[place + 2]:
+                return place
             slot = (slot + step) % slots
 
 

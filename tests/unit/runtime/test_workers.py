@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from select import select
 
@@ -32,6 +32,10 @@ def counting(_disk: Disk, report: Report, upto: int) -> Iterator[int]:
 
 def naming(_disk: Disk, _report: Report) -> Iterator[tuple[int, int]]:
     yield os.getpid(), os.nice(0)
+
+
+def hashing(_disk: Disk, _report: Report) -> Iterator[int]:
+    yield hash(b"a key")
 
 
 def listing(disk: Disk, _report: Report, folder: str) -> Iterator[list[str]]:
@@ -60,6 +64,13 @@ class Odd(Exception):
 def odd(_disk: Disk, _report: Report) -> Iterator[int]:
     yield 1
     raise Odd(1, 2)
+
+
+def answering(_disk: Disk, report: Report, question: str) -> Generator[str, str, None]:
+    answer = yield question
+    while answer:
+        report(1 << 20)
+        answer = yield f"{question} {answer}"
 
 
 async def unpaced(_amount: int) -> None:
@@ -91,6 +102,14 @@ async def test_values_come_in_order_and_what_was_done_is_paced(worker: Worker, t
     assert await worker.run(listing, unpaced, str(tmp_path)).next() == ["file"]
 
 
+async def test_the_work_hears_what_it_is_told(worker: Worker) -> None:
+    for name in ("one", "two"):
+        steps = worker.run(answering, unpaced, name)
+        assert await steps.next() == name
+        assert [await steps.next(told) for told in ("yes", "no")] == [f"{name} yes", f"{name} no"]
+        assert await steps.next() is None, "nothing is told"
+
+
 @pytest.mark.parametrize(
     "error",
     [OSError(errno.EIO, "broken", "/a"), CorruptBatch("at 7"), ValueError("no room")],
@@ -114,6 +133,18 @@ async def test_what_is_raised_by_the_pacing_ends_the_work(worker: Worker) -> Non
     worker.end()
     await worker.ended()
     assert await worker.run(counting, unpaced, 1).next() == 0
+
+
+async def test_each_process_hashes_with_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    found = set()
+    for _ in range(2):
+        worker = ProcessWorker()
+        found.add(await worker.run(hashing, unpaced).next())
+        worker.end()
+        await worker.ended()
+    assert len(found) == 2
 
 
 async def test_an_error_that_cannot_be_sent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

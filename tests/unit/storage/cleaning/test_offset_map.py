@@ -60,6 +60,13 @@ def test_it_takes_no_more_memory_than_its_keys_need() -> None:
     assert OffsetMap(128 << 20, 0.9, SECRET, keys=0).full
 
 
+def test_it_does_without_a_keyed_hash_of_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milena.storage.cleaning.offset_map._HASH_IS_KEYED", False)
+    offsets = filled(890, memory=24_000)
+    assert all(offsets.get(b"key %d" % number) == number for number in range(890))
+    assert offsets.get(b"another") == NOT_FOUND
+
+
 @pytest.mark.parametrize("memory", [0, 23, 24])
 def test_memory_without_room_for_a_key_is_refused(memory: int) -> None:
     with pytest.raises(ValueError, match=r"increase log\.cleaner\.dedupe\.buffer\.size"):

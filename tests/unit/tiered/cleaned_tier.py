@@ -110,7 +110,11 @@ class CleanedTier:
         for served in every:
             data = await (await self.bench.store.fetch(served.segment, 0)).read()
             assert len(data) == served.segment.size
-            found += [one for one in iter_batches(memoryview(data)) if served.first <= one.base_offset <= served.last]
+            found += [
+                one
+                for one in iter_batches(memoryview(data))
+                if one.base_offset <= served.last and one.last_offset >= served.first
+            ]
         return found
 
     async def records(self) -> list[Kept]:

@@ -23,7 +23,7 @@ def test_of_each_key_the_last_record_stays_with_its_offset() -> None:
         assert tier.ranges()[0][0] == 0 and tier.ranges()[-1][1] == 5
         replacement = tier.served()[0]
         assert replacement.cleaned == ((0, 6),) and set(replacement.replaces) <= before
-        assert tier.cache.cleaned_to == (0, 6)
+        assert tier.cleaned_to() == (0, 6)
         assert not tier.bench.runtime.disk.exists(f"{tier.log.folder}/remote-log-cleaning")
 
     on_tier(scenario)
@@ -36,7 +36,7 @@ def test_what_loses_nothing_is_not_copied_again_and_the_next_pass_begins_behind_
         await tier.copy()
         stored = tier.bench.stored()
         await tier.clean()
-        assert (tier.bench.stored(), tier.cache.cleaned_to) == (stored, (0, 4))
+        assert (tier.bench.stored(), tier.cleaned_to()) == (stored, (0, 4))
         published = len(tier.bench.metadata.published)
         await tier.clean()
         assert len(tier.bench.metadata.published) == published, "nothing is dirty"
@@ -137,11 +137,11 @@ def test_a_transaction_that_ends_later_than_the_tier_ends_the_window() -> None:
         await tier.copy()
         assert tier.ranges() == [(0, 2), (3, 3)]
         await tier.clean()
-        assert (await tier.offsets(), tier.cache.cleaned_to) == ([0, 2, 3], (0, 3))
+        assert (await tier.offsets(), tier.cleaned_to()) == ([0, 2, 3], (0, 3))
         tier.log.roll()
         await tier.copy()
         await tier.clean()
-        assert (await tier.offsets(), tier.cache.cleaned_to) == ([0, 2], (0, 5))
+        assert (await tier.offsets(), tier.cleaned_to()) == ([0, 2], (0, 5))
 
     on_tier(scenario)
 
@@ -172,7 +172,7 @@ def test_a_segment_that_has_lost_its_index_of_aborted_transactions_is_not_cleane
         tier.bench.runtime.tier_disk.remove(path)
         with pytest.raises(RemoteResourceNotFound):
             await tier.clean()
-        assert tier.cache.cleaned_to is None and len(await tier.offsets()) == 3
+        assert tier.cleaned_to() is None and len(await tier.offsets()) == 3
 
     on_tier(scenario)
 
@@ -208,20 +208,20 @@ def test_a_pass_is_due_by_the_dirty_share_and_by_the_age_of_its_records() -> Non
             tier.segment(*keyed(("a", f"{number}")))
         await tier.copy()
         await tier.clean()
-        assert tier.cache.cleaned_to is None, "too young"
+        assert tier.cleaned_to() is None, "too young"
         await tier.wait(60)
         await tier.clean()
-        assert tier.cache.cleaned_to == (0, 4)
+        assert tier.cleaned_to() == (0, 4)
         tier.segment(*keyed(("b", "1" * 10)))
         await tier.copy()
         tier.log.config = replace(tier.log.config, min_cleanable_dirty_ratio=0.9)
         await tier.wait(60)
         await tier.clean()
-        assert tier.cache.cleaned_to == (0, 4), "too few"
+        assert tier.cleaned_to() == (0, 4), "too few"
         tier.log.config = replace(tier.log.config, max_compaction_lag_ms=HOUR_MS)
         await tier.wait(HOUR_MS / 1000)
         await tier.clean()
-        assert tier.cache.cleaned_to == (0, 5)
+        assert tier.cleaned_to() == (0, 5)
 
     on_tier(scenario, min_compaction_lag_ms=50_000)
 
@@ -248,13 +248,13 @@ def test_a_copy_of_another_lineage_is_cleaned_as_far_as_it_serves_and_stays() ->
         tier.segment(*keyed(("b", "1"), ("b", "2"), ("b", "lost")))
         await tier.copy()
         await tier.clean()
-        assert (await tier.offsets(), tier.cache.cleaned_to) == ([1, 4], (0, 5))
+        assert (await tier.offsets(), tier.cleaned_to()) == ([1, 4], (0, 5))
         tier.log.truncate_to(Offset(4))
         tier.lead_anew(1)
         tier.segment(*keyed(("c", "1"), ("c", "2")))
         await tier.copy()
         await tier.clean()
-        assert tier.cache.cleaned_to == (1, 6)
+        assert tier.cleaned_to() == (1, 6)
         assert tier.ranges()[-1] == (4, 5) or tier.ranges()[-1][1] == 5
         offsets = await tier.offsets()
         assert offsets == [1, 5], "b was cleaned in favour of what the lineage has lost"

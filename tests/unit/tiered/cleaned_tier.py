@@ -10,6 +10,7 @@ from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import LeaderEpoch
 from milena.storage.log.append_info import Origin
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.cleaner_offsets import CleanedTo
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.expiration import expire_round
@@ -40,6 +41,9 @@ class CleanedTier:
     @property
     def cache(self) -> RemoteLogMetadataCache:
         return self.bench.metadata.cache(self.role.partition)
+
+    def cleaned_to(self) -> CleanedTo | None:
+        return self.cache.cleaned_to
 
     def batch(self, *records: Write, producer: tuple[int, int, int] | None = None, transactional: bool = False) -> None:
         data = batch_of(

@@ -13,7 +13,7 @@ records. Kafka takes the memory that it needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from milena.protocol.records.batch import BatchView
 from milena.protocol.records.compression import DecompressionBomb
@@ -23,6 +23,8 @@ from milena.runtime.disk import Bytes
 from milena.storage.cleaning.offset_map import OffsetMap
 from milena.storage.cleaning.rebuilt_batch import KeptRecord, delete_horizon, emptied, rebuilt
 from milena.storage.cleaning.transactions import CleanedTransactions
+
+_LATEST: Final = (1 << 63) - 1
 
 
 class LastRecord(NamedTuple):
@@ -47,6 +49,11 @@ class Rules(NamedTuple):
     producers: Mapping[ProducerId, LastRecord]
     limit: int
     """Bytes to which a compressed batch may grow, if it is to lose records."""
+
+    @property
+    def new_horizon(self) -> int:
+        """ms. Beyond 64 bits: what would get it stays for ever, as in Kafka, whose sum is negative then."""
+        return self.now + self.delete_retention_ms
 
 
 class Retained:
@@ -80,8 +87,8 @@ class Retained:
         self.kept += len(records)
         if not records:
             return emptied(batch) if self._is_needed(batch) else b""
-        if horizon is None and (tombstones or (may_go and batch.is_control)):
-            return rebuilt(batch, records, rules.now + rules.delete_retention_ms)
+        if horizon is None and rules.new_horizon <= _LATEST and (tombstones or (may_go and batch.is_control)):
+            return rebuilt(batch, records, rules.new_horizon)
         return batch.memory if whole else rebuilt(batch, records, horizon)
 
     def _is_needed(self, batch: BatchView) -> bool:

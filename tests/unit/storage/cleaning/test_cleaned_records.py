@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -122,6 +123,25 @@ def test_a_tombstone_stays_until_its_horizon_which_the_first_cleaning_sets(tmp_p
     keyed.clean()
     assert b"key" not in [record.key for record in keyed.records()]
     assert b"other" in [record.key for record in keyed.records()]
+
+
+def test_a_retention_without_end_sets_no_horizon_until_it_is_lowered(tmp_path: Path) -> None:
+    """In Kafka the sum of clock and retention overflows, and a negative horizon is none."""
+    keyed = KeyedLog.at(tmp_path, delete_retention_ms=(1 << 63) - 1)
+    keyed.write((b"key", b"value"), (b"other", b"value"))
+    keyed.write((b"other", b"new"), (b"key", None))
+    for _ in range(20):
+        keyed.write((b"filler", b"x" * 40))
+    keyed.clean()
+    before = keyed.batches()[1]
+    assert not before.has_delete_horizon
+    assert keyed.records()[1][:3] == (3, b"key", None)
+    keyed.log.update_config(replace(keyed.log.config, delete_retention_ms=DAY_MS))
+    for _ in range(20):
+        keyed.write((b"filler", b"x" * 40))
+    keyed.clean()
+    after = keyed.batches()[1]
+    assert (after.has_delete_horizon, after.base_timestamp) == (True, keyed.now + DAY_MS)
 
 
 def test_a_record_without_a_key_goes(tmp_path: Path) -> None:

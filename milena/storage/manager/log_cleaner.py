@@ -110,7 +110,7 @@ class LogCleaner:
         if settings == self.cleaner.settings:
             return
         self.cleaner.settings = settings
-        self._throttle.rate = settings.bytes_per_second
+        self._throttle.change(settings.bytes_per_second)
         if self._tasks is None:
             return
         for task in self.tasks:

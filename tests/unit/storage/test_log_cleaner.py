@@ -188,6 +188,21 @@ def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
 
 
+def test_a_throttle_that_is_raised_counts_at_once() -> None:
+    async def scenario(node: Node) -> None:
+        log = node.log(cleanup_policy=COMPACT)
+        write(node, log)
+        while log not in node.logs.cleaner.cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        await node.runtime.clock.sleep(60)  # it waits for its first bytes, and would for an hour
+        assert log.cleaned_to is None
+        node.logs.cleaner.reconfigure(CleanerSettings(bytes_per_second=1e6))
+        await node.runtime.clock.sleep(LOOK)
+        assert log.cleaned_to is not None
+
+    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1)
+
+
 def test_a_full_disk_delays_one_log_and_the_others_are_cleaned() -> None:
     async def scenario(node: Node) -> None:
         log, other = node.log(0, cleanup_policy=COMPACT), node.log(1, cleanup_policy=COMPACT)

@@ -84,6 +84,9 @@ class Cleaner:
         except OSError as failure:
             log.context.failed(failure)
             return None
+        except Exception as unforeseen:  # of one log: it must not keep the others from being cleaned
+            self._unforeseen(log, unforeseen)
+            return None
         if found.found.checkpoint_is_wrong:
             if "delete" not in log.config.cleanup_policy:
                 log.context.events.warning(
@@ -217,8 +220,11 @@ class Cleaner:
         elif isinstance(error, ValueError | KafkaError | WorkerEnded | MemoryError):
             self._failed(log, error)  # a buffer that is too small; the directory is offline already
         else:
-            self._mark(log, f"{type(error).__name__}: {error}")
-            self._contained.note("cleaning of a log", error, folder=log.folder)
+            self._unforeseen(log, error)
+
+    def _unforeseen(self, log: PartitionLog, error: Exception) -> None:
+        self._mark(log, f"{type(error).__name__}: {error}")
+        self._contained.note("cleaning of a log", error, folder=log.folder)
 
     def _failed(self, log: PartitionLog, error: Exception) -> None:
         log.context.events.warning("cleaning failed", topic=log.topic, partition=log.partition, reason=str(error))

@@ -10,6 +10,7 @@ import pytest
 from milena.config.node_config import NodeConfig
 from milena.lab.world.world import World, simulate
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.cleaning.choice import Candidate
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.log.partition_log import PartitionLog
@@ -186,6 +187,49 @@ def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
         assert size / 2000 - 15 < node.runtime.clock.monotonic() - began < size / 2000 * 1.5 + 15
 
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
+
+
+def looks_of(node: Node) -> list[PartitionLog]:
+    """The logs that are looked at from now on."""
+    cleaner, looked_at = node.logs.cleaner.cleaner, list[PartitionLog]()
+    look = cleaner.look
+
+    def counted(log: PartitionLog, now: int) -> Candidate | None:
+        looked_at.append(log)
+        return look(log, now)
+
+    cleaner.look = counted  # type: ignore[method-assign]
+    return looked_at
+
+
+def test_many_due_logs_need_a_few_looks_at_each() -> None:
+    """One at all of them before each round would keep the loop busy."""
+
+    async def scenario(node: Node) -> None:
+        logs = [node.log(number, cleanup_policy=COMPACT) for number in range(60)]
+        for log in logs:
+            write(node, log, 10)
+        await node.runtime.clock.sleep(10)
+        looked_at = looks_of(node)
+        await node.runtime.clock.sleep(10)
+        assert all(log.cleaned_to is not None for log in logs)
+        assert len(looked_at) == 3 * len(logs)  # at all, at each before its round, and at all again
+
+    on_a_machine(scenario)
+
+
+def test_a_look_holds_for_a_while_only() -> None:
+    async def scenario(node: Node) -> None:
+        idle = node.log(7, cleanup_policy=COMPACT)
+        logs = [node.log(number, cleanup_policy=COMPACT) for number in range(4)]
+        for log in logs:
+            write(node, log)
+        looked_at = looks_of(node)
+        while logs[-1].cleaned_to is None:
+            await node.runtime.clock.sleep(0.1)
+        assert looked_at.count(idle) > len(logs)
+
+    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1000)
 
 
 def test_a_throttle_that_is_raised_counts_at_once() -> None:

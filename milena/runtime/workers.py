@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LENGTH: Final = 8
 """Bytes in front of each message: its length."""
+_LONGEST: Final = 16 << 20
+"""Bytes of an answer at most: they are short."""
 STEP: Final = "step"
 DONE: Final = "done"
 DID: Final = "did"
@@ -39,6 +41,15 @@ def advanced(iterator: Iterator[T], told: object) -> T | None:
         return cast("Generator[T, object]", iterator).send(told)
     except StopIteration:
         return None
+
+
+def _answer_in(data: bytes) -> tuple[str, object]:
+    """Raises WorkerEnded: the package on disk, which the worker runs, may be newer than what runs here."""
+    try:
+        kind, value = pickle.loads(data)
+    except Exception as error:
+        raise WorkerEnded(f"the answer of a worker process cannot be read: {type(error).__name__}: {error}") from error
+    return kind, value
 
 
 class PlainSteps(Generic[T]):
@@ -168,9 +179,12 @@ class ProcessWorker:
             process.stdin.write(message)
             await process.stdin.drain()
             size = int.from_bytes(await process.stdout.readexactly(LENGTH), "big")
-            answer: tuple[str, object] = pickle.loads(await process.stdout.readexactly(size))
+            if size > _LONGEST:
+                raise WorkerEnded(f"the worker process sends something else than answers: {size} bytes")
+            data = await process.stdout.readexactly(size)
         except (OSError, IncompleteReadError) as error:
             raise WorkerEnded(f"the worker process has ended: {error}") from error
+        answer = _answer_in(data)
         self._at_work = answer[0] in (STEP, DID)
         return answer
 

@@ -1,5 +1,5 @@
-"""Which log is cleaned next, like ``LogCleanerManager.grabFilthiestCompactedLog``: the one of which the largest share
-is dirty, if that is more than ``min.cleanable.dirty.ratio`` or has waited for ``max.compaction.lag.ms``."""
+"""Which logs are cleaned, and in which order, like ``LogCleanerManager.grabFilthiestCompactedLog``: those of which more
+than ``min.cleanable.dirty.ratio`` is dirty, or that have waited for ``max.compaction.lag.ms``, the dirtiest first."""
 
 from __future__ import annotations
 
@@ -78,7 +78,6 @@ def _overdue(log: PartitionLog, found: Cleanable, now: int) -> int:
     return max(now - lag - min(times), 0) if times else 0
 
 
-def filthiest(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The one to clean, None if none is due."""
-    due = [one for one in candidates if one.is_due]
-    return max(due, key=lambda one: one.dirty_ratio) if due else None
+def dirtiest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those that are due, in the order in which they are cleaned."""
+    return sorted((one for one in candidates if one.is_due), key=lambda one: one.dirty_ratio, reverse=True)

@@ -9,6 +9,7 @@ later; if the disk fails, its directory goes offline.
 from __future__ import annotations
 
 import errno
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -85,6 +86,9 @@ class Cleaner:
         except OSError as failure:
             log.context.failed(failure)
             return None
+        except Exception as unforeseen:  # of one log: it must not keep the others from being cleaned
+            self._unforeseen(log, unforeseen)
+            return None
         if found.found.checkpoint_is_wrong:
             if "delete" not in log.config.cleanup_policy:
                 log.context.events.warning(
@@ -112,9 +116,11 @@ class Cleaner:
             and not (log.retired or log.context.offline or self._paused(log))
         )
 
-    def forget_retired(self) -> None:
-        """Deleted logs are no longer uncleanable."""
-        self.uncleanable = {log: reason for log, reason in self.uncleanable.items() if not log.retired}
+    def forget_gone(self) -> None:
+        """Logs that were deleted, or are offline, are no longer uncleanable."""
+        self.uncleanable = {
+            log: reason for log, reason in self.uncleanable.items() if not (log.retired or log.context.offline)
+        }
 
     def begin(self, log: PartitionLog, now: int) -> Begun:
         """``now``: ms, the time by which tombstones and markers are judged. Raises CleaningAborted if nothing is to be
@@ -150,14 +156,23 @@ class Cleaner:
         if not self._may_clean(log):
             return None  # another task has been faster
         self.in_progress[log] = log.folder
+        done: Figures | Exception | None = None
+        given_up: CancelledError | None = None
         try:
-            done = await self._attempt(log, now, worker, paced)
-            if isinstance(done, Figures):
-                return done
-            worker.end()
-            await worker.ended()  # before that, another round could meet its files
+            try:
+                done = await self._attempt(log, now, worker, paced)
+            except CancelledError as cancelled:
+                given_up = cancelled
+            if not isinstance(done, Figures):
+                worker.end()
+                await worker.ended()  # before that, another round could meet its files
         finally:
             del self.in_progress[log]
+        if given_up is not None:
+            raise given_up
+        if isinstance(done, Figures):
+            return done
+        assert done is not None
         self._report(log, done)
         return None
 
@@ -220,8 +235,11 @@ class Cleaner:
         elif isinstance(error, ValueError | KafkaError | WorkerEnded | MemoryError):
             self._failed(log, error)  # a buffer that is too small; the directory is offline already
         else:
-            self._mark(log, f"{type(error).__name__}: {error}")
-            self._contained.note("cleaning of a log", error, folder=log.folder)
+            self._unforeseen(log, error)
+
+    def _unforeseen(self, log: PartitionLog, error: Exception) -> None:
+        self._mark(log, f"{type(error).__name__}: {error}")
+        self._contained.note("cleaning of a log", error, folder=log.folder)
 
     def _failed(self, log: PartitionLog, error: Exception) -> None:
         log.context.events.warning("cleaning failed", topic=log.topic, partition=log.partition, reason=str(error))

@@ -13,7 +13,7 @@ records. Kafka takes the memory that it needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from milena.protocol.records.batch import BatchView
 from milena.protocol.records.compression import DecompressionBomb
@@ -23,6 +23,8 @@ from milena.runtime.disk import Bytes
 from milena.storage.cleaning.offset_map import OffsetMap
 from milena.storage.cleaning.rebuilt_batch import KeptRecord, delete_horizon, emptied, rebuilt
 from milena.storage.cleaning.transactions import CleanedTransactions
+
+_LATEST: Final = (1 << 63) - 1
 
 
 class LastRecord(NamedTuple):
@@ -82,9 +84,19 @@ class Retained:
         self.kept += len(records)
         if not records:
             return emptied(batch) if self._is_needed(batch) else b""
-        if horizon is None and self.now is not None and (tombstones or (may_go and batch.is_control)):
-            return rebuilt(batch, records, self.now + rules.delete_retention_ms)
+        new_horizon = self._new_horizon
+        if horizon is None and new_horizon is not None and (tombstones or (may_go and batch.is_control)):
+            return rebuilt(batch, records, new_horizon)
         return batch.memory if whole else rebuilt(batch, records, horizon)
+
+    @property
+    def _new_horizon(self) -> int | None:
+        """ms; None if none is to be set. What would get one beyond 64 bits stays for ever, as in Kafka, whose sum is
+        negative then."""
+        if self.now is None:
+            return None
+        found = self.now + self._rules.delete_retention_ms
+        return found if found <= _LATEST else None
 
     def _is_needed(self, batch: BatchView) -> bool:
         """Whether ``batch`` stays even if it is empty."""

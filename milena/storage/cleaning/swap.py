@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from milena.protocol.types import Offset
 from milena.storage.cleaning.round import NewSegment
-from milena.storage.files.names import CLEANED, SEGMENT_SUFFIXES, SWAP, segment_file
+from milena.storage.files.names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, segment_file
 from milena.storage.log.guard import guarded
 from milena.storage.log.segment import Segment
 
@@ -38,7 +38,9 @@ def generation_of(log: PartitionLog) -> Generation:
 
 
 def check_generation(log: PartitionLog, since: Generation) -> None:
-    """Raises CleaningAborted if the log was truncated at either end, moved, deleted, or has ended."""
+    """Raises CleaningAborted if the log was truncated at either end, moved, deleted, is offline, or has ended."""
+    if log.context.offline:
+        raise CleaningAborted(f"{log} is offline")
     if log.retired or log.folder != since.folder:
         raise CleaningAborted(f"{log} was moved or deleted")
     if log.truncations != since.truncations:
@@ -56,6 +58,7 @@ def swap_in(log: PartitionLog, since: Generation, new: NewSegment) -> None:
         first = next((number for number, segment in enumerate(log.segments) if segment is old[0]), -1)
         if first < 0 or [log.segments[first + number] for number in range(len(old))] != old:
             raise CleaningAborted(f"{log} has other segments now")
+        _check_files(log, new)
     except CleaningAborted:
         discard(log, since, new)
         raise
@@ -70,6 +73,16 @@ def swap_in(log: PartitionLog, since: Generation, new: NewSegment) -> None:
     segment = Segment(log.context, log.folder, new.base_offset, size=new.size, indexes_exist=True)
     log.segments.replace(first, len(old), segment)
     log.folder_changed()
+
+
+def _check_files(log: PartitionLog, new: NewSegment) -> None:
+    """Raises CleaningAborted if files of ``new`` are missing: the old ones would go for nothing."""
+    disk = log.context.disk
+    paths = [
+        f"{log.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}" for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)
+    ]
+    if not all(disk.exists(path) for path in paths) or disk.size(paths[0]) != new.size:
+        raise CleaningAborted(f"{paths[0]} and its indexes are not what was written")
 
 
 def discard(log: PartitionLog, since: Generation, new: NewSegment) -> None:

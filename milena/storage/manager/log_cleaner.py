@@ -7,27 +7,28 @@ the cleaner as in Kafka: a log whose beginning goes while it is cleaned would be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from milena.protocol.errors import KafkaError
-from milena.protocol.records.batch import CorruptBatch
 from milena.runtime.context import Runtime
 from milena.runtime.disk import Worker
 from milena.runtime.tasks import TaskHandle, Tasks
-from milena.storage.cleaning.choice import Candidate, candidate, filthiest
+from milena.storage.cleaning.choice import Candidate, candidate, dirtiest_first
 from milena.storage.cleaning.cleaner import Cleaner
 from milena.storage.cleaning.round import Figures
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.throttle import Throttle
-from milena.storage.files.index_file import CorruptIndex
 from milena.storage.log.context import EventLog
 from milena.storage.log.partition_log import PartitionLog
 
-SLICE: Final = 50
-"""Logs that are looked at before other work runs."""
+SLICE: Final = 100
+"""Logs and segments that are looked at before other work runs."""
+LOOK_HOLDS: Final = 15.0
+"""Seconds for which a look at all logs holds: with thousands, one before each round would keep the loop busy."""
 SHORTEST_BACKOFF: Final = 0.01
 """Seconds: a backoff of 0 must not keep the loop busy."""
 SECRET_BYTES: Final = 32
@@ -92,10 +93,10 @@ class LogCleaner:
         return self._runtime.clock.time_ms() - self.last_run_ms
 
     def dirty_bytes(self, logs: Iterable[PartitionLog]) -> int:
-        """What could be cleaned of ``logs``; of one whose files cannot be read nothing is known."""
+        """What could be cleaned of ``logs``; of one that cannot be judged nothing is known."""
         now, found = self._runtime.clock.time_ms(), 0
         for log in logs:
-            with suppress(CorruptBatch, CorruptIndex, OSError):
+            with suppress(Exception):
                 found += candidate(log, now).cleanable_bytes
         return found
 
@@ -110,7 +111,7 @@ class LogCleaner:
         if settings == self.cleaner.settings:
             return
         self.cleaner.settings = settings
-        self._throttle.rate = settings.bytes_per_second
+        self._throttle.change(settings.bytes_per_second)
         if self._tasks is None:
             return
         for task in self.tasks:
@@ -125,43 +126,69 @@ class LogCleaner:
 
     async def _run(self, task: CleanerTask) -> None:
         worker = self._runtime.disk.worker()
+        stopped: CancelledError | None = None
         try:
             while True:
                 await self._clean_all_due(task, worker)
                 worker.end()
+                await worker.ended()
                 backoff = self.cleaner.settings.backoff_ms / 1000
                 await self._runtime.clock.sleep(max(backoff, SHORTEST_BACKOFF))
+        except CancelledError as cancelled:
+            stopped = cancelled
         finally:
             worker.end()
+        await worker.ended()
+        if stopped is not None:
+            raise stopped
 
     async def _clean_all_due(self, task: CleanerTask, worker: Worker) -> None:
         """A log that could not be cleaned waits for the next time."""
         tried: set[int] = set()
         while True:
-            chosen, overdue_ms = await self._choose(tried)
-            if chosen is not None:
-                tried.add(id(chosen.log))
-                task.overdue_ms = overdue_ms
-                if await self._clean(task, chosen, worker):
-                    tried.discard(id(chosen.log))
+            due = [one.log for one in await self._look(task) if id(one.log) not in tried]
+            holds_until = self._runtime.clock.monotonic() + LOOK_HOLDS
+            for log in due:
+                if self._runtime.clock.monotonic() >= holds_until:
+                    break
+                tried.add(id(log))
+                if await self._clean_if_due(task, log, worker):
+                    tried.discard(id(log))
             await self._delete_old_segments()
-            if chosen is None:
-                self.cleaner.forget_retired()
+            if not due:
+                self.cleaner.forget_gone()
                 return
 
-    async def _choose(self, tried: set[int]) -> tuple[Candidate | None, int]:
-        """The dirtiest log that is due and was not ``tried``, and by how many ms logs are overdue at most."""
-        now = self.last_run_ms = self._runtime.clock.time_ms()
+    async def _look(self, task: CleanerTask) -> list[Candidate]:
+        """The logs that are due, the dirtiest first."""
         found: list[Candidate] = []
-        for number, log in enumerate(list(self._logs)):
-            one = self.cleaner.look(log, now)
+        async for log in self._in_slices():
+            one = self.cleaner.look(log, self._now())
             if one is not None and one.clean_bytes + one.cleanable_bytes:
                 found.append(one)
-            if number % SLICE == SLICE - 1:
-                await self._runtime.clock.sleep(0)
         self.dirtiest_ratio = max((one.dirty_ratio for one in found), default=0.0)
-        overdue_ms = max((one.overdue_ms for one in found), default=0)
-        return filthiest(one for one in found if id(one.log) not in tried), overdue_ms
+        due = dirtiest_first(found)
+        if due:
+            task.overdue_ms = max(one.overdue_ms for one in found)
+        return due
+
+    async def _in_slices(self) -> AsyncIterator[PartitionLog]:
+        looked_at = 0
+        for log in list(self._logs):
+            yield log
+            looked_at += 1 + len(log.segments)
+            if looked_at >= SLICE:
+                looked_at = 0
+                await self._runtime.clock.sleep(0)
+
+    def _now(self) -> int:
+        now = self.last_run_ms = self._runtime.clock.time_ms()
+        return now
+
+    async def _clean_if_due(self, task: CleanerTask, log: PartitionLog, worker: Worker) -> bool:
+        """Whether it was cleaned. Another task may have been faster, or the log has changed since it was looked at."""
+        chosen = self.cleaner.look(log, self._now())
+        return chosen is not None and chosen.is_due and await self._clean(task, chosen, worker)
 
     async def _clean(self, task: CleanerTask, chosen: Candidate, worker: Worker) -> bool:
         """Whether it was cleaned."""
@@ -188,7 +215,7 @@ class LogCleaner:
             await self._runtime.clock.sleep(delay)
 
     async def _delete_old_segments(self) -> None:
-        for number, log in enumerate(list(self._logs)):
+        async for log in self._in_slices():
             if self.cleaner.may_delete(log):
                 try:
                     log.delete_old_segments(self._runtime.clock.time_ms())
@@ -196,5 +223,3 @@ class LogCleaner:
                     continue  # its directory has gone offline, and its owner knows that
                 except Exception as error:  # of one log: it must not keep the others from being cleaned
                     self._runtime.contained.note("retention of a compacted log", error, folder=log.folder)
-            if number % SLICE == SLICE - 1:
-                await self._runtime.clock.sleep(0)

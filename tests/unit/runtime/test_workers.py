@@ -16,6 +16,7 @@ import pytest
 
 from milena.lab.world.world import World, simulate
 from milena.protocol.records.batch import CorruptBatch
+from milena.runtime import workers
 from milena.runtime.disk import Disk, Report, Worker, WorkerEnded
 from milena.runtime.files import RealDisk
 from milena.runtime.power_loss import LossyDisk
@@ -191,6 +192,27 @@ async def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
     with pytest.raises(WorkerEnded):
         await ProcessWorker().run(counting, unpaced, 1).next()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param("b'a banner of somebody else'", id="no length"),
+        pytest.param("(5).to_bytes(8, 'big') + b'other'", id="no pickle"),
+        pytest.param("(16).to_bytes(8, 'big') + b'cmilena\\nMissing\\n.'", id="an unknown class"),
+        pytest.param("(2).to_bytes(8, 'big') + b'N.'", id="no answer"),
+    ],
+)
+async def test_what_is_no_answer_is_told(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    code = f"import signal, sys; sys.stdout.buffer.write({written}); sys.stdout.flush(); signal.pause()"
+    monkeypatch.setattr(workers, "_CODE", code)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    worker = ProcessWorker()
+    with pytest.raises(WorkerEnded, match="answer"):
+        async with asyncio.timeout(30):
+            await worker.run(counting, unpaced, 1).next()
+    worker.end()
+    await worker.ended()
 
 
 def test_a_worker_ends_with_its_parent() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from milena.config.node_config import NodeConfig
 from milena.lab.world.world import World, simulate
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.workers import PlainWorker
+from milena.storage.cleaning.choice import Candidate
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.log.partition_log import PartitionLog
@@ -187,6 +191,165 @@ def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
         assert size / 2000 - 15 < node.runtime.clock.monotonic() - began < size / 2000 * 1.5 + 15
 
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
+
+
+def looks_of(node: Node) -> list[PartitionLog]:
+    """The logs that are looked at from now on."""
+    cleaner, looked_at = node.logs.cleaner.cleaner, list[PartitionLog]()
+    look = cleaner.look
+
+    def counted(log: PartitionLog, now: int) -> Candidate | None:
+        looked_at.append(log)
+        return look(log, now)
+
+    cleaner.look = counted  # type: ignore[method-assign]
+    return looked_at
+
+
+def test_many_due_logs_need_a_few_looks_at_each() -> None:
+    """One at all of them before each round would keep the loop busy."""
+
+    async def scenario(node: Node) -> None:
+        logs = [node.log(number, cleanup_policy=COMPACT) for number in range(60)]
+        for log in logs:
+            write(node, log, 10)
+        await node.runtime.clock.sleep(10)
+        looked_at = looks_of(node)
+        await node.runtime.clock.sleep(10)
+        assert all(log.cleaned_to is not None for log in logs)
+        assert len(looked_at) == 3 * len(logs)  # at all, at each before its round, and at all again
+
+    on_a_machine(scenario)
+
+
+def test_a_look_holds_for_a_while_only() -> None:
+    async def scenario(node: Node) -> None:
+        idle = node.log(7, cleanup_policy=COMPACT)
+        logs = [node.log(number, cleanup_policy=COMPACT) for number in range(4)]
+        for log in logs:
+            write(node, log)
+        looked_at = looks_of(node)
+        while logs[-1].cleaned_to is None:
+            await node.runtime.clock.sleep(0.1)
+        assert looked_at.count(idle) > len(logs)
+
+    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1000)
+
+
+def test_a_throttle_that_is_raised_counts_at_once() -> None:
+    async def scenario(node: Node) -> None:
+        log = node.log(cleanup_policy=COMPACT)
+        write(node, log)
+        while log not in node.logs.cleaner.cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        await node.runtime.clock.sleep(60)  # it waits for its first bytes, and would for an hour
+        assert log.cleaned_to is None
+        node.logs.cleaner.reconfigure(CleanerSettings(bytes_per_second=1e6))
+        await node.runtime.clock.sleep(LOOK)
+        assert log.cleaned_to is not None
+
+    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1)
+
+
+def test_a_round_ends_soon_after_its_directory_has_failed() -> None:
+    async def scenario(node: Node) -> None:
+        _, log, cleaner = node.log(0), node.log(1, cleanup_policy=COMPACT), node.logs.cleaner.cleaner
+        write(node, log)
+        while log not in cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        node.logs.take_offline(node.logs.dir_of(log), OSError(errno.EIO, "broken"))
+        await node.runtime.clock.sleep(12)  # the throttle's: all of the log was read at once
+        assert cleaner.in_progress == {} and cleaner.uncleanable == {}
+        assert node.events.named("cleaning aborted") and not node.events.named("cleaning failed")
+
+    on_a_machine(scenario, dirs=2, log_cleaner_io_max_bytes_per_second=1000)
+
+
+def test_logs_that_went_offline_or_cannot_be_judged_spoil_no_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(node: Node) -> None:
+        _, log, cleaner = node.log(0), node.log(1, cleanup_policy=COMPACT), node.logs.cleaner
+        cleaner.cleaner.uncleanable[log] = "damaged"
+        await node.runtime.clock.sleep(LOOK)
+        assert list(cleaner.cleaner.uncleanable) == [log]
+
+        def odd(_log: PartitionLog, _now: int) -> Candidate:
+            raise RuntimeError("an error of ours")
+
+        monkeypatch.setattr("milena.storage.manager.log_cleaner.candidate", odd)
+        assert cleaner.dirty_bytes(cleaner.cleaner.uncleanable) == 0
+        node.logs.take_offline(node.logs.dir_of(log), OSError(errno.EIO, "broken"))
+        await node.runtime.clock.sleep(LOOK)
+        assert cleaner.cleaner.uncleanable == {}
+
+    on_a_machine(scenario, dirs=2)
+
+
+class SlowWorker:
+    """Takes a second to end. Implements ``Worker``."""
+
+    def __init__(self, node: Node) -> None:
+        self._worker = PlainWorker(node.runtime.disk)
+        self._clock = node.runtime.clock
+        self.running = False
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self.running = True
+        return self._worker.run(*args, **kwargs)
+
+    def end(self) -> None:
+        self._worker.end()
+
+    async def ended(self) -> None:
+        if self.running:
+            await self._clock.sleep(1)
+        self.running = False
+        await self._worker.ended()
+
+
+def slow_workers(node: Node) -> list[SlowWorker]:
+    """Those of tasks that begin from now on."""
+    made: list[SlowWorker] = []
+
+    def worker() -> SlowWorker:
+        made.append(SlowWorker(node))
+        return made[-1]
+
+    node.runtime.disk.worker = worker  # type: ignore[method-assign]
+    node.logs.cleaner.reconfigure(replace(node.logs.cleaner.cleaner.settings, backoff_ms=1000))
+    return made
+
+
+def test_a_worker_is_waited_for_each_time_it_has_nothing_more_to_do() -> None:
+    """What waits to be reaped would else be remembered for ever."""
+
+    async def scenario(node: Node) -> None:
+        workers = slow_workers(node)
+        log = node.log(cleanup_policy=COMPACT)
+        write(node, log)
+        while log.cleaned_to is None:
+            await node.runtime.clock.sleep(0.1)
+        await node.runtime.clock.sleep(5)
+        assert [one.running for one in workers] == [False]
+
+    on_a_machine(scenario)
+
+
+def test_a_round_that_is_given_up_holds_its_log_until_its_worker_has_ended() -> None:
+    async def scenario(node: Node) -> None:
+        workers = slow_workers(node)
+        log, cleaner = node.log(cleanup_policy=COMPACT), node.logs.cleaner
+        write(node, log)
+        while log not in cleaner.cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        await node.runtime.clock.sleep(2)
+        cleaner.reconfigure(replace(cleaner.cleaner.settings, bytes_per_second=1e6))
+        await node.runtime.clock.sleep(0.5)
+        assert log in cleaner.cleaner.in_progress and workers[0].running and not workers[1].running
+        await node.runtime.clock.sleep(5)
+        assert log.cleaned_to is not None and not any(one.running for one in workers)
+        assert cleaner.cleaner.in_progress == {}
+
+    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1000)
 
 
 def test_a_full_disk_delays_one_log_and_the_others_are_cleaned() -> None:

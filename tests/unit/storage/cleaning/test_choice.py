@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from milena.protocol.types import Offset
-from milena.storage.cleaning.choice import Candidate, candidate, filthiest
+from milena.storage.cleaning.choice import Candidate, candidate, dirtiest_first
 from milena.storage.log.partition_log import PartitionLog
 from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, KeyedLog
 from tests.unit.storage.logs import START_MS
@@ -30,8 +30,8 @@ def judged(keyed: KeyedLog, *, cleaned_to: int | None = None, now: int = START_M
 
 
 def chosen(logs: Sequence[KeyedLog], now: int = START_MS) -> PartitionLog | None:
-    found = filthiest(candidate(keyed.log, now) for keyed in logs)
-    return found.log if found else None
+    found = dirtiest_first(candidate(keyed.log, now) for keyed in logs)
+    return found[0].log if found else None
 
 
 def test_the_dirty_ratio_is_that_of_the_closed_segments(tmp_path: Path) -> None:

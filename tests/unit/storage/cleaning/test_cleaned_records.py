@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -124,6 +125,25 @@ def test_a_tombstone_stays_until_its_horizon_which_the_first_cleaning_sets(tmp_p
     assert b"other" in [record.key for record in keyed.records()]
 
 
+def test_a_retention_without_end_sets_no_horizon_until_it_is_lowered(tmp_path: Path) -> None:
+    """In Kafka the sum of clock and retention overflows, and a negative horizon is none."""
+    keyed = KeyedLog.at(tmp_path, delete_retention_ms=(1 << 63) - 1)
+    keyed.write((b"key", b"value"), (b"other", b"value"))
+    keyed.write((b"other", b"new"), (b"key", None))
+    for _ in range(20):
+        keyed.write((b"filler", b"x" * 40))
+    keyed.clean()
+    before = keyed.batches()[1]
+    assert not before.has_delete_horizon
+    assert keyed.records()[1][:3] == (3, b"key", None)
+    keyed.log.update_config(replace(keyed.log.config, delete_retention_ms=DAY_MS))
+    for _ in range(20):
+        keyed.write((b"filler", b"x" * 40))
+    keyed.clean()
+    after = keyed.batches()[1]
+    assert (after.has_delete_horizon, after.base_timestamp) == (True, keyed.now + DAY_MS)
+
+
 def test_a_record_without_a_key_goes(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     keyed.write((None, b"1"), (b"key", b"2"), (None, b"3"))
@@ -189,6 +209,20 @@ def test_aborted_records_go_at_once_and_their_marker_after_its_horizon(tmp_path:
     keyed.now += DAY_MS
     keyed.clean()
     assert not [one for one in keyed.batches() if one.is_control]
+
+
+def test_an_aborted_transaction_that_is_just_being_noted_is_no_damage(tmp_path: Path) -> None:
+    """The log's owner appends to the index of the active segment while the worker reads it."""
+    keyed = KeyedLog.at(tmp_path)
+    keyed.write((b"key", b"old"))
+    keyed.write((b"key", b"new"), (b"other", b"value"))
+    keyed.log.roll()
+    keyed.write((b"key", b"aborted"), producer=(7, 0, 0), transactional=True)
+    keyed.end((7, 0), commit=False)
+    with Path(keyed.log.segments.active.path(".txnindex")).open("ab") as index:
+        index.write(bytes(20))
+    keyed.clean()
+    assert [record.offset for record in keyed.records()] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -16,7 +16,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk, Report
 from milena.runtime.workers import PlainWorker
 from milena.storage.cleaning import cleaner as cleaner_module
-from milena.storage.cleaning.choice import filthiest
+from milena.storage.cleaning.choice import Candidate, candidate, dirtiest_first
 from milena.storage.cleaning.cleaner import Cleaner
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.swap import CleaningAborted
@@ -59,8 +59,8 @@ async def clean(cleaner: Cleaner, manager: Manager, log: PartitionLog) -> bool:
 def due(cleaner: Cleaner, manager: Manager) -> PartitionLog | None:
     """The log to clean next."""
     looks = [cleaner.look(log, manager.clock.now) for log in manager.logs]
-    found = filthiest(one for one in looks if one is not None)
-    return None if found is None else found.log
+    found = dirtiest_first(one for one in looks if one is not None)
+    return found[0].log if found else None
 
 
 async def clean_all(cleaner: Cleaner, manager: Manager) -> list[PartitionLog]:
@@ -185,6 +185,25 @@ async def test_a_damaged_log_is_marked_and_the_others_are_cleaned(tmp_path: Path
     logs.delete(damaged)
     cleaner.forget_retired()
     assert not cleaner.uncleanable
+
+
+async def test_a_log_that_cannot_be_judged_keeps_no_other_from_being_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    odd, sound = filled(logs, 0), filled(logs, 1)
+
+    def judged(log: PartitionLog, now: int) -> Candidate:
+        if log is odd:
+            raise RuntimeError("an error of ours")
+        return candidate(log, now)
+
+    monkeypatch.setattr(cleaner_module, "candidate", judged)
+    cleaner = cleaner_of(manager)
+    assert await clean_all(cleaner, manager) == [sound]
+    assert cleaner.uncleanable == {odd: "RuntimeError: an error of ours"}
+    assert manager.runtime.contained.count == 1 and not manager.failed
 
 
 async def test_a_buffer_without_room_is_told(tmp_path: Path) -> None:

@@ -106,6 +106,29 @@ def test_a_log_that_has_changed_keeps_its_segments(tmp_path: Path, change: Calla
     assert not [name for name in keyed.folder.names() if name.endswith((".cleaned", ".swap"))]
 
 
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_a_new_segment_whose_files_are_not_there_takes_no_place(tmp_path: Path, suffix: str) -> None:
+    """A straggler of a round that was given up may have removed them."""
+    keyed = long_log(compacted(tmp_path))
+    since, new = prepared(keyed)
+    keyed.folder.disk.remove(f"{keyed.folder.path}/{'0' * 20}{suffix}.cleaned")
+    before = [batch.memory.tobytes() for batch in keyed.batches()]
+    with pytest.raises(CleaningAborted):
+        swap_in(keyed.log, since, new)
+    assert [batch.memory.tobytes() for batch in keyed.batches()] == before
+    assert not keyed.folder.context.offline
+    assert not [name for name in keyed.folder.names() if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_new_segment_of_another_size_takes_no_place(tmp_path: Path) -> None:
+    keyed = long_log(compacted(tmp_path))
+    since, new = prepared(keyed)
+    before = [batch.memory.tobytes() for batch in keyed.batches()]
+    with pytest.raises(CleaningAborted):
+        swap_in(keyed.log, since, new._replace(size=new.size + 1))
+    assert [batch.memory.tobytes() for batch in keyed.batches()] == before
+
+
 def test_a_log_that_is_deleted_or_moved_has_no_swap(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path))
     since, new = prepared(keyed)

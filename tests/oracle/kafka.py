@@ -15,7 +15,7 @@ from pathlib import Path
 
 VERSION = "4.3.1"
 POM = Path(__file__).with_name("pom.xml")
-NEEDED = (f"kafka-tools-{VERSION}.jar", f"kafka-storage-{VERSION}-test.jar")
+NEEDED = (f"kafka-tools-{VERSION}.jar", f"kafka-storage-{VERSION}-test.jar", f"kafka-streams-{VERSION}.jar")
 """Jars by which the rest is believed to be there."""
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 """For tools that run for a second: the compiler and the collector that cost least."""
@@ -32,7 +32,7 @@ def jars() -> Path:
         raise NoKafka("java is not installed")
     named = os.environ.get("KAFKA_LIBS")
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}-and-tests"
+    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}-tests-streams"
     missing = [jar for jar in NEEDED if not (folder / jar).exists()]
     if not missing:
         return folder

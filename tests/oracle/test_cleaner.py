@@ -139,6 +139,8 @@ def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
             if number % 2:
                 pair.end_all()
             pair.ours.now += DAY_MS // 2 + 1
+            if number == ROUNDS:
+                pair.ours.log.roll()  # nothing is left that is not cleaned
             pair.copy()
         answers = ask([pair.question() for pair in pairs])
         for pair, (cleaned_to, end) in zip(pairs, answers, strict=True):
@@ -152,9 +154,11 @@ def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
             kept += len(pair.ours.records())
             removed += before - len(pair.ours.records())
             mine = Path(pair.ours.folder.path)
+            # Kafka makes the indexes of an empty segment at once, we with its first entry.
+            empty = f"{pair.ours.log.log_end_offset:020}"
             for pattern in INDEXES:
                 assert sorted(file.name for file in mine.glob(pattern)) == sorted(
-                    file.name for file in pair.kafkas.glob(pattern)
+                    file.name for file in pair.kafkas.glob(pattern) if file.stem != empty
                 )
             for file in mine.glob("*.txnindex"):
                 assert file.read_bytes() == (pair.kafkas / file.name).read_bytes()

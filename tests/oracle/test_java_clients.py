@@ -6,8 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.oracle.conftest import RECORDS
 from tests.oracle.kafka import java, tool
+from tests.oracle.programs import running
 from tests.oracle.tools import (
     CONSOLE_CONSUMER,
     CONSOLE_PRODUCER,
@@ -49,38 +48,6 @@ def program(*arguments: object) -> str:
     done = subprocess.run(java(str(PROGRAM), *map(str, arguments)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-class Member:
-    """A client that prints lines, in its own process."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-
-    def line(self, pattern: str) -> str:
-        """The next line that begins so; those before it are kept."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
-            if re.match(pattern, line):
-                return self.lines[-1]
-        raise AssertionError(f"no {pattern!r} in {self.lines}")
-
-    def records(self, count: int) -> list[list[str]]:
-        """The fields of that many records, from now on."""
-        return [self.line("record").split("\t") for _ in range(count)]
-
-
-@contextmanager
-def running(command: list[str]) -> Iterator[Member]:
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield Member(process)
-        process.communicate("end\n")
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def java_member(server: Server, group: str, topic: str, *settings: str) -> list[str]:

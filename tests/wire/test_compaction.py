@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
+from tests.wire.compacted import is_clean, read
 from tests.wire.waiting import wait_gone, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -44,47 +45,14 @@ def broker_pid(cluster: LocalCluster) -> int:
     return broker.pid
 
 
+def log_dir(cluster: LocalCluster) -> str:
+    (broker,) = cluster.brokers
+    return broker.log_dirs[0]
+
+
 def workers(pid: int) -> list[int]:
     """The processes that a broker has started."""
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def cleaned_to(cluster: LocalCluster, partition: str) -> int:
-    """The first dirty offset in Kafka's checkpoint, -1 if it is not there."""
-    (broker,) = cluster.brokers
-    path = Path(broker.log_dirs[0]) / "cleaner-offset-checkpoint"
-    topic, _, number = partition.rpartition("-")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((int(line.split()[2]) for line in lines if line.startswith(f"{topic} {number} ")), -1)
-
-
-def closed_to(cluster: LocalCluster, partition: str) -> int:
-    """Where the active segment begins."""
-    (broker,) = cluster.brokers
-    return max(int(path.stem) for path in (Path(broker.log_dirs[0]) / partition).glob("*.log"))
-
-
-def is_clean(cluster: LocalCluster, partition: str) -> bool:
-    return cleaned_to(cluster, partition) == closed_to(cluster, partition) > 0
-
-
-def read(bootstrap: str, topic: str) -> tuple[int, Mapping[bytes, bytes | None]]:
-    """How many records there are, and the last of each key."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found: dict[bytes, bytes | None] = {}
-    count = position = 0
-    while position < end:
-        for record in consumer.consume(1000, timeout=5):
-            assert record.error() is None
-            key, offset = record.key(), record.offset()
-            assert isinstance(key, bytes)
-            assert offset is not None
-            found[key] = record.value()
-            count, position = count + 1, offset + 1
-    consumer.close()
-    return count, found
 
 
 def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_killed(own: LocalCluster) -> None:
@@ -109,7 +77,7 @@ def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_kille
             wait_gone(left, 10)
             own.restart(own.brokers[0].id)
     assert own.log(own.brokers[0].id).count("the worker process has ended") >= 1
-    wait_until(lambda: is_clean(own, "t-0"), "all closed segments to be clean")
+    wait_until(lambda: is_clean(log_dir(own), "t-0"), "all closed segments to be clean")
     count, found = read(own.bootstrap, "t")
     assert found == last
     assert count < KEYS * UPDATES / 5
@@ -158,7 +126,7 @@ def test_the_offsets_of_a_group_outlive_compaction_and_a_kill(own: LocalCluster)
     for offset in range(500):
         commit(offset)
     consumer.close()
-    wait_until(lambda: is_clean(own, f"{OFFSETS}-0"), "the groups' offsets to be compacted")
+    wait_until(lambda: is_clean(log_dir(own), f"{OFFSETS}-0"), "the groups' offsets to be compacted")
     (broker,) = own.brokers
     size = sum(path.stat().st_size for path in (Path(broker.log_dirs[0]) / f"{OFFSETS}-0").glob("*.log"))
     assert size < 500 * 50

@@ -1,0 +1,204 @@
+"""Kafka Streams counts words, loses its state, and has it back from changelogs that Milena cleaned meanwhile."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from milena.testing.local_cluster import LocalCluster
+from tests.oracle.kafka import java
+from tests.oracle.programs import Member, running
+from tests.oracle.tools import CONFIGS, TOOLS, TOPICS, Tools
+from tests.wire.admin import Places
+from tests.wire.compacted import is_clean, read
+from tests.wire.waiting import wait_until
+
+PROGRAM: Final = Path(__file__).with_name("StreamsCounts.java")
+RESETTER: Final = f"{TOOLS}.StreamsResetter"
+INPUT, APPLICATION = "lines", "count"
+REPARTITIONED: Final = f"{APPLICATION}-words-repartition"
+CHANGELOGS: Final = (f"{APPLICATION}-counts-changelog", f"{APPLICATION}-windows-changelog")
+PARTITIONS: Final = (0, 1)
+HOUR_MS: Final = 3_600_000
+GIVEN: Final = {
+    "internal.segment.bytes": "50000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "100000",
+    "message.timestamp.type": "CreateTime",
+}
+"""What all internal topics are created with: Streams adds the last."""
+TAKEN: Final = {
+    CHANGELOGS[0]: GIVEN | {"cleanup.policy": "compact"},
+    # Retention of the window, and a day more.
+    CHANGELOGS[1]: GIVEN | {"cleanup.policy": "compact,delete", "retention.ms": str(50 * HOUR_MS - HOUR_MS)},
+    REPARTITIONED: GIVEN | {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"},
+}
+SETTINGS: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "300",
+    "log.cleaner.backoff.ms": "200",
+    "replica.high.watermark.checkpoint.interval.ms": "300",
+}
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LocalCluster]:
+    options = {"brokers": 3, "overrides": SETTINGS, "topics": [f"{INPUT}:1:3"]}
+    with LocalCluster.start(tmp_path / "cluster", **options) as started:  # type: ignore[arg-type]
+        yield started
+
+
+class Lines:
+    """What is counted. A word with "-" makes the count of that word unknown again: its changelog has a tombstone."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._random = random.Random(7)
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
+        self._first_ms = int(time.time() * 1000) - 12 * HOUR_MS
+        self.words: dict[str, int] = {}
+        self.windows: dict[tuple[int, str], int] = {}
+        self.count = 0
+
+    def send(self, lines: int) -> None:
+        for number in range(self.count, self.count + lines):
+            timestamp = self._first_ms + number * 4000
+            words = [(self._random.random() < 0.02, f"word{self._random.randrange(40)}") for _ in range(10)]
+            for is_end, word in words:
+                window = timestamp // HOUR_MS * HOUR_MS, word
+                self.windows[window] = self.windows.get(window, 0) + 1
+                if is_end:
+                    self.words.pop(word, None)
+                else:
+                    self.words[word] = self.words.get(word, 0) + 1
+            line = " ".join("-" * is_end + word for is_end, word in words)
+            self._producer.produce(INPUT, line, timestamp=timestamp)
+        self.count += lines
+        assert self._producer.flush(30) == 0
+
+
+def application(own: LocalCluster, folder: Path) -> list[str]:
+    serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+    settings = {
+        "bootstrap.servers": own.bootstrap,
+        "application.id": APPLICATION,
+        "state.dir": folder,
+        "processing.guarantee": "at_least_once",
+        "statestore.cache.max.bytes": 0,
+        "commit.interval.ms": 200,
+        "repartition.purge.interval.ms": 300,
+        "default.key.serde": serde,
+        "default.value.serde": serde,
+        "session.timeout.ms": 2000,
+        "heartbeat.interval.ms": 300,
+        **{f"topic.{name}": value for name, value in GIVEN.items()},
+    }
+    return java(str(PROGRAM), INPUT, *(f"{name}={value}" for name, value in settings.items()))
+
+
+def counts(program: Member) -> tuple[Mapping[str, int], Mapping[tuple[int, str], int]]:
+    """All words and all windows, as the program has them now."""
+    assert program.process.stdin is not None
+    program.process.stdin.write("counts\n")
+    program.process.stdin.flush()
+    words: dict[str, int] = {}
+    windows: dict[tuple[int, str], int] = {}
+    while (line := program.line("word|window|end").split())[0] != "end":
+        if line[0] == "word":
+            words[line[1]] = int(line[2])
+        else:
+            windows[int(line[1]), line[2]] = int(line[3])
+    return words, windows
+
+
+class Progress:
+    """How far the application is, as the cluster tells. librdkafka keeps asking a coordinator that was killed: each
+    life of the cluster has its own."""
+
+    def __init__(self, admin: AdminClient, consumer: Consumer) -> None:
+        self._admin = admin
+        self._consumer = consumer
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        first, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+        return first, end
+
+    def all_counted(self, lines: int) -> bool:
+        """Whether the words of so many lines are counted, in changelogs, and committed."""
+        group = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(APPLICATION)])[APPLICATION]
+        found = {(one.topic, one.partition): one.offset for one in group.result(20).topic_partitions}
+        ends = [self.bounds(REPARTITIONED, partition)[1] for partition in PARTITIONS]
+        committed = [found.get((REPARTITIONED, partition)) for partition in PARTITIONS]
+        return found.get((INPUT, 0)) == lines and ends == committed and sum(ends) == lines * 10
+
+    def all_purged(self) -> bool:
+        """Whether what was read of the repartition topic is deleted."""
+        return all(first == end for first, end in (self.bounds(REPARTITIONED, one) for one in PARTITIONS))
+
+
+@contextmanager
+def watching(bootstrap: str) -> Iterator[Progress]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, "group.id": "none"})
+    yield Progress(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), consumer)
+    consumer.close()
+
+
+def are_clean(own: LocalCluster) -> bool:
+    partitions = [f"{topic}-{partition}" for topic in CHANGELOGS for partition in PARTITIONS]
+    return all(is_clean(broker.log_dirs[0], partition) for broker in own.brokers for partition in partitions)
+
+
+def configured(tools: Tools, own: LocalCluster, topic: str) -> Mapping[str, str]:
+    told = tools(
+        CONFIGS, "--bootstrap-server", own.bootstrap, "--describe", "--entity-type", "topics", "--entity-name", topic
+    )
+    return dict(re.findall(r"^  (\S+?)=(\S+) ", told, re.MULTILINE))
+
+
+def test_counts_come_back_from_cleaned_changelogs(tools: Tools, own: LocalCluster, tmp_path: Path) -> None:
+    lines, state = Lines(own.bootstrap), tmp_path / "state"
+    with running(application(own, state)) as program, watching(own.bootstrap) as progress:
+        program.line("running")
+        lines.send(1500)
+        wait_until(lambda: progress.all_counted(lines.count), "all words to be counted")
+        assert counts(program) == (lines.words, lines.windows)
+        program.process.kill()
+    assert {topic: configured(tools, own, topic) for topic in TAKEN} == TAKEN
+    shutil.rmtree(state)
+    wait_until(lambda: are_clean(own), "the changelogs to be cleaned by all brokers")
+    # What comes back was cleaned by a follower.
+    own.kill(Places(own.bootstrap, CHANGELOGS[0]).now()[0].leader)
+    with running(application(own, state)) as program, watching(own.bootstrap) as progress:
+        program.line("running")
+        restored = {
+            (f"{APPLICATION}-{store}-changelog", int(partition)): int(total)
+            for _, store, partition, total in (line.split() for line in program.lines if line.startswith("restored"))
+        }
+        assert counts(program) == (lines.words, lines.windows)
+        for topic, partition in ((topic, partition) for topic in CHANGELOGS for partition in PARTITIONS):
+            kept, _ = read(own.bootstrap, topic, partition)
+            _, end = progress.bounds(topic, partition)
+            assert restored[topic, partition] == kept < end / 4
+        lines.send(500)
+        wait_until(lambda: progress.all_counted(lines.count), "all words to be counted")
+        assert counts(program) == (lines.words, lines.windows)
+        wait_until(progress.all_purged, "the repartition topic to be purged")
+    server = ("--bootstrap-server", own.bootstrap)
+    tools(RESETTER, *server, "--application-id", APPLICATION, "--input-topics", INPUT, "--force")
+    assert not [topic for topic in tools(TOPICS, *server, "--list").split() if topic.startswith(APPLICATION)]

@@ -1,0 +1,47 @@
+"""Compacted partitions of running brokers: what was cleaned, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+
+def cleaned_to(log_dir: str, partition: str) -> int:
+    """The first dirty offset in Kafka's checkpoint, -1 if it is not there. ``partition``: ``topic-number``."""
+    path = Path(log_dir) / "cleaner-offset-checkpoint"
+    topic, _, number = partition.rpartition("-")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((int(line.split()[2]) for line in lines if line.startswith(f"{topic} {number} ")), -1)
+
+
+def closed_to(log_dir: str, partition: str) -> int:
+    """Where the active segment begins."""
+    return max(int(path.stem) for path in (Path(log_dir) / partition).glob("*.log"))
+
+
+def is_clean(log_dir: str, partition: str) -> bool:
+    """Whether there are closed segments, and all of them are cleaned."""
+    return cleaned_to(log_dir, partition) == closed_to(log_dir, partition) > 0
+
+
+def read(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, Mapping[bytes, bytes | None]]:
+    """How many records there are up to the end, and the last of each key."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "log_level": 0, "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    found: dict[bytes, bytes | None] = {}
+    count = 0
+    while True:
+        record = consumer.poll(20)
+        assert record is not None, f"the end of {topic}-{partition} was not reached"
+        if (error := record.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            break
+        key = record.key()
+        assert isinstance(key, bytes)
+        found[key] = record.value()
+        count += 1
+    consumer.close()
+    return count, found

@@ -79,11 +79,14 @@ def _check_log(metadata: RemoteLogSegmentMetadata, contents: LogContents) -> Ite
     yield from ((CRC, f"{where} has a wrong checksum") for where in contents.bad_checksums)
     yield from ((DAMAGED, what) for what in contents.damage)
     if contents.first_offset is None or contents.last_offset is None:
-        yield OFFSETS, "the log has no batch"
+        if not metadata.cleaned or metadata.size:  # a cleaning may leave nothing
+            yield OFFSETS, "the log has no batch"
         return
     if contents.first_offset < metadata.start_offset:
         yield OFFSETS, f"the log begins at {contents.first_offset}, its metadata says {metadata.start_offset}"
-    if not contents.damage and contents.last_offset != metadata.end_offset:
+    compacted = bool(metadata.cleaned or contents.gap)  # its last records may be gone
+    ends = contents.last_offset <= metadata.end_offset if compacted else contents.last_offset == metadata.end_offset
+    if not contents.damage and not ends:
         yield OFFSETS, f"the log ends at {contents.last_offset}, its metadata says {metadata.end_offset}"
     known = LeaderEpochCache(metadata.epochs)
     for epoch, start in wrong_epochs(known, contents.epochs):

@@ -12,6 +12,7 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.tier import HostedReplica
 from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.work.lost_values import LostValuesSeen
 from milena.tiered.work.retention import Validity
 
 
@@ -37,6 +38,7 @@ class ReplicaRole:
         self.swept_at: float | None = None
         """When orphans were last searched, on the monotonic clock."""
         self.validity = Validity()
+        self.lost_values = LostValuesSeen()
         self.figures = Figures()
         self._term = replica.term
         self._leader_epoch = replica.leader_epoch
@@ -110,7 +112,15 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 class Figures:
     """Results of the last rounds, for the gauges. Sizes are bytes."""
 
-    __slots__ = ("computation_ms", "delete_bytes", "delete_segments", "remote_segments", "remote_size", "retained_size")
+    __slots__ = (
+        "computation_ms",
+        "delete_bytes",
+        "delete_segments",
+        "lost_values",
+        "remote_segments",
+        "remote_size",
+        "retained_size",
+    )
 
     def __init__(self) -> None:
         self.delete_bytes = 0
@@ -119,3 +129,5 @@ class Figures:
         self.remote_size = 0
         self.retained_size = 0
         self.computation_ms = 0.0
+        self.lost_values = 0
+        """Ranges of offsets that were cleaned in favour of others which the log has lost."""

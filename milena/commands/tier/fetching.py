@@ -157,7 +157,7 @@ async def _cache(opened: Opened, partition: TopicIdPartition, every: Sequence[St
     segments = []
     for stored in every:
         try:
-            segments.append((await rebuilt(opened.storage, stored))[0])
+            segments.append((await rebuilt(opened.storage, stored)).metadata)
         except NotASegment as error:
             print(f"milena: segment {to_text(stored.segment_id.id)} is left out: {error}", file=sys.stderr)
     return RemoteLogMetadataCache.restored(segments, {})

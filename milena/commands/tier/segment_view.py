@@ -68,7 +68,7 @@ async def readable_metadata(opened: Opened, found: Found) -> RemoteLogSegmentMet
         return found.metadata
     try:
         assert found.stored is not None
-        return (await rebuilt(opened.storage, found.stored))[0]
+        return (await rebuilt(opened.storage, found.stored)).metadata
     except NotASegment as error:
         raise UserError(f"segment {to_text(found.segment_id.id)}: {error}") from None
 

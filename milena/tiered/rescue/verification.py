@@ -27,7 +27,7 @@ from milena.tiered.rescue.findings import (
 )
 from milena.tiered.rescue.lineage_checks import check_cleanings, check_lineage
 from milena.tiered.rescue.metadata_folders import MetadataHistory
-from milena.tiered.rescue.object_checks import MISSING, UNREADABLE, check_objects
+from milena.tiered.rescue.object_checks import MISSING, UNREADABLE, check_description, check_objects
 from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
@@ -182,6 +182,7 @@ async def _against_metadata(
             findings.append(Finding(MISSING, "there are no files of it", partition, segment.id))
         else:
             found = await check_objects(storage, segment, stored)
+            found += await check_description(storage, segment)
             findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
     known = {segment.id for segment in listed}
     for one in sorted(objects.keys() - known, key=lambda one: (objects[one].start_offset, one.int)):
@@ -198,7 +199,7 @@ async def _files_alone(
     listed = []
     for stored in objects.values():
         try:
-            segment, contents = await rebuilt(storage, stored)
+            segment, contents, undescribed = await rebuilt(storage, stored)
         except NotASegment as error:
             kind = UNREADABLE if LOG_SUFFIX in stored.objects else ORPHAN
             findings.append(Finding(kind, str(error), partition, stored.segment_id.id))
@@ -206,6 +207,8 @@ async def _files_alone(
             findings.append(Finding(UNREADABLE, str(error), partition, stored.segment_id.id))
         else:
             listed.append(segment)
+            if undescribed:
+                findings.append(Finding(MISSING, undescribed, partition, segment.id))
             found = await check_objects(storage, segment, stored, contents)
             findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
     return findings, sorted(listed, key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))

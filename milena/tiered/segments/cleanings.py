@@ -85,6 +85,15 @@ class Cleanings:
                 cleanings.finished(segment)
         return cleanings
 
+    @classmethod
+    def left_by(cls, deleted: Iterable[RemoteLogSegmentMetadata]) -> Cleanings:
+        """What finished segments that were ``deleted`` leave behind."""
+        segments = list(deleted)
+        cleanings = cls.of(segments)
+        for segment in segments:
+            cleanings.removed(segment)
+        return cleanings
+
     def finished(self, segment: RemoteLogSegmentMetadata) -> None:
         """A copy was finished. Call it once for each segment."""
         if not segment.cleaned:

@@ -9,7 +9,7 @@ in the tier are deleted, or, if that fails too, by a later round of the expirati
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.segment import Segment
+from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.eligibility import CandidateSegment, candidates
 from milena.tiered.segments.segment_metadata import (
@@ -257,7 +258,7 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
         await tier.metadata.add(metadata)
         accepted(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED, metadata.leader_epoch)
         meters.copy_requests.add()
-        custom = await _store(tier, prepared) if role.holds(log) else None
+        custom = await _store(tier, log, prepared) if role.holds(log) else None
         if not role.holds(log):
             await _discard(tier, role, metadata)
             return
@@ -283,8 +284,11 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
         log.raise_highest_offset_in_remote_storage(metadata.end_offset)
 
 
-async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
-    custom = await tier.storage.copy(prepared.metadata, prepared.files)
+async def _store(tier: Tier, log: PartitionLog, prepared: Prepared) -> bytes | None:
+    metadata, files = prepared.metadata, prepared.files
+    if metadata.cleaned or log.config.compacted or log.cleaned_to is not None:
+        files = replace(files, description=description_of(metadata))
+    custom = await tier.storage.copy(metadata, files)
     limit = tier.config().get_int(CUSTOM_METADATA_LIMIT)
     if custom is not None and len(custom) > limit:
         raise CustomMetadataTooLarge(custom, limit)

@@ -14,6 +14,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.state.epoch_cache import LeaderEpochCache
+from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
 from milena.tiered.rescue.broker_logs import events_of
 from milena.tiered.rescue.cluster_restore import NO_PRODUCERS
@@ -42,9 +43,11 @@ class Cleaned:
     entries: Mapping[int, int | None]
     replaces: Collection[int] = ()
     kept: Collection[int] | None = None
+    described: bool = True
+    """Whether that is kept beside the segment."""
 
 
-NOT_CLEANED = Cleaned({})
+NOT_CLEANED = Cleaned({}, described=False)
 
 
 def log_bytes(
@@ -97,6 +100,11 @@ def write_segment(
     disk.make_folders(f"{folder}/{tier_names.partition_folder(partition)}")
     for suffix, content in objects.items():
         disk.write_atomic(f"{folder}/{tier_names.object_path(metadata, suffix)}", content)
+    if cleaned.described:
+        announced = replace(metadata, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+        disk.make_folders(f"{folder}/{tier_names.description_folder(partition)}")
+        path = tier_names.description_path(partition, metadata.start_offset, metadata.id)
+        disk.write_atomic(f"{folder}/{path}", description_of(announced))
     return metadata
 
 
@@ -140,6 +148,10 @@ class WholeTier:
 
     def path(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
         return f"{FOLDER}/{tier_names.object_path(metadata, suffix)}"
+
+    def description(self, metadata: RemoteLogSegmentMetadata) -> str:
+        """The path of what is kept of it."""
+        return f"{FOLDER}/{tier_names.description_path(metadata.partition, metadata.start_offset, metadata.id)}"
 
     def write(self, metadata: RemoteLogSegmentMetadata, suffix: str, data: bytes) -> None:
         path = self.path(metadata, suffix)

@@ -10,6 +10,7 @@ from milena.broker.groups.model import GroupState
 if TYPE_CHECKING:
     from milena.broker.controller_link.lifecycle import BrokerState
     from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.broker.hosting.config_store import ConfigStore
     from milena.broker.replica.fetch_sessions import FetchSessions
     from milena.broker.replica.partition import Partition
     from milena.broker.replica.partitions import PartitionSet
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 class Measured(Protocol):
     """What the gauges show."""
 
+    @property
+    def configs(self) -> ConfigStore: ...
     @property
     def groups(self) -> GroupCoordinator: ...
     @property
@@ -46,8 +49,17 @@ def _is_reassigned(node: Measured, partition: Partition) -> bool:
     return image is not None and bool(image.adding or image.removing)
 
 
+def _register_uncompacted(node: Measured) -> None:
+    node.metrics.gauge(
+        "milena_remote_uncompacted_replicas",
+        lambda: sum(node.configs.is_left_uncompacted(partition.topic) for partition in node.partitions),
+        "Replicas of tiered topics to which cleanup.policy=compact is not applied.",
+    )
+
+
 def register_gauges(node: Measured) -> None:
     """Put the gauges of ``node`` into its registry."""
+    _register_uncompacted(node)
     gauge, partitions, purgatory = node.metrics.gauge, node.partitions, node.purgatory
     manager = "kafka_server_replicamanager"
     gauge(f"{manager}_partitioncount", lambda: len(partitions), "Replicas hosted here.")

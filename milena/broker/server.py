@@ -43,6 +43,7 @@ from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
+from milena.config.tiered_rules import compacts_tier
 from milena.node.api import ApiTable
 from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metrics import Metrics
@@ -348,6 +349,7 @@ class Broker:
             rack=self.config.get_str_or_none("broker.rack"),
             log_dirs=[found.directory_id for found in self.logs.online_dirs if found.directory_id is not None],
             previous_epoch=self.logs.previous_broker_epoch,
+            compacts_tier=compacts_tier(self.config),
         )
 
     # -- what comes from below

@@ -19,6 +19,15 @@ KEYS: Final[tuple[Key, ...]] = (
         "Let topics keep their old segments in a remote tier.",
     ),
     Key(
+        "remote.log.compaction.enable",
+        Type.BOOLEAN,
+        False,
+        None,
+        Mode.READ_ONLY,
+        "Milena's own, for brokers and controllers: let topics with cleanup.policy=compact keep their old segments in "
+        "the tier, where they are compacted.",
+    ),
+    Key(
         "remote.log.storage.manager.class.name",
         Type.STRING,
         None,
@@ -123,6 +132,22 @@ KEYS: Final[tuple[Key, ...]] = (
         Range(1),
         Mode.CLUSTER_WIDE,
         "Partitions whose remote segments expire at the same time.",
+    ),
+    Key(
+        "remote.log.manager.cleaner.thread.pool.size",
+        Type.INT,
+        1,
+        Range(1),
+        Mode.CLUSTER_WIDE,
+        "Milena's own: compacted partitions that are cleaned in the tier at the same time.",
+    ),
+    Key(
+        "remote.log.compaction.source.retention.ms",
+        Type.LONG,
+        60_000,
+        Range(0),
+        Mode.CLUSTER_WIDE,
+        "Milena's own: time that a segment stays in the tier after a cleaned one has taken its place, for readers.",
     ),
     Key(
         "remote.log.manager.follower.thread.pool.size",

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from milena.config.node_values import NodeValues
 from milena.config.values import ConfigError, Value, invalid, number
 
 ENABLE: Final = "remote.storage.enable"
+COMPACTION_ENABLE: Final = "remote.log.compaction.enable"
+POLICY: Final = "cleanup.policy"
 COPY_DISABLE: Final = "remote.log.copy.disable"
 DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
 _LIMITS: Final = (("retention.bytes", "local.retention.bytes"), ("retention.ms", "local.retention.ms"))
@@ -16,8 +19,24 @@ _LIKE_THE_WHOLE: Final = -2
 _NONE: Final = -1
 
 
-def check_topic(values: Mapping[str, Value], *, was_enabled: bool, system_enabled: bool) -> None:
-    """Raises ConfigError for values that a topic cannot have. ``was_enabled``: before this change."""
+def compacts_tier(node: NodeValues) -> bool:
+    """Whether a broker with this configuration can host compacted topics in the tier."""
+    return node.get_bool("remote.log.storage.system.enable") and node.get_bool(COMPACTION_ENABLE)
+
+
+def is_tiered_and_compacted(overrides: Mapping[str, str]) -> bool:
+    """Whether a topic's own values say so. A default of the brokers or the cluster does not count: what it is must not
+    depend on which broker is asked."""
+    if overrides.get(ENABLE, "").lower() != "true":
+        return False
+    return "compact" in (one.strip() for one in overrides.get(POLICY, "").split(","))
+
+
+def check_topic(
+    values: Mapping[str, Value], *, was_enabled: bool, system_enabled: bool, may_be_compacted: bool = False
+) -> None:
+    """Raises ConfigError for values that a topic cannot have. ``was_enabled``: before this change.
+    ``may_be_compacted``: its own values say that it is, and here that goes with the tier."""
     if not values[ENABLE]:
         if was_enabled and not values[DELETE_ON_DISABLE]:
             raise ConfigError(
@@ -33,7 +52,7 @@ def check_topic(values: Mapping[str, Value], *, was_enabled: bool, system_enable
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
-    if values["cleanup.policy"] not in ((), ("delete",)):
+    if values[POLICY] not in ((), ("delete",)) and not may_be_compacted:
         raise ConfigError(
             "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy being an empty list."
         )

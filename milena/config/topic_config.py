@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from milena.config.definitions import Key
 from milena.config.node_values import NodeValues
-from milena.config.tiered_rules import ENABLE, check_topic
+from milena.config.tiered_rules import COMPACTION_ENABLE, ENABLE, POLICY, check_topic, is_tiered_and_compacted
 from milena.config.topic_keys import KEYS as ALL_KEYS
 from milena.config.values import ConfigError, Value, number
 
@@ -110,22 +110,22 @@ class TopicConfig:
     @classmethod
     def effective(cls, node: NodeValues, overrides: Mapping[str, str]) -> TopicConfig:
         """The topic's values on this broker. Overrides that cannot be used fall back to the broker's values. A topic
-        with ``remote.storage.enable`` is not compacted, also if a default of the cluster says so."""
+        with ``remote.storage.enable`` is compacted only if its own values say so, not by a default of the cluster."""
         values = {name: effective_value(node, overrides, name) for name in TOPIC_KEYS}
         internal = values.pop("internal.segment.bytes")
         if internal is not None:
             values["segment.bytes"] = internal
-        values["cleanup.policy"] = cleanup_policy(values)
+        if values[ENABLE] and not (node.get_bool(COMPACTION_ENABLE) and is_tiered_and_compacted(overrides)):
+            values[POLICY] = _without_compaction(values[POLICY])
         # The types are those of the keys, and a test compares them with the fields.
         fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
         return cls(**fields)
 
 
-def cleanup_policy(values: Mapping[str, Value]) -> tuple[str, ...]:
-    """What happens to old segments. Nobody may compact a part of a log while another part is in the tier."""
-    policy = values["cleanup.policy"]
+def _without_compaction(policy: Value) -> tuple[str, ...]:
+    """Nobody may compact a part of a log while another part is in the tier."""
     assert isinstance(policy, tuple)
-    return tuple(one for one in policy if one != "compact") if values[ENABLE] else policy
+    return tuple(one for one in policy if one != "compact")
 
 
 def effective_value(node: NodeValues, overrides: Mapping[str, str], name: str) -> Value:
@@ -171,14 +171,21 @@ def validate_topic_config(
     for name in overrides:
         if name not in TOPIC_KEYS:
             raise ConfigError(f"Unknown topic config name: {name}")
-    own = {name: TOPIC_KEYS[name].parse(text) for name, text in overrides.items() if text is not None}
+    given = {name: text for name, text in overrides.items() if text is not None}
+    own = {name: TOPIC_KEYS[name].parse(text) for name, text in given.items()}
     values = {**(broker_values(node) if defaults is None else defaults), **own}
     _check_compaction(values)
     check_topic(
         values,
         was_enabled=(before or {}).get(ENABLE, "").lower() == "true",
         system_enabled=node.get_bool("remote.log.storage.system.enable"),
+        may_be_compacted=is_tiered_and_compacted(given) and _compacts_in_tier(node, before or {}),
     )
+
+
+def _compacts_in_tier(node: NodeValues, before: Mapping[str, str]) -> bool:
+    """A topic that is compacted in the tier already may have its other values changed when that is switched off."""
+    return node.get_bool(COMPACTION_ENABLE) or is_tiered_and_compacted(before)
 
 
 def _check_compaction(values: Mapping[str, Value]) -> None:

@@ -19,6 +19,7 @@ from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.api import Caller
 from milena.node.metadata.image import BrokerImage
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import ConfigRecord, MetadataRecord
 from milena.runtime.tasks import Tasks
 
@@ -59,6 +60,7 @@ class Background:
         self._log = controller.log
         self._tasks = tasks
         self._watch: ProcessWatch | None = None
+        self._refused: tuple[int, str] | None = None
 
     def start(self) -> None:
         config = self._controller.config
@@ -86,6 +88,13 @@ class Background:
         former = self._state.image.brokers.get(request.broker_id)
         if self._watch is not None and former is not None and self._watch.succeeds(request, host):
             self._state.sessions.end(former.id, former.epoch)
+
+    def refused(self, request: Registration, error: KafkaError) -> None:
+        """A registration was refused, with a reason for which the answer has no place. Brokers try again for long."""
+        refused = (request.broker_id, error.text)
+        if error.code is not ErrorCode.DUPLICATE_BROKER_REGISTRATION and refused != self._refused:
+            self._refused = refused
+            self._log.warning("registration refused", broker=request.broker_id, reason=error.text)
 
     def configs_changed(self, records: Sequence[MetadataRecord]) -> None:
         """Changes of configurations were written: they may allow elections that nobody could win before."""

@@ -17,6 +17,10 @@ GROUP_VERSION: Final = "group.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 SHARE_VERSION: Final = "share.version"
 STREAMS_VERSION: Final = "streams.version"
+REMOTE_COMPACTION: Final = "milena.remote.log.compaction"
+"""Milena's own, and never finalized: a broker that names it in its registration with the levels 0 to 1 can host
+compacted topics in the tier. Kafka's controller stores the name of a feature that it does not know, if level 0 is in
+the range (``ClusterControlManager.processRegistrationFeature``)."""
 
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, 30),

@@ -161,9 +161,10 @@ class WorkerEnded(Exception):
 class Steps(Protocol[T_co]):
     """Work that has begun."""
 
-    async def next(self) -> T_co | None:
-        """What it yields next, None at its end. Raises what the work raises, and WorkerEnded. After an error the
-        worker has to be ended."""
+    async def next(self, told: object = None) -> T_co | None:
+        """What it yields next, None at its end. ``told``: what its present ``yield`` becomes; nothing can be told
+        before the first one. Raises what the work raises, and WorkerEnded. After an error the worker has to be
+        ended."""
         ...
 
 
@@ -179,7 +180,7 @@ class Worker(Protocol):
         **kwargs: P.kwargs,
     ) -> Steps[T]:
         """Begin. ``work`` is a function of a module, a generator; it waits after each value until it is asked for the
-        next."""
+        next. Its values are not None."""
         ...
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Final
 
 from milena.runtime.files import RealDisk
-from milena.runtime.workers import DID, DONE, FAILED, LENGTH, STEP
+from milena.runtime.workers import DID, DONE, FAILED, LENGTH, STEP, advanced
 
 NICENESS: Final = 10
 REPORT_AT: Final = 1 << 20
@@ -42,7 +42,7 @@ def serve() -> None:
 
 
 class _Conversation:
-    """Every answer but the last of a work waits for a message: to go on."""
+    """Every answer but the last of a work waits for a message: to go on, perhaps with what the work is told."""
 
     def __init__(self, messages: SimpleQueue[bytes], answers: int) -> None:
         self._messages = messages
@@ -52,9 +52,11 @@ class _Conversation:
 
     def run(self, work: Work, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         self._amount, self._reported = 0, time.monotonic()
-        for value in work(RealDisk(), self._report, *arguments, **options):
+        steps = work(RealDisk(), self._report, *arguments, **options)
+        value = next(steps, None)
+        while value is not None:
             self.say(STEP, value)
-            self.hear()
+            value = advanced(steps, pickle.loads(self.hear()))
         self.say(DONE, None)
 
     def hear(self) -> bytes:

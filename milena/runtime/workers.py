@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Concatenate, Final, Generic, cast
@@ -26,7 +26,18 @@ DONE: Final = "done"
 DID: Final = "did"
 FAILED: Final = "failed"
 GO: Final = pickle.dumps(None)
+"""To go on, and nothing is told."""
 _CODE: Final = "from milena.runtime.worker_process import serve; serve()"
+
+
+def advanced(iterator: Iterator[T], told: object) -> T | None:
+    """What a generator yields when it is told that; None at its end."""
+    if told is None:
+        return next(iterator, None)
+    try:
+        return cast("Generator[T, object]", iterator).send(told)
+    except StopIteration:
+        return None
 
 
 class PlainSteps(Generic[T]):
@@ -42,17 +53,17 @@ class PlainSteps(Generic[T]):
     def report(self, amount: int) -> None:
         self._amount += amount
 
-    async def next(self) -> T | None:
-        found = await self._disk.offload(self._next)
+    async def next(self, told: object = None) -> T | None:
+        found = await self._disk.offload(self._next, told)
         if self._amount:
             amount, self._amount = self._amount, 0
             await self._paced(amount)
         return found
 
-    def _next(self) -> T | None:
+    def _next(self, told: object) -> T | None:
         assert self.iterator is not None
         with self._running:
-            return next(self.iterator, None)
+            return advanced(self.iterator, told)
 
 
 class PlainWorker:
@@ -101,7 +112,9 @@ class ProcessSteps(Generic[T]):
         self._paced = paced
         self._message = first
 
-    async def next(self) -> T | None:
+    async def next(self, told: object = None) -> T | None:
+        if told is not None:
+            self._message = pickle.dumps(told)
         while True:
             kind, value = await self._worker.ask(self._message)
             self._message = GO

@@ -16,6 +16,7 @@ import pytest
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
+from milena.protocol.features import REMOTE_COMPACTION
 from milena.protocol.requests import messages
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.conftest import FEATURES
@@ -46,6 +47,9 @@ TAKEN_BY_BOTH: Final[dict[str, dict[str, Any]]] = {
     "a name beyond ASCII": {"listeners": [listener(host="b\u00fccher")]},
     "an IPv6 address": {"listeners": [listener(host="::1")]},
     "an empty rack": {"rack": ""},
+    "a feature of Milena's own": {
+        "features": [*LEVELS, {"name": REMOTE_COMPACTION, "min_supported_version": 0, "max_supported_version": 1}]
+    },
 }
 TAKEN_BY_KAFKA: Final[dict[str, dict[str, Any]]] = {
     "a negative id": {"broker_id": -5},

@@ -1,18 +1,31 @@
-"""A tiered topic that becomes compacted by a default of the cluster: Kafka refuses both together only on the topic."""
+"""Tiered topics that are compacted: by their own configuration, if that is enabled, and never by a default of the
+cluster."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from milena.lab.cluster import SimulatedCluster
 from milena.node.client import admin
 from milena.node.client.cluster import Cluster
+from milena.node.client.producer import Producer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.steps import until, values, write
-from tests.simulation.tiered_topics import bases, finished, log_of, with_tier
+from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, with_tier
+
+COMPACTED = {"cleanup.policy": "compact", "retention.ms": "1000", "local.retention.ms": "500"}
+
+
+async def write_keys(client: Cluster, count: int, *, first: int = 0, keys: int = 2) -> None:
+    """``count`` records of about 100 bytes, as ``steps.write`` writes them, of some keys in turn."""
+    producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
+    for number in range(first, first + count):
+        await producer.send("t", b"%-99d" % number, key=b"%d" % (number % keys), partition=0)
+    await producer.close()
 
 
 def test_the_tier_wins_over_a_default_of_the_cluster() -> None:
@@ -28,6 +41,7 @@ def test_the_tier_wins_over_a_default_of_the_cluster() -> None:
         assert (log_of(cluster).log_start_offset, finished(cluster)) == (0, [(0, 3), (4, 7)])
         assert await values(client, 10) == list(range(10))
         assert log_of(cluster).remote_enabled and not log_of(cluster).config.compacted
+        assert "\nmilena_remote_uncompacted_replicas 1" in broker.metrics.render()
 
     with_tier(scenario)
 
@@ -42,3 +56,58 @@ def test_a_topic_that_says_so_itself_is_refused() -> None:
         assert created["u"] is not None and "cleanup.policy=delete" in str(created["u"])
 
     with_tier(scenario)
+
+
+def test_a_compacted_topic_is_copied_whatever_is_dirty_in_it_and_leaves_the_disk() -> None:
+    """It does not expire, as long as it is not also `delete`."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write_keys(client, 10)
+        await until(lambda: finished(cluster) == [(0, 3), (4, 7)] and bases(cluster) == [8])
+        await asyncio.sleep(60)
+        assert (log_of(cluster).log_start_offset, log_of(cluster).config.compacted) == (0, True)
+        assert await values(client, 10) == list(range(10))
+        await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"cleanup.policy": "compact,delete"})
+        await until(lambda: finished(cluster) == [] and log_of(cluster).log_start_offset == 10)
+
+    with_tier(scenario, configs=COMPACTED, remote_log_compaction_enable=True)
+
+
+def _has_segments(cluster: SimulatedCluster, count: int) -> bool:
+    return len(finished(cluster)) == count
+
+
+def test_a_topic_is_switched_between_the_policies_while_it_is_tiered() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        for number, policy in enumerate(["delete", "compact", "delete", "compact,delete", "compact"]):
+            await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"cleanup.policy": policy, "retention.ms": "-1"})
+            await write_keys(client, 4, first=4 * number)
+            await until(partial(_has_segments, cluster, number))
+            assert log_of(cluster).config.cleanup_policy == tuple(policy.split(","))
+        assert await values(client, 20) == list(range(20))
+
+    with_tier(scenario, remote_log_compaction_enable=True)
+
+
+def test_a_compacted_topic_gets_a_tier_and_loses_it() -> None:
+    """Its local log is cleaned again then."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write_keys(client, 10)
+        await until(lambda: bases(cluster) == [8])
+        with pytest.raises(KafkaError, match=r"without deleting remote data"):
+            await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"remote.storage.enable": "false"})
+        off = {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+        await admin.alter_configs(client, TOPIC_RESOURCE, "t", off)
+        await until(lambda: log_of(cluster).log_start_offset == 8 and not in_tier(cluster))
+        await write_keys(client, 10, first=10)
+        await until(lambda: (log_of(cluster).cleaned_to or 0) > 12, 60)
+        assert await values(client, 1) != [8]
+
+    with_tier(
+        scenario,
+        configs=COMPACTED | {"min.cleanable.dirty.ratio": "0.01"},
+        remote_log_compaction_enable=True,
+        log_cleaner_backoff_ms=1000,
+        replica_high_watermark_checkpoint_interval_ms=1000,
+    )

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.protocol.records.batch import iter_batches
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places, create_topic
-from tests.wire.command import refused
+from tests.wire.command import milena, refused
 from tests.wire.properties import combined, write
 from tests.wire.tiers import TIERED, logs, settings
 from tests.wire.waiting import wait_until
@@ -81,6 +82,44 @@ def test_a_broker_without_the_tier_that_its_topics_need_does_not_start(tiered: L
         "You have to delete all topics with the property remote.storage.enable=true "
         "before disabling tiered storage cluster-wide"
     )
+
+
+COMPACTED = {**TIERED, "cleanup.policy": "compact", "retention.ms": "-1"}
+
+
+def test_a_compacted_topic_is_tiered_only_where_that_is_enabled(tmp_path: Path, tier: Path, topic: str) -> None:
+    overrides = settings(tier) | {"remote.log.compaction.enable": "true"}
+    with LocalCluster.start(tmp_path / "cluster", brokers=1, overrides=overrides) as cluster:
+        create_topic(cluster.bootstrap, topic, partitions=1, config=COMPACTED)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+        for number in range(RECORDS):
+            producer.produce(topic, value=b"%-1000d" % number, key=b"%d" % number, partition=0)
+            producer.flush(10)
+        folder = Path(cluster.brokers[0].log_dirs[0]) / f"{topic}-0"
+        wait_until(lambda: is_empty(folder), "everything is in the tier")
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found = [message.key() for message in consumer.consume(RECORDS, 30)]
+        consumer.close()
+        assert found == [b"%d" % number for number in range(RECORDS)]
+        cluster.stop_node(1)
+        properties = f"{cluster.directory}/broker-1/server.properties"
+        said = milena("node", properties, "--override", "remote.log.compaction.enable=false", code=1)
+        assert "UNSUPPORTED_VERSION (compacted topics in the tier need remote.log.compaction.enable=true" in said.err
+
+
+def test_else_both_together_are_refused_with_kafkas_words(tiered: LocalCluster, topic: str) -> None:
+    with pytest.raises(KafkaException, match=r"Remote log storage only supports topics with cleanup.policy=delete"):
+        create_topic(tiered.bootstrap, topic, partitions=1, config=COMPACTED)
+    create_topic(tiered.bootstrap, topic, partitions=1, config=TIERED)
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        topic,
+        incremental_configs=[ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)],
+    )
+    admin = AdminClient({"bootstrap.servers": tiered.bootstrap})
+    with pytest.raises(KafkaException, match=r"Remote log storage only supports topics with cleanup.policy=delete"):
+        admin.incremental_alter_configs([resource])[resource].result(20)
 
 
 def test_a_broker_whose_tier_has_no_place_does_not_start(tmp_path: Path) -> None:

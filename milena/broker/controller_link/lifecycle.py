@@ -25,10 +25,11 @@ from milena.broker.controller_link.controller_link import ControllerLink
 from milena.broker.controller_link.session import Session
 from milena.config.listeners import SECURITY_PROTOCOLS
 from milena.config.node_config import NodeConfig
+from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
-from milena.protocol.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, RANGES
+from milena.protocol.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, RANGES, REMOTE_COMPACTION
 from milena.protocol.types import BrokerEpoch, NodeId
 from milena.runtime.clock import Timer
 from milena.runtime.context import Runtime
@@ -58,7 +59,8 @@ class BrokerState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says of itself. ``previous_epoch`` is the epoch it left in order with, None after a crash."""
+    """What a broker says of itself. ``previous_epoch`` is the epoch it left in order with, None after a crash;
+    ``compacts_tier``: it can host compacted topics in the tier."""
 
     node_id: NodeId
     cluster_id: str
@@ -67,6 +69,18 @@ class Registration:
     rack: str | None
     log_dirs: Sequence[UUID]
     previous_epoch: BrokerEpoch | None
+    compacts_tier: bool = False
+
+    @property
+    def features(self) -> Mapping[str, tuple[int, int]]:
+        """Levels by name, lowest and highest."""
+        return {**SUPPORTED_FEATURES, REMOTE_COMPACTION: (0, 1)} if self.compacts_tier else SUPPORTED_FEATURES
+
+    def hint(self, error: ErrorCode) -> str:
+        """What a refusal may mean that has no message of its own."""
+        if error is not ErrorCode.UNSUPPORTED_VERSION or self.compacts_tier:
+            return ""
+        return f" (compacted topics in the tier need {COMPACTION_ENABLE}=true on all their brokers)"
 
 
 class Lifecycle:
@@ -175,7 +189,7 @@ class Lifecycle:
                     listeners=mine.listeners,
                     features=[
                         {"name": name, "min_supported_version": low, "max_supported_version": high}
-                        for name, (low, high) in SUPPORTED_FEATURES.items()
+                        for name, (low, high) in mine.features.items()
                     ],
                     rack=mine.rack,
                     is_migrating_zk_broker=False,
@@ -191,6 +205,7 @@ class Lifecycle:
                 return
             if error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION or clock.monotonic() >= deadline:
                 reason = f"broker {mine.node_id} could not register with {self._controller.address}: {error.name}"
+                reason += mine.hint(error)
                 self._runtime.fatal(reason, None)
                 return
             if not waiting:

@@ -8,7 +8,7 @@ from typing import Final
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.config.node_config import NodeConfig
-from milena.config.tiered_rules import ENABLE
+from milena.config.tiered_rules import COMPACTION_ENABLE, ENABLE, is_tiered_and_compacted
 from milena.config.topic_config import TopicConfig, effective_value
 from milena.config.values import ConfigError
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
@@ -26,7 +26,7 @@ class ConfigStore:
         self._partitions = partitions
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._contradicting: set[str] = set()
-        """Tiered topics that a default of the cluster would have compacted."""
+        """Tiered topics that are to be compacted and are not."""
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._topic_listeners: list[Callable[[Partition], None]] = []
         self._log = get_logger("config")
@@ -50,18 +50,27 @@ class ConfigStore:
         config = self._shared.get(key)
         if config is None:
             config = self._shared[key] = TopicConfig.effective(self.node, overrides)
-        if config.remote_storage_enable and self._is_to_be_compacted(overrides):
-            self._tell_of_contradiction(name)
+        if config.remote_storage_enable and not config.compacted and self._is_to_be_compacted(overrides):
+            self._tell_of_contradiction(name, is_tiered_and_compacted(overrides))
+        else:
+            self._contradicting.discard(name)
         return config
+
+    def is_left_uncompacted(self, topic: str) -> bool:
+        """Whether a topic is tiered and would be compacted, by its own configuration or a default, and is not."""
+        return topic in self._contradicting
 
     def _is_to_be_compacted(self, overrides: Mapping[str, str]) -> bool:
         policy = effective_value(self.node, overrides, "cleanup.policy")
         return isinstance(policy, tuple) and "compact" in policy
 
-    def _tell_of_contradiction(self, name: str) -> None:
+    def _tell_of_contradiction(self, name: str, by_itself: bool) -> None:
         if name not in self._contradicting and len(self._contradicting) < MAX_NAMED:
             self._contradicting.add(name)
-            self._log.error("cleanup.policy=compact is not applied: the topic is in the remote tier", topic=name)
+            why = f"{COMPACTION_ENABLE} is false on this broker" if by_itself else "only its own configuration can ask"
+            self._log.error(
+                "cleanup.policy=compact is not applied: the topic is in the remote tier", topic=name, reason=why
+            )
 
     def check_tier(self) -> None:
         """Raises ConfigError if topics use remote storage and this broker has none."""

@@ -24,6 +24,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentUpdate,
+    TopicIdPartition,
 )
 from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType, RemoteStorageError, StoredSegment
 
@@ -139,6 +140,7 @@ async def describe(opened: Opened, found: Found) -> Segment:
             "max_timestamp_ms": metadata.max_timestamp_ms,
             "broker": metadata.broker_id,
             "doubtful": metadata.doubtful,
+            "first_dirty_offset": _first_dirty(opened, partition),
             "custom_metadata": metadata.custom_metadata.hex() if metadata.custom_metadata else None,
             "lineage": verdict(metadata, await opened.lineage(partition, segments)),
         }
@@ -152,6 +154,12 @@ async def describe(opened: Opened, found: Found) -> Segment:
         except (UserError, RemoteStorageError) as error:
             plain["unreadable"] = str(error)
     return plain
+
+
+def _first_dirty(opened: Opened, partition: TopicIdPartition) -> int | None:
+    """Where the next cleaning of its partition begins; None if none was finished."""
+    cache = opened.history.caches.get(partition) if opened.history else None
+    return None if cache is None or cache.cleaned_to is None else cache.cleaned_to.offset
 
 
 def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[Event]:

@@ -13,6 +13,7 @@ from milena.controller.commands.brokers import Registration, register
 from milena.controller.state.committing import Committing
 from milena.node.api import Reply, RequestContext
 from milena.node.metadata.image import ListenerImage
+from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.types import ZERO_UUID, NodeId
 
@@ -50,7 +51,11 @@ def handle(
         previous_epoch=request.previous_broker_epoch if ctx.version >= CLEAN_SHUTDOWN_SINCE else None,
     )
     node.background.registering(registration, ctx.client_host)
-    result = register(node.state, registration, node.now())
+    try:
+        result = register(node.state, registration, node.now())
+    except KafkaError as error:
+        node.background.refused(registration, error)
+        raise
     return node.commit(result, _answer)
 
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from milena.config.listeners import SECURITY_PROTOCOLS
+from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.controller.rules.broker_changes import broker_restarted, broker_unregistered
+from milena.controller.rules.tiered_hosts import hosted_without_ability
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import BrokerImage, ListenerImage
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.features import KRAFT_VERSION, METADATA_VERSION
+from milena.protocol.features import KRAFT_VERSION, METADATA_VERSION, REMOTE_COMPACTION
 from milena.protocol.metadata_records import Endpoint, FeatureRange, RegisterBrokerRecord
 from milena.protocol.types import RESERVED_DIRECTORIES, BrokerEpoch, NodeId
 from milena.runtime.tcp.hosts import LAST_PORT, fault_of, shown
@@ -64,6 +66,7 @@ def register(state: ControllerState, request: Registration, now: float) -> Resul
         _check_directories(state, request)
     _check_address(request)
     _check_features(state.image.features, request.features)
+    _check_tiered(state, request)
     if existing is not None and same:
         return Result((_record(state, request, existing.epoch, existing),), existing.epoch)
     clean = existing is not None and request.previous_epoch == existing.epoch
@@ -121,6 +124,17 @@ def _check_features(finalized: Mapping[str, int], offered: Mapping[str, tuple[in
     for name, level in levels.items():
         if name not in offered:
             _check_feature(name, level, 0, 0)
+
+
+def _check_tiered(state: ControllerState, request: Registration) -> None:
+    """Else it would lead partitions of compacted topics in the tier without knowing of their cleanings."""
+    hosted = hosted_without_ability(state, request.broker_id, request.features)
+    if hosted is not None:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Broker {request.broker_id} hosts {hosted[0]}-{hosted[1]}, a compacted topic in the tier, and does not "
+            f"offer {REMOTE_COMPACTION}: it takes Milena with {COMPACTION_ENABLE}=true.",
+        )
 
 
 def _check_feature(name: str, level: int, lowest: int, highest: int) -> None:

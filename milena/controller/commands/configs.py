@@ -19,6 +19,7 @@ from milena.config.metrics_config import BadSubscription, validate_metrics_confi
 from milena.config.node_config import check_dynamic
 from milena.config.topic_config import TOPIC_KEYS, broker_values, validate_topic_config
 from milena.config.values import ConfigError, Type, Value, render
+from milena.controller.rules.tiered_hosts import check_change
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import (
@@ -171,8 +172,10 @@ def _check(
         if kind == TOPIC_RESOURCE:
             _check_topic_name(name)
             validate_topic_config(state.config, after, before=state.image.config(kind, name), defaults=defaults)
-            if name not in state.image.topics:
+            topic = state.image.topics.get(name)
+            if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            check_change(state, topic, state.image.config(kind, name), after)
         elif kind == BROKER_RESOURCE:
             _check_broker_name(state, name)
             _check_broker_values(name, {key: value for key, value in values.items() if value is not None})

@@ -15,9 +15,10 @@ from milena.controller.rules.broker_changes import partition_change
 from milena.controller.rules.leader_choice import Election, acceptance
 from milena.controller.rules.partition_change import Targets
 from milena.controller.rules.placement import check_assignment
+from milena.controller.rules.tiered_hosts import check_hosts
 from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
 from milena.controller.state.state import ControllerState
-from milena.node.metadata.image import PartitionImage, TopicImage
+from milena.node.metadata.image import TOPIC_RESOURCE, PartitionImage, TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import NodeId
@@ -95,6 +96,8 @@ def _reassign(
         targets = _cancel(state, name, target.partition, partition)
     else:
         check_assignment(state.image.brokers, target.replicas)
+        added = set(target.replicas) - set(partition.replicas)
+        check_hosts(state, name, state.image.config(TOPIC_RESOURCE, name), added)
         if not allow_factor_change:
             _check_factor(partition, len(target.replicas))
         targets = _change(partition, tuple(target.replicas))

@@ -13,9 +13,10 @@ from uuid import UUID
 from milena.controller.commands import configs
 from milena.controller.rules.leader_choice import initial_isr
 from milena.controller.rules.placement import UsableBroker, bad_assignment, check_assignment, place
+from milena.controller.rules.tiered_hosts import check_hosts, check_too_few, is_able, needs_ability
 from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
 from milena.controller.state.state import ControllerState
-from milena.node.metadata.image import BrokerImage, TopicImage
+from milena.node.metadata.image import TOPIC_RESOURCE, BrokerImage, TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
 from milena.protocol.requests.repeated import repeated_in
@@ -142,7 +143,7 @@ def _create(state: ControllerState, topic: NewTopic, random: Randomness) -> tupl
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"These configs have no value: {', '.join(missing)}.")
     values = {key: value for key, value in topic.configs.items() if value is not None}
     config_records = configs.creation_records(state, topic.name, values) if values else []
-    replicas = _assigned(state, topic) if topic.assignments else _placed(state, topic, random)
+    replicas = _assigned(state, topic, values) if topic.assignments else _placed(state, topic, values, random)
     topic_id = random.uuid()
     records = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     for number, chosen in enumerate(replicas):
@@ -150,7 +151,9 @@ def _create(state: ControllerState, topic: NewTopic, random: Randomness) -> tupl
     return records, CreatedTopic(topic_id, len(replicas), len(replicas[0]))
 
 
-def _placed(state: ControllerState, topic: NewTopic, random: Randomness) -> list[list[NodeId]]:
+def _placed(
+    state: ControllerState, topic: NewTopic, values: Mapping[str, str], random: Randomness
+) -> list[list[NodeId]]:
     replicas = topic.replication_factor
     if replicas < DEFAULT or replicas == 0:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor must be positive.")
@@ -158,17 +161,31 @@ def _placed(state: ControllerState, topic: NewTopic, random: Randomness) -> list
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "The number of partitions must be positive.")
     return _place(
         state,
+        topic.name,
+        values,
         state.config.get_int("num.partitions") if topic.partitions == DEFAULT else topic.partitions,
         state.config.get_int("default.replication.factor") if replicas == DEFAULT else replicas,
         random,
     )
 
 
-def _place(state: ControllerState, partitions: int, replicas: int, random: Randomness) -> list[list[NodeId]]:
+def _place(
+    state: ControllerState,
+    topic: str,
+    values: Mapping[str, str],
+    partitions: int,
+    replicas: int,
+    random: Randomness,
+) -> list[list[NodeId]]:
+    """``values``: the topic's own configuration."""
+    check_too_few(state, topic, values, replicas)
+    for_any = not needs_ability(topic, values)
     usable = (
         UsableBroker(broker.id, broker.rack, broker.fenced)
         for broker in state.image.brokers.values()
-        if state.sessions.progress(broker.id).shutdown_offset is None and _takes_replicas(broker)
+        if state.sessions.progress(broker.id).shutdown_offset is None
+        and _takes_replicas(broker)
+        and (for_any or is_able(broker))
     )
     placed = place(usable, partitions=partitions, replicas=replicas, random=random)
     return [[NodeId(broker) for broker in chosen] for chosen in placed]
@@ -178,7 +195,7 @@ def _takes_replicas(broker: BrokerImage) -> bool:
     return broker.cordoned is None or not broker.log_dirs or not set(broker.log_dirs) <= set(broker.cordoned)
 
 
-def _assigned(state: ControllerState, topic: NewTopic) -> list[Sequence[NodeId]]:
+def _assigned(state: ControllerState, topic: NewTopic, values: Mapping[str, str]) -> list[Sequence[NodeId]]:
     """The replicas that the request names, by partition, after all checks."""
     if topic.replication_factor != DEFAULT or topic.partitions != DEFAULT:
         raise KafkaError(
@@ -190,6 +207,7 @@ def _assigned(state: ControllerState, topic: NewTopic) -> list[Sequence[NodeId]]
             raise bad_assignment(f"partition {number} is assigned twice")
         first = next(iter(by_number.values()), replicas)
         check_assignment(state.image.brokers, replicas, len(first))
+        check_hosts(state, topic.name, values, replicas)
         by_number[number] = replicas
     if sorted(by_number) != list(range(len(by_number))):
         raise bad_assignment("the partitions are not numbered from 0 without a gap")
@@ -209,14 +227,16 @@ def _grow(state: ControllerState, wanted: NewPartitions, random: Randomness) -> 
     additional = wanted.count - present
     if additional > MAX_RECORDS_PER_BATCH:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{additional} partitions are too many for one request.")
-    assignments = wanted.assignments
+    assignments, values = wanted.assignments, state.image.config(TOPIC_RESOURCE, topic.name)
     if assignments is None:
-        chosen: Sequence[Sequence[NodeId]] = _place(state, additional, _replication_factor(topic), random)
+        factor = _replication_factor(topic)
+        chosen: Sequence[Sequence[NodeId]] = _place(state, topic.name, values, additional, factor, random)
     else:
         if len(assignments) != additional:
             raise bad_assignment(f"{additional} partition(s) are added, but {len(assignments)} assigned")
         for replicas in assignments:
             check_assignment(state.image.brokers, replicas, _replication_factor(topic))
+            check_hosts(state, topic.name, values, replicas)
         chosen = assignments
     return [
         _partition_record(state, topic.id, present + index, replicas, assigned=assignments is not None)

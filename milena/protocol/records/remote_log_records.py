@@ -105,6 +105,7 @@ class RemoteLogSegmentMetadataUpdateRecord(RemoteLogRecord):
     remote_log_segment_state: int = field(metadata=INT8)
     leader_epoch: int = field(metadata={**INT32, "tag": 10000}, default=-1)
     overrules: bool = field(metadata={**BOOL, "tag": 10003}, default=False)
+    first_dirty_offset: int = field(metadata={**INT64, "tag": 10004}, default=-1)
 
 
 @versioned

@@ -9,29 +9,48 @@ from typing import Final, NamedTuple
 from milena.storage.cleaning.bounds import Cleanable, cleanable
 from milena.storage.log.partition_log import PartitionLog
 
-_NEVER: Final = (1 << 63) - 1
+NEVER: Final = (1 << 63) - 1
+"""A lag that is not reached."""
 
 
-class Candidate(NamedTuple):
-    """A log with closed segments. Sizes are bytes; a segment that is partly dirty counts in both."""
+class Dirtiness(NamedTuple):
+    """How dirty a log is. Sizes are bytes; a segment that is partly dirty counts in both."""
 
-    log: PartitionLog
-    found: Cleanable
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
     """How long ago the oldest dirty segment should have been cleaned; 0 if it need not be yet."""
 
     @property
-    def dirty_ratio(self) -> float:
+    def ratio(self) -> float:
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
+    def is_due(self, least_ratio: float) -> bool:
+        """Whether the log is to be cleaned. ``least_ratio``: ``min.cleanable.dirty.ratio``."""
+        return bool(self.overdue_ms and self.cleanable_bytes) or self.ratio > least_ratio
+
+
+class Candidate(NamedTuple):
+    """A log with closed segments."""
+
+    log: PartitionLog
+    found: Cleanable
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue_ms: int
+
+    @property
+    def dirtiness(self) -> Dirtiness:
+        return Dirtiness(self.clean_bytes, self.cleanable_bytes, self.overdue_ms)
+
+    @property
+    def dirty_ratio(self) -> float:
+        return self.dirtiness.ratio
+
     @property
     def is_due(self) -> bool:
-        if self.overdue_ms and self.cleanable_bytes:
-            return True
-        return self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+        return self.dirtiness.is_due(self.log.config.min_cleanable_dirty_ratio)
 
 
 def candidate(log: PartitionLog, now: int) -> Candidate:
@@ -52,7 +71,7 @@ def candidate(log: PartitionLog, now: int) -> Candidate:
 
 def _overdue(log: PartitionLog, found: Cleanable, now: int) -> int:
     lag = log.config.max_compaction_lag_ms
-    if lag >= _NEVER:
+    if lag >= NEVER:
         return 0
     closed = log.segments.since(found.first_dirty)[:-1]
     times = [time for segment in closed if segment.size and (time := segment.first_timestamp()) > 0]

@@ -41,6 +41,11 @@ class CleanedSegment:
         """Bytes so far."""
         self._file = disk.open(self._paths[LOG], create=True)
 
+    @property
+    def largest_timestamp(self) -> int:
+        """Of the records so far (ms), -1 without any."""
+        return self._largest.timestamp
+
     def append(self, data: Bytes) -> None:
         """Add one batch. Raises OffsetOverflow."""
         batch = BatchView(memoryview(data))

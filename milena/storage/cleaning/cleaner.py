@@ -40,8 +40,9 @@ class Begun(NamedTuple):
 
 
 def may_have_been_tiered(log: PartitionLog) -> bool:
-    """Whether records of the log may be in the tier, or come back to it: a cleaning would remove records in favour of
-    others that only this disk has."""
+    """Whether records of the log may be in the tier, or come back to it. A cleaning would remove records in favour of
+    others that only this disk has, and what is published in the tier again, from these files, would have gaps
+    (docs/decisions/2026-11-22-claims-and-marks.md)."""
     asked = log.context.tiered and log.config.remote_storage_enable and log.topic not in NEVER_TIERED
     return asked or log.remote_enabled or log.log_start_offset != log.local_log_start_offset
 
@@ -101,9 +102,11 @@ class Cleaner:
         return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
 
     def may_delete(self, log: PartitionLog) -> bool:
-        """Whether old segments of a compacted log may be deleted now."""
+        """Whether old segments of a compacted log may be deleted now. Those of a tiered log do not wait for the
+        cleaner."""
         return (
             log.config.compacted
+            and not log.remote_enabled
             and log not in self.in_progress
             and log not in self.uncleanable
             and not (log.retired or log.context.offline or self._paused(log))

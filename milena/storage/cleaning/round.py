@@ -8,7 +8,7 @@ swaps each new segment in before it asks for the next.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -50,6 +50,12 @@ class NewSegment(NamedTuple):
     size: int
     replaced: tuple[Offset, ...]
     """The base offsets, the first of which is ``base_offset``."""
+    changed: bool
+    """Whether a batch is not what it was."""
+    largest_timestamp: int
+    """ms, -1 without a record."""
+    has_aborted: bool
+    """Whether it has a transaction index."""
 
 
 def _go_on(_count: int) -> None:
@@ -57,9 +63,10 @@ def _go_on(_count: int) -> None:
 
 
 class Round:
-    """One round. ``map_keys``, then ``new_segments``. Both raise CorruptBatch, CorruptIndex, OffsetOverflow, OSError,
-    and whatever ``check`` raises, which ends the round: it is called with each number of bytes that was read or
-    written."""
+    """One round. ``map_keys``, then ``new_segments``; or, where the files of one group at a time are there,
+    ``map_segment`` for each segment in order until there is no room, ``begin_cleaning``, and ``clean`` for each group.
+    They raise CorruptBatch, CorruptIndex, OffsetOverflow, OSError, and whatever ``check`` raises, which ends the round:
+    it is called with each number of bytes that was read or written."""
 
     def __init__(self, disk: Disk, work: Work, secret: bytes, check: Callable[[int], None] = _go_on) -> None:
         """``secret``: see ``OffsetMap``. Raises ValueError if the map has no room."""
@@ -73,7 +80,10 @@ class Round:
         self.cleaned_to = work.first_dirty
         """The first offset that stays dirty: where the map ends."""
         self._map_records = self._map_bytes = self._bytes_read = self._bytes_written = 0
+        self._mapped: CleanedTransactions | None = None
         self._retained: Retained | None = None
+        self._cleaned = CleanedTransactions(())
+        self._marks = EpochMarks()
 
     @property
     def figures(self) -> Figures:
@@ -92,14 +102,19 @@ class Round:
 
     def map_keys(self) -> None:
         """Read the dirty records, as far as the map has room for their keys."""
-        work = self._work
-        transactions = CleanedTransactions(self._aborted(work.first_dirty, work.end))
-        dirty = [segment for segment in work.segments if segment.base_offset < work.end]
-        for number, segment in enumerate(dirty):
-            following = dirty[number + 1].base_offset if number + 1 < len(dirty) else work.end
-            if following > work.first_dirty and not self._map_segment(segment, transactions):
+        for segment in self._work.segments:
+            if segment.base_offset >= self._work.end or not self.map_segment(segment):
                 return
-            self.cleaned_to = max(self.cleaned_to, following)  # there may be a gap at its end
+
+    def map_segment(self, segment: SegmentToClean) -> bool:
+        """Read the dirty records of the next segment. Whether there was room for all their keys."""
+        work, following = self._work, self._following(segment)
+        if self._mapped is None:
+            self._mapped = CleanedTransactions(self._aborted(work.first_dirty, work.end))
+        if following > work.first_dirty and not self._map_segment(segment, self._mapped):
+            return False
+        self.cleaned_to = max(self.cleaned_to, following)  # there may be a gap at its end
+        return True
 
     def _map_segment(self, segment: SegmentToClean, transactions: CleanedTransactions) -> bool:
         """Whether there was room for all its keys."""
@@ -136,29 +151,36 @@ class Round:
         """Write the segments that take the places of those before ``cleaned_to``. The files of one that does not become
         complete are removed, unless the process ends: then they are removed when the log is opened."""
         work = self._work
+        segments = [with_index_sizes(self._disk, work.folder, segment) for segment in self.begin_cleaning()]
+        groups = grouped(segments, segment_bytes=work.segment_bytes, index_bytes=work.index_bytes, end=work.end)
+        for group in groups:
+            yield self.clean(group, work.now)
+
+    def begin_cleaning(self) -> list[SegmentToClean]:
+        """The map is complete. Returns the segments that are to be cleaned."""
+        work = self._work
         segments = [segment for segment in work.segments if segment.base_offset < self.cleaned_to]
         end = work.segments[len(segments)].base_offset  # the last segment may reach beyond the map
-        transactions = CleanedTransactions(self._aborted(work.segments[0].base_offset, end))
+        self._cleaned = CleanedTransactions(self._aborted(work.segments[0].base_offset, end))
         rules = Rules(
             self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
         )
-        self._retained = Retained(rules, transactions)
-        marks = EpochMarks()
-        segments = [with_index_sizes(self._disk, work.folder, segment) for segment in segments]
-        groups = grouped(segments, segment_bytes=work.segment_bytes, index_bytes=work.index_bytes, end=work.end)
-        for group in groups:
-            yield self._clean(group, self._retained, transactions, marks)
+        self._retained = Retained(rules, self._cleaned)
+        return segments
 
-    def _clean(
-        self, group: list[SegmentToClean], retained: Retained, transactions: CleanedTransactions, marks: EpochMarks
-    ) -> NewSegment:
+    def clean(self, group: Sequence[SegmentToClean], now: int) -> NewSegment:
+        """Write the segment that takes the place of the next ones, by the tombstones and markers that may go at
+        ``now`` (ms)."""
+        assert self._retained is not None
+        self._retained.now = now
+        changed = False
         new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
         try:
             for segment in group:
                 with closing(self._open(segment)) as file:
                     for batch in self._batches(file, segment):
-                        self._clean_batch(batch, new, retained, marks)
-            kept, transactions.kept = transactions.kept, []
+                        changed = self._clean_batch(batch, new, self._retained) or changed
+            kept, self._cleaned.kept = self._cleaned.kept, []
             new.complete(
                 kept, self._disk.modified_ms(f"{self._work.folder}/{segment_file(group[-1].base_offset, LOG)}")
             )
@@ -167,23 +189,29 @@ class Round:
             new.remove()
             raise
         self._bytes_written += new.size
-        return NewSegment(group[0].base_offset, new.size, tuple(segment.base_offset for segment in group))
+        bases = tuple(segment.base_offset for segment in group)
+        return NewSegment(bases[0], new.size, bases, changed, new.largest_timestamp, bool(kept))
 
-    def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained, marks: EpochMarks) -> None:
+    def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained) -> bool:
+        """Whether it is not what it was."""
         data = retained.of(batch)
-        if marks.begins_with(batch) and not len(data):
+        if self._marks.begins_with(batch) and not len(data):
             data = epoch_mark(batch)
         if len(data):
             new.append(data)
         self._bytes_read += batch.size_in_bytes
         self._check(batch.size_in_bytes + len(data))
+        return data is not batch.memory and data != batch.memory
+
+    def _following(self, segment: SegmentToClean) -> Offset:
+        """Where the next segment begins: the last one of the work is not read."""
+        return self._bases[bisect_right(self._bases, segment.base_offset)]
 
     def _open(self, segment: SegmentToClean) -> File:
         return open_log(self._disk, self._work.folder, segment)
 
     def _batches(self, file: File, segment: SegmentToClean, start: Offset = FIRST_OFFSET) -> Iterator[BatchView]:
-        following = self._bases[bisect_right(self._bases, segment.base_offset)]  # the active segment is not read
-        return read_batches(file, segment, following, start=start, chunk=self._work.chunk)
+        return read_batches(file, segment, self._following(segment), start=start, chunk=self._work.chunk)
 
     def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in ``[start, end)``."""

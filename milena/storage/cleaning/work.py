@@ -20,7 +20,7 @@ class Work(NamedTuple):
 
     folder: str
     segments: tuple[SegmentToClean, ...]
-    """All of the log, the active one included."""
+    """All of the log, in order. The last, which is active or only says where those before it end, is not read."""
     first_dirty: Offset
     end: Offset
     """Where the first segment begins that may not be cleaned."""

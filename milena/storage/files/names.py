@@ -34,6 +34,8 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+REMOTE_CLEANING: Final = "remote-log-cleaning"
+"""In the folder of a partition: where its segments in the tier are cleaned."""
 REMOTE_FOLDER: Final = "remote-storage-folder-checkpoint"
 """Names the folder of the tier that the broker last used."""
 

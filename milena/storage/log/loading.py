@@ -28,6 +28,7 @@ from milena.storage.files.names import (
     LOG,
     OFFSET_INDEX,
     PARTITION_METADATA,
+    REMOTE_CLEANING,
     SNAPSHOT,
     SWAP,
     TEMPORARY,
@@ -43,14 +44,14 @@ from milena.storage.log.log_state import NEVER_TIERED, may_be_tiered
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.producer_files import ProducerFiles
 from milena.storage.log.recovery import Cut, Recovery
-from milena.storage.log.replay import rebuild_epochs, replay_producers
+from milena.storage.log.replay import begins_locally, rebuild_epochs, replay_producers
 from milena.storage.log.segment import Segment
 from milena.storage.log.segments import Segments
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerState
 
 _EVERYWHERE: Final = Offset((1 << 63) - 1)
-_REMAINS = (DELETED, CLEANED, TEMPORARY)
+_REMAINS = (DELETED, CLEANED, TEMPORARY, REMOTE_CLEANING)
 
 
 @dataclass(slots=True)
@@ -168,13 +169,13 @@ def open_alone(
 def _told_by_epochs(loading: _Loading) -> Offset:
     """The log start, as far as the epochs tell. A tiered log syncs its epochs when its start moves, while the
     checkpoint of log starts is written later: if its epochs begin above the start, they were cut there. Rebuilt epochs
-    are an exception: they begin with the first local record."""
+    are an exception: they begin with the first local record, before which compaction may have left a gap."""
     start, known, segments = loading.log_start, loading.saved_epochs, loading.segments
-    if not known or not len(segments) or known[0].start == segments[0].base_offset:
-        return start
     # The topic may become tiered again at any time.
-    tiered = loading.context.tiered and not loading.config.compacted and loading.topic not in NEVER_TIERED
-    return max(start, known[0].start) if tiered else start
+    tiered = loading.context.tiered and loading.topic not in NEVER_TIERED
+    if not tiered or not known or not len(segments) or begins_locally(segments, known[0].start):
+        return start
+    return max(start, known[0].start)
 
 
 def _list_files(loading: _Loading) -> None:
@@ -188,11 +189,12 @@ def _list_files(loading: _Loading) -> None:
         done = finish_swaps(disk, loading.folder, names, end_of)
         loading.event("interrupted swap of segments ended", segments=done)
         names = disk.list(loading.folder)
-    for name in names:
-        if name.endswith(_REMAINS):
-            disk.remove(f"{loading.folder}/{name}")
+    loading.names += [name for name in names if not name.endswith(_REMAINS)]
+    for path in [f"{loading.folder}/{name}" for name in names if name.endswith(_REMAINS)]:
+        if path.endswith(REMOTE_CLEANING):
+            disk.remove_tree(path)
         else:
-            loading.names.append(name)
+            disk.remove(path)
 
 
 def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bool]:

@@ -45,7 +45,7 @@ NEVER_TIERED: Final = frozenset(
 
 def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
     """Whether part of this log may be in the tier."""
-    return context.tiered and config.remote_storage_enable and not config.compacted and topic not in NEVER_TIERED
+    return context.tiered and config.remote_storage_enable and topic not in NEVER_TIERED
 
 
 E = TypeVar("E", bound=KafkaError)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import File
 from milena.storage.files.end_marker import read_end_marker
@@ -43,6 +46,18 @@ def rebuild_epochs(segments: Segments, epochs: LeaderEpochCache) -> None:
     for segment in segments:
         for batch in scan_batches(segment.file(), 0, segment.size):
             note_epoch(epochs, batch)
+
+
+def begins_locally(segments: Segments, start: Offset) -> bool:
+    """Whether ``start`` is that of the first segment, or before the first record there."""
+    first = segments[0]
+    if start <= first.base_offset:
+        return start == first.base_offset
+    with suppress(CorruptBatch):
+        for segment in segments:
+            for batch in scan_batches(segment.file(), 0, segment.size):
+                return start <= batch.base_offset
+    return False
 
 
 def note_epoch(epochs: LeaderEpochCache, batch: ScannedBatch) -> None:

@@ -242,8 +242,9 @@ class LogManager:
         return self.futures.find(log.topic, log.partition) is not None
 
     def is_left_to_cleaner(self, log: PartitionLog) -> bool:
-        """Whether the cleaner deletes its old segments: it is compacted, or was when a cleaning began."""
-        return log.config.compacted or log in self.cleaner.cleaner.in_progress
+        """Whether the cleaner deletes its old segments: it is compacted, or was when a cleaning began. A tiered log is
+        not cleaned here."""
+        return (log.config.compacted and not log.remote_enabled) or log in self.cleaner.cleaner.in_progress
 
     def __iter__(self) -> Iterator[PartitionLog]:
         for directory in self.dirs:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
-from milena.tiered.segments.cleaner_offsets import CleanerOffsets, Reach, reach
+from milena.tiered.segments.cleaner_offsets import CleanedTo, CleanerOffsets, Reach, reach
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.epoch_segments import EpochSegments
 from milena.tiered.segments.lineage import epoch_at, is_within_leader_epochs, serving_range
@@ -48,13 +48,15 @@ class RemoteLogMetadataCache:
     serves the read.
     """
 
-    __slots__ = ("_by_epoch", "_maps", "_segments", "changes", "claimed", "cleanings")
+    __slots__ = ("_by_epoch", "_maps", "_segments", "changes", "claimed", "cleaned_to", "cleanings")
 
     def __init__(self) -> None:
         self.changes = 0
         """Counts changes: results of look-ups before a change may be out of date after it."""
         self.claimed: LeaderEpoch = UNFENCED
         """The highest leader epoch of an author: events of lower ones are void from now on."""
+        self.cleaned_to: CleanedTo | None = None
+        """The first dirty offset after the last pass of cleaning that a leader has finished, and its epoch."""
         self.cleanings = Cleanings()
         self._segments: dict[UUID, RemoteLogSegmentMetadata] = {}
         self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
@@ -68,11 +70,13 @@ class RemoteLogMetadataCache:
         highest: Mapping[LeaderEpoch, Offset],
         claimed: LeaderEpoch = UNFENCED,
         cleanings: Cleanings | None = None,
+        cleaned_to: CleanedTo | None = None,
     ) -> RemoteLogMetadataCache:
         """A cache with the contents of another one: its ``segments``, in their states, its ``highest_offsets``, the
-        claimed epoch, and what deleted segments have left behind in its cleanings."""
+        claimed epoch, what deleted segments have left behind in its cleanings, and how far it is clean."""
         cache = cls()
         cache.claimed = claimed
+        cache.cleaned_to = cleaned_to
         cache.cleanings = cleanings or cache.cleanings
         for segment in segments:
             cache._put(segment)
@@ -104,6 +108,8 @@ class RemoteLogMetadataCache:
                 self.cleanings.finished(event)
             return True
         if event.is_claim:
+            if event.first_dirty is not None:
+                self.cleaned_to = CleanedTo(event.leader_epoch, event.first_dirty)
             return True
         if known is None or known.segment_id != event.segment_id or not _may_follow(known, event):
             return False
@@ -133,6 +139,14 @@ class RemoteLogMetadataCache:
     def segments(self) -> list[RemoteLogSegmentMetadata]:
         """All listed segments, by start offset."""
         return sorted(self._segments.values(), key=_place)
+
+    def serves(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether a listed segment is readable, and counts after all cleanings."""
+        return segment.state is _COPIED and self.cleanings.count(segment)
+
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether no cleaning has taken its place, and its own is not rejected."""
+        return not self.cleanings or self.cleanings.count(segment)
 
     def doubtful(self) -> list[RemoteLogSegmentMetadata]:
         """The readable segments that a former leader may still delete, in no order."""

@@ -44,6 +44,7 @@ def serialize(event: MetadataEvent) -> bytes:
                 remote_log_segment_state=event.state,
                 leader_epoch=event.leader_epoch,
                 overrules=event.overrules,
+                first_dirty_offset=-1 if event.first_dirty is None else event.first_dirty,
             )
         )
     return encode_remote_log_record(
@@ -93,6 +94,7 @@ def deserialize(
                     RemoteLogSegmentState(record.remote_log_segment_state),
                     LeaderEpoch(record.leader_epoch),
                     record.overrules,
+                    None if record.first_dirty_offset < 0 else Offset(record.first_dirty_offset),
                 )
             case _:
                 return None

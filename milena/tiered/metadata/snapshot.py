@@ -2,14 +2,15 @@
 
 Format: version int16 (2), CRC-32C uint32 of everything after it, id of the metadata topic, id of the partition's topic,
 its number int32, next offset int64 (the first of the metadata partition that is not included), claimed leader epoch
-int32, number of epochs int32, of cleaner-offset maps int32, of maps of deleted segments int32, of replaced segments
-int32, of segments int32. For each epoch: epoch int32, highest offset int64. For each map: number of entries int32,
-entries (epoch int32, offset int64, -1 for none). For each map of a deleted segment: its index int32. For each replaced
-segment: id, number of maps int32, indexes of the maps int32. For each segment: id, start int64, end int64, broker
-int32, maximum timestamp int64, event timestamp int64, size int32, state int8, flags int8 (1: no aborted transactions,
-2: was copied, 4: doubtful), leader epoch int32, index of its map int32 (-1 for none), number of segments that it
-replaces int32, number of epochs int16, length of the custom metadata int32 (-1 for none), ids of those that it
-replaces, epochs (int32, int64), custom metadata. Version 1 had no claim, no maps and no flags but the first.
+int32, leader epoch int32 and first dirty offset int64 of the last finished cleaning (-1 and -1 for none), number of
+epochs int32, of cleaner-offset maps int32, of maps of deleted segments int32, of replaced segments int32, of segments
+int32. For each epoch: epoch int32, highest offset int64. For each map: number of entries int32, entries (epoch int32,
+offset int64, -1 for none). For each map of a deleted segment: its index int32. For each replaced segment: id, number of
+maps int32, indexes of the maps int32. For each segment: id, start int64, end int64, broker int32, maximum timestamp
+int64, event timestamp int64, size int32, state int8, flags int8 (1: no aborted transactions, 2: was copied, 4:
+doubtful), leader epoch int32, index of its map int32 (-1 for none), number of segments that it replaces int32, number
+of epochs int16, length of the custom metadata int32 (-1 for none), ids of those that it replaces, epochs (int32,
+int64), custom metadata. Version 1 had no claim, no maps and no flags but the first.
 
 The file is a copy: if it is missing, damaged or of another topic, the topic is read instead. So it is not synced.
 """
@@ -27,7 +28,7 @@ from milena.protocol.records.crc import crc32c
 from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.segments.cleaner_offsets import NOT_CLEANED, CleanerOffset, CleanerOffsets
+from milena.tiered.segments.cleaner_offsets import NOT_CLEANED, CleanedTo, CleanerOffset, CleanerOffsets
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
     UNFENCED,
@@ -40,12 +41,13 @@ from milena.tiered.segments.segment_metadata import (
 FILE_NAME: Final = "remote-log-metadata-cache"
 _VERSION: Final = 2
 _PREFIX: Final = Struct(">hI")
-_HEADER: Final = Struct(">16s16siqiiiiii")
+_HEADER: Final = Struct(">16s16siqiiqiiiii")
 _SEGMENT: Final = Struct(">qqiqqibbiiihi")
 _EPOCH: Final = Struct(">iq")
 _NUMBER: Final = Struct(">i")
 _ID: Final = 16
 _NO_TXN, _COPIED, _DOUBTFUL = 1, 2, 4
+_NOT_CLEANED: Final = (-1, -1)
 
 
 class CorruptRemoteLogSnapshot(ValueError):
@@ -68,6 +70,7 @@ class Snapshot:
     """The maps of deleted segments."""
     replaced: Sequence[Replaced] = ()
     """Segments that were replaced, and the maps of those that did."""
+    cleaned_to: CleanedTo | None = None
 
     @classmethod
     def of(cls, cache: RemoteLogMetadataCache, topic_id: UUID | None, next_offset: Offset) -> Snapshot:
@@ -81,15 +84,17 @@ class Snapshot:
             cache.claimed,
             tuple(cleanings.deleted),
             tuple(replaced),
+            cache.cleaned_to,
         )
 
     def cache(self) -> RemoteLogMetadataCache:
         cleanings = Cleanings(self.deleted, self.replaced)
-        return RemoteLogMetadataCache.restored(self.segments, self.highest, self.claimed, cleanings)
+        return RemoteLogMetadataCache.restored(self.segments, self.highest, self.claimed, cleanings, self.cleaned_to)
 
 
 def encode_snapshot(partition: TopicIdPartition, snapshot: Snapshot) -> bytes:
     maps = _maps(snapshot)
+    cleaned_by, cleaned_to = snapshot.cleaned_to or _NOT_CLEANED
     body = bytearray(
         _HEADER.pack(
             (snapshot.topic_id or ZERO_UUID).bytes,
@@ -97,6 +102,8 @@ def encode_snapshot(partition: TopicIdPartition, snapshot: Snapshot) -> bytes:
             partition.partition,
             snapshot.next_offset,
             snapshot.claimed,
+            cleaned_by,
+            cleaned_to,
             len(snapshot.highest),
             len(maps),
             len(snapshot.deleted),
@@ -169,7 +176,7 @@ def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
         body = data[_PREFIX.size :]
         if crc32c(body) != crc:
             raise CorruptRemoteLogSnapshot(f"the checksum is not {crc}")
-        topic_id, of_topic, number, next_offset, claimed, *counts = _HEADER.unpack_from(body)
+        topic_id, of_topic, number, next_offset, claimed, by, cleaned_to, *counts = _HEADER.unpack_from(body)
         if of_topic != partition.topic_id.bytes or number != partition.partition:
             raise CorruptRemoteLogSnapshot(f"it belongs to partition {number} of topic {UUID(bytes=of_topic)}")
         source = _Source(body, _HEADER.size, partition)
@@ -181,6 +188,7 @@ def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
             Offset(next_offset),
             highest=highest,
             claimed=LeaderEpoch(claimed),
+            cleaned_to=None if cleaned_to < 0 else CleanedTo(LeaderEpoch(by), Offset(cleaned_to)),
             deleted=tuple([source.map() for _ in range(deleted)]),
             replaced=tuple([source.replaced() for _ in range(replaced)]),
             segments=[source.segment() for _ in range(segments)],

@@ -22,9 +22,17 @@ from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache, ServedSegment
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.reading.remote_segment import SegmentReader
-from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from milena.tiered.shared.tier import Tier
-from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.store.remote_storage import (
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 
 READY_WAIT: Final = 0.1
 """Seconds that a read waits for the metadata."""
@@ -33,6 +41,8 @@ NEAR_END: Final = 16 << 20
 STEP: Final = 4 << 20
 """Bytes after which the prefetch is repeated: the first one may have been limited by memory."""
 MOST_READERS: Final = 1000
+MOST_LOOKS: Final = 5
+"""How often one read looks for its segment again because the tier has changed."""
 
 
 class RemoteRead(NamedTuple):
@@ -75,12 +85,13 @@ class RemoteLogReader:
     async def read(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
         """The tier's records at the offset; None if there are none between it and the local log start.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE if no segment serves the offset, and the errors in ``tier.FAILURES``.
+        A segment that is replaced by a cleaned one, and deleted, while it is read, is looked for again. Raises
+        KafkaError OFFSET_OUT_OF_RANGE if no segment serves the offset, and the errors in ``tier.FAILURES``.
         """
-        at = read.offset
+        at, looks = read.offset, LooksAgain()
         refused: dict[UUID, Exception] = {}
         while at < log.local_log_start_offset or at == read.offset:
-            cache = await self.cache(partition)
+            cache = looks.begin(await self.cache(partition))
             served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=read.upper, without=refused)
             if served is None:
                 raise next(
@@ -91,11 +102,15 @@ class RemoteLogReader:
             except RetriableRemoteStorageError:
                 raise
             except (RemoteStorageError, CorruptBatch) as error:
-                refused[served.segment.id] = error  # lost or damaged: another leader may have copied the same records
+                if not looks.again():
+                    # Lost or damaged: another leader may have copied the same records.
+                    refused[served.segment.id] = error
                 continue
             if records is not None:
                 return records
             at = Offset(served.last + 1)  # a gap, as compaction leaves them (KAFKA-15388)
+            if not served.segment.size:
+                await self._tier.runtime.clock.sleep(0)  # nothing was read: there may be very many of them
         return None
 
     async def _read_in(
@@ -169,6 +184,7 @@ class RemoteLogReader:
         following: ServedSegment | None = served
         while following is not None:
             of_segment = await self.segments.aborted(following.segment)
+            await self._check_listed(following.segment)
             ours = [one for one in of_segment if one.last_offset <= following.last]
             some, complete = overlapping(ours, read.offset, upper)
             found |= dict.fromkeys((one.producer_id, one.first_offset) for one in some)
@@ -177,6 +193,13 @@ class RemoteLogReader:
             following = await self._next_with_aborted(partition, log, Offset(following.last + 1))
         some = log.aborted_transactions(read.offset, upper)
         return tuple(found | dict.fromkeys((one.producer_id, one.first_offset) for one in some))
+
+    async def _check_listed(self, segment: RemoteLogSegmentMetadata) -> None:
+        """The transaction index of a segment that has just been deleted looks as if there had been none. Raises
+        RemoteResourceNotFound."""
+        listed = (await self.cache(segment.partition)).get(segment.id)
+        if listed is None or listed.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            raise RemoteResourceNotFound(f"segment {segment.id} was deleted while it was read")
 
     async def _next_with_aborted(
         self, partition: TopicIdPartition, log: PartitionLog, offset: Offset
@@ -193,6 +216,30 @@ class RemoteLogReader:
         if len(self._untouched) > MOST_READERS:
             self._untouched.popitem(last=False)
         return found
+
+
+class LooksAgain:
+    """A read of a partition looks for its segment again if the tier has changed while it read: what it read from may
+    have been replaced and deleted."""
+
+    __slots__ = ("_cache", "_changes", "_left")
+
+    def __init__(self) -> None:
+        self._cache: RemoteLogMetadataCache | None = None
+        self._changes = 0
+        self._left = MOST_LOOKS
+
+    def begin(self, cache: RemoteLogMetadataCache) -> RemoteLogMetadataCache:
+        """A look at ``cache``, which is returned."""
+        self._cache, self._changes = cache, cache.changes
+        return cache
+
+    def again(self) -> bool:
+        """After a failure: whether to look once more."""
+        if not self._left or self._cache is None or self._cache.changes == self._changes:
+            return False
+        self._left -= 1
+        return True
 
 
 class _View(NamedTuple):

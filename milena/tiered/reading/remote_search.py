@@ -3,13 +3,15 @@ timestamps)."""
 
 from __future__ import annotations
 
+from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
 from milena.storage.log.log_search import TimedRecord, first_in_batch
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_cache import ServedSegment
-from milena.tiered.reading.remote_reader import RemoteLogReader
+from milena.tiered.reading.remote_reader import LooksAgain, RemoteLogReader
 from milena.tiered.reading.remote_segment import SegmentReader
 from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.store.remote_storage import RemoteStorageError
 
 
 async def first_at_or_after(
@@ -20,16 +22,21 @@ async def first_at_or_after(
     Segments that are also local are searched locally. Differs from Kafka, which stops if the first segment that may
     contain such a record has none from the log start on.
     """
-    at = log.log_start_offset
+    at, looks = log.log_start_offset, LooksAgain()
     while at < log.local_log_start_offset:
-        cache = await reader.cache(partition)
+        cache = looks.begin(await reader.cache(partition))
         candidates = cache.with_timestamp(
             timestamp, at, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset
         )
         served = next(candidates, None)
         if served is None:
             break
-        found = await _search(reader.segments, served, timestamp)
+        try:
+            found = await _search(reader.segments, served, timestamp)
+        except (RemoteStorageError, CorruptBatch):
+            if not looks.again():
+                raise
+            continue
         if found is not None:
             return found
         at = Offset(served.last + 1)

@@ -137,7 +137,9 @@ class SegmentReader:
     ) -> tuple[SegmentWindow, ScannedBatch] | None:
         """The first batch that ends at ``offset`` or later, and a window with its header and up to ``wanted`` bytes of
         it. None if the segment has no such batch. Gaps, as compaction leaves them, are distinguished from damage by the
-        neighbouring batches."""
+        neighbouring batches. A segment of which a cleaning has left nothing is passed over without being read."""
+        if not segment.size:
+            return None
         indexes = await self.indexes(segment)
         place = None if indexes is None else indexes.offsets.between(offset)
         order = BatchOrder(segment, place)

@@ -22,6 +22,13 @@ class CleanerOffset(NamedTuple):
     offset: Offset | None
 
 
+class CleanedTo(NamedTuple):
+    """The leader of ``epoch`` has finished to clean what the tier had before ``offset``, the first dirty one."""
+
+    epoch: LeaderEpoch
+    offset: Offset
+
+
 CleanerOffsets: TypeAlias = tuple[CleanerOffset, ...]
 """A map, by rising leader epoch; empty: not cleaned."""
 NOT_CLEANED: Final[CleanerOffsets] = ()

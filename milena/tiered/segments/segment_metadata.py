@@ -85,10 +85,13 @@ class RemoteLogSegmentUpdate:
     """The author's."""
     overrules: bool = False
     """Whether it takes a mark for deletion back, which may be carried out all the same."""
+    first_dirty: Offset | None = None
+    """Of a claim: its author has cleaned all that the tier has before this offset."""
 
     @property
     def is_claim(self) -> bool:
-        """Whether it is about no segment, and says only that its author leads the partition."""
+        """Whether it is about no segment, and says only that its author leads the partition, and perhaps how far it
+        is clean."""
         return self.segment_id.id == ZERO_UUID and self.leader_epoch != UNFENCED
 
 

@@ -26,6 +26,10 @@ class Listing(Protocol):
         """All segments, by start offset."""
         ...
 
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether no cleaning has taken its place, and its own is not rejected."""
+        ...
+
 
 class RemoteEnd(NamedTuple):
     """The last offset of a log that is in the tier, and its epoch."""

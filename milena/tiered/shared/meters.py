@@ -20,6 +20,9 @@ _NAMES: Final = (
     "remotefetcherrors",
     "remotedeleterequests",
     "remotedeleteerrors",
+    "remotecleanbytes",
+    "remotecleanrequests",
+    "remotecleanerrors",
     "buildremotelogauxstaterequests",
     "buildremotelogauxstateerrors",
 )
@@ -35,6 +38,9 @@ class TopicTierMeters:
     __slots__ = (
         "aux_state_errors",
         "aux_state_requests",
+        "clean_errors",
+        "clean_requests",
+        "cleaned_bytes",
         "copied_bytes",
         "copy_errors",
         "copy_requests",
@@ -57,6 +63,9 @@ class TopicTierMeters:
         self.fetch_errors = counter("remotefetcherrors", "Reads from the tier that failed.")
         self.delete_requests = counter("remotedeleterequests", "Deletions of segments in the tier that were started.")
         self.delete_errors = counter("remotedeleteerrors", "Deletions in the tier that failed.")
+        self.cleaned_bytes = counter("remotecleanbytes", "Bytes of segments in the tier that were read to be cleaned.")
+        self.clean_requests = counter("remotecleanrequests", "Passes of cleaning in the tier that were started.")
+        self.clean_errors = counter("remotecleanerrors", "Passes of cleaning in the tier that failed.")
         self.aux_state_requests = counter(
             "buildremotelogauxstaterequests", "Builds of a follower's auxiliary state from the tier."
         )

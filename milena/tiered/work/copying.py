@@ -8,7 +8,7 @@ in the tier are deleted, or, if that fails too, by a later round of the expirati
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -78,9 +78,9 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
         stable=log.last_stable_offset,
     )
     if found:
-        await _check_place(tier, role)  # before anything is announced
+        await check_place(tier, role)  # before anything is announced
     for candidate in found:
-        await _wait_for_quota(tier, role)
+        await wait_for_quota(tier, role)
         if not role.holds(log) or not tiering.is_copied(log):
             return
         segment = _segment_at(log, candidate)
@@ -185,7 +185,7 @@ def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | Non
     return log.segments[index] if log.segments[index + 1].base_offset == candidate.end else None
 
 
-async def _check_place(tier: Tier, role: ReplicaRole) -> None:
+async def check_place(tier: Tier, role: ReplicaRole) -> None:
     """A missing tier is new only if no broker has published anything: other brokers may have copied what is no concern
     of this one."""
     try:
@@ -202,7 +202,7 @@ async def _check_place(tier: Tier, role: ReplicaRole) -> None:
         raise
 
 
-async def _wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
+async def wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
     while not role.ended and (excess := tier.copy_quota.throttle_ms(tier.runtime.clock.time_ms())) > 0:
         tier.meters.copy_throttle_time.record(excess)
         await role.pause(QUOTA_STEP)
@@ -246,10 +246,16 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
     return Prepared(metadata, files)
 
 
-async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepared: Prepared) -> None:
+async def copy_segment(
+    tier: Tier,
+    role: ReplicaRole,
+    log: PartitionLog,
+    prepared: Prepared,
+    wanted: Callable[[], bool] = lambda: True,
+) -> None:
     """Copy one segment. Raises the errors in ``tier.FAILURES``. The copy is deleted again if the storage failed for
-    good or the role has ended meanwhile; after an error that is retried, or one of the metadata, it stays for a later
-    round.
+    good, or if the role has ended meanwhile or it is not ``wanted`` any more; after an error that is retried, or one of
+    the metadata, it stays for a later round.
     """
     metadata = prepared.metadata
     meters = tier.meters.of(metadata.partition.topic)
@@ -258,8 +264,9 @@ async def copy_segment(tier: Tier, role: ReplicaRole, log: PartitionLog, prepare
         await tier.metadata.add(metadata)
         accepted(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED, metadata.leader_epoch)
         meters.copy_requests.add()
-        custom = await _store(tier, log, prepared) if role.holds(log) else None
-        if not role.holds(log):
+        is_wanted = role.holds(log) and wanted()
+        custom = await _store(tier, log, prepared) if is_wanted else None
+        if not (is_wanted and role.holds(log) and wanted()):
             await _discard(tier, role, metadata)
             return
         by, finished = role.leader_epoch, RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -14,7 +14,8 @@ from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.copying import catch_up
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.republishing import republish
-from milena.tiered.work.retention import LogView, abandoned, decide
+from milena.tiered.work.retention import LogView, abandoned, decide, limits
+from milena.tiered.work.retiring import retired
 from milena.tiered.work.roles import ReplicaRole
 
 SWEEP_INTERVAL: Final = 3600.0
@@ -42,7 +43,8 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     _tell_lost_values(tier, role, log)
     if verdict.log_start is not None:
         tiering.update_log_start(log, verdict.log_start)
-    await _delete_all(tier, role, log, [*verdict.delete, *verdict.dangling])
+    delete = {one.id: one for one in (*verdict.delete, *verdict.dangling, *retired(tier, role, log))}
+    await _delete_all(tier, role, log, list(delete.values()))
     if role.holds(log):
         await republish(tier, role, log)
     if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
@@ -89,13 +91,14 @@ async def _sweep(tier: Tier, role: ReplicaRole) -> None:
 
 
 def view_of(log: PartitionLog) -> LogView:
+    retention_ms, retention_bytes = limits(log.config)
     return LogView(
         log.epochs.entries,
         log.log_start_offset,
         log.log_end_offset,
         sum(segment.size for segment in tiering.only_local(log)),
-        log.config.retention_ms,
-        log.config.retention_bytes,
+        retention_ms,
+        retention_bytes,
         log.highest_offset_in_remote_storage,
     )
 

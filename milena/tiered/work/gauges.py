@@ -39,6 +39,11 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (
         "Segments in the tier that are due to be deleted.",
         lambda role: role.figures.delete_segments,
     ),
+    (
+        "remotecleaneruncleanablepartitions",
+        "Partitions with a damaged segment, which are not cleaned in the tier.",
+        lambda role: role.uncleanable is not None,
+    ),
     ("remotelogmetadatacount", "Segments that the metadata lists.", lambda role: role.figures.remote_segments),
     ("remotelogsizebytes", "Bytes in the tier.", lambda role: role.figures.remote_size),
     (
@@ -78,6 +83,12 @@ class TierGauges:
                 self._metrics.gauge(f"{_TOPIC}_{name}", _sum_over(roles, read), text, topic=topic)
         labels = {"topic": topic, "partition": str(role.replica.index)}
         self._metrics.gauge(
+            f"{_MANAGER}_remotedirtyinpercent",
+            lambda: 100 * role.figures.dirty_ratio,
+            "Bytes of a compacted partition in the tier that are dirty, in percent.",
+            **labels,
+        )
+        self._metrics.gauge(
             f"{_MANAGER}_retentionsizeinpercent",
             lambda: _share(role, role.figures.retained_size, local=False),
             "Size of the log, including the tier, in percent of retention.bytes.",
@@ -97,7 +108,7 @@ class TierGauges:
             return
         roles.remove(role)
         labels = {"topic": topic, "partition": str(role.replica.index)}
-        for name in ("retentionsizeinpercent", "localretentionsizeinpercent"):
+        for name in ("remotedirtyinpercent", "retentionsizeinpercent", "localretentionsizeinpercent"):
             self._metrics.remove(f"{_MANAGER}_{name}", **labels)
         if not roles:
             del self._leading[topic]

@@ -98,5 +98,8 @@ class _Unmarked:
     def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
         return [self._before(one) for one in self._listing.segments()]
 
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return self._listing.counts(segment)
+
     def _before(self, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
         return replace(segment, state=_COPIED) if segment.id in self._marked else segment

@@ -18,7 +18,7 @@ from milena.tiered.segments.tiered_offsets import find_highest_remote_offset
 from milena.tiered.shared.tier import Tier
 from milena.tiered.work.deletion import update_of
 from milena.tiered.work.marks import unfounded
-from milena.tiered.work.retention import LogView
+from milena.tiered.work.retention import LogView, limits
 from milena.tiered.work.roles import ReplicaRole
 
 _COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -51,13 +51,14 @@ def _unfounded(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence[Rem
     epochs: Sequence[EpochEntry] = log.epochs.entries
     copied = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
     local = [segment for segment in log.segments if copied is None or segment.base_offset > copied.offset]
+    retention_ms, retention_bytes = limits(log.config)
     view = LogView(
         epochs,
         log.log_start_offset,
         log.log_end_offset,
         sum(segment.size for segment in local),
-        log.config.retention_ms,
-        log.config.retention_bytes,
+        retention_ms,
+        retention_bytes,
         None if copied is None else copied.offset,
     )
     now = tier.runtime.clock.time_ms()

@@ -21,12 +21,12 @@ from milena.tiered.store.remote_storage import (
 )
 from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment
 from milena.tiered.work.deletion import delete_segment
+from milena.tiered.work.downloading import download_log
 from milena.tiered.work.marks import is_needed
 from milena.tiered.work.roles import ReplicaRole
 
 PREFIX: Final = "overruled-segment"
 """Of the names of the files in the partition's folder that a copy is made from. They are overwritten if left over."""
-PIECE: Final = 4 << 20
 
 
 async def republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
@@ -92,14 +92,7 @@ async def _fetch(tier: Tier, log: PartitionLog, segment: RemoteLogSegmentMetadat
         except RemoteResourceNotFound:
             if index is not IndexType.TRANSACTION:
                 raise
-    file = await disk.offload(disk.open, _path(log, LOG_SUFFIX), create=True)
-    try:
-        while file.size < segment.size:
-            last = min(file.size + PIECE, segment.size) - 1
-            part = await tier.storage.fetch(segment, file.size, last)
-            await disk.offload(file.append, [await part.read()])
-    finally:
-        file.close()
+    await download_log(tier, segment, _path(log, LOG_SUFFIX))
     for index, data in indexes.items():
         await disk.offload(disk.write_atomic, _path(log, index.value), data, sync=False)
     return SegmentFiles(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from milena.config.topic_config import TopicConfig
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
@@ -36,6 +37,14 @@ class LogView:
     """-1 for unlimited."""
     copied: Offset | None = None
     """The last offset in the tier: segments there beyond it, which will be deleted, count as local. None: no limit."""
+
+
+def limits(config: TopicConfig) -> tuple[int, int]:
+    """Time in ms and bytes beyond which segments expire, -1 for unlimited: a log that is compacted and nothing else
+    does not expire."""
+    if config.compacted and "delete" not in config.cleanup_policy:
+        return -1, -1
+    return config.retention_ms, config.retention_bytes
 
 
 @dataclass(slots=True)
@@ -168,7 +177,7 @@ class _Pass:
         limit = self._log.retention_bytes
         if limit < 0:
             return 0
-        total = self._log.local_only_size + sum(segment.size for segment in self._listed if segment.state is _FINISHED)
+        total = self._log.local_only_size + sum(segment.size for segment in self._listed if self._is_served(segment))
         if total <= limit:
             self._verdict.retained_size = total
             return 0
@@ -176,7 +185,7 @@ class _Pass:
         copied = self._log.log_end if self._log.copied is None else self._log.copied
         for entry in self._lineage:
             for segment in self._tier.segments_of_epoch(entry.epoch):
-                if segment.state is not _FINISHED or not counted < segment.end_offset <= copied:
+                if not self._is_served(segment) or not counted < segment.end_offset <= copied:
                     continue
                 if not self._is_below_log_start(segment) and self._is_valid(segment):
                     total += segment.size
@@ -187,10 +196,12 @@ class _Pass:
     def _judge(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Judge one segment; returns whether the pass continues."""
         if segment.id in self._copying:
-            return False
+            return bool(segment.cleaned)  # what it replaces is still there
         if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED or self._is_below_log_start(segment):
             self._verdict.delete.append(segment)
             return True
+        if not self._tier.counts(segment) or (segment.cleaned and not segment.was_copied):
+            return True  # others have its records
         if not self._is_valid(segment):
             return True
         start = self._verdict.log_start
@@ -206,6 +217,9 @@ class _Pass:
         # Segments may overlap: the log begins after the highest end offset (KAFKA-16890).
         self._verdict.log_start = Offset(max(self._verdict.log_start or 0, segment.end_offset + 1))
         return True
+
+    def _is_served(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return segment.state is _FINISHED and self._tier.counts(segment)
 
     def _is_below_log_start(self, segment: RemoteLogSegmentMetadata) -> bool:
         return segment.epochs[-1].epoch <= self._lineage[0].epoch and segment.end_offset < self._log.log_start

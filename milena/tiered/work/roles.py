@@ -33,6 +33,10 @@ class ReplicaRole:
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
         """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
+        self.retiring: dict[UUID, float] = {}
+        """Segments that serve no more, and since when that is known, on the monotonic clock."""
+        self.uncleanable: str | None = None
+        """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""
         self.started_log: PartitionLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None
@@ -116,6 +120,7 @@ class Figures:
         "computation_ms",
         "delete_bytes",
         "delete_segments",
+        "dirty_ratio",
         "lost_values",
         "remote_segments",
         "remote_size",
@@ -123,6 +128,8 @@ class Figures:
     )
 
     def __init__(self) -> None:
+        self.dirty_ratio = 0.0
+        """The share of the compacted partition's bytes in the tier that was dirty at the last look."""
         self.delete_bytes = 0
         self.delete_segments = 0
         self.remote_segments = 0

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.node.metrics import Metrics
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
@@ -30,6 +31,7 @@ from milena.tiered.work.copying import INTERVAL, copy_round
 from milena.tiered.work.expiration import erase, expire_round, follow_round
 from milena.tiered.work.gauges import TierGauges
 from milena.tiered.work.roles import ReplicaRole
+from milena.tiered.work.tier_cleaner import THREADS, TierCleaner
 
 Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 NOT_READY_PAUSE: Final = 1.0
@@ -60,6 +62,8 @@ class RemoteLogManager:
         self.copying = self._pool("remote.log.manager.copier.thread.pool.size")
         self.expiring = self._pool("remote.log.manager.expiration.thread.pool.size")
         self.following = self._pool("remote.log.manager.follower.thread.pool.size")
+        self.cleaning = self._pool(THREADS)
+        self._cleaner = TierCleaner(tier)
         self._gauges = TierGauges(metrics, (self.copying, self.expiring, self.following))
         self._tasks: Tasks = tier.runtime.new_tasks("remote log manager")
         self._roles: dict[TopicIdPartition, ReplicaRole] = {}
@@ -180,7 +184,10 @@ class RemoteLogManager:
 
     def _jobs_of(self, role: ReplicaRole) -> Sequence[Job]:
         if role.leads:
-            return (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
+            jobs = (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
+            if self.tier.config().get_bool(COMPACTION_ENABLE):
+                return (*jobs, Job("clean", self.cleaning, self._cleaner.round))
+            return jobs
         return (Job("follow", self.following, follow_round),)
 
     def _end(self, role: ReplicaRole) -> None:

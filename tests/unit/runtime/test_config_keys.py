@@ -38,6 +38,9 @@ OF_OUR_OWN = {
     "broker.connection.loss.fencing.enable",
     "forwarded.request.visible.timeout.ms",
     "internal.remote.log.manager.task.initial.delay.ms",
+    "remote.log.compaction.enable",
+    "remote.log.compaction.source.retention.ms",
+    "remote.log.manager.cleaner.thread.pool.size",
 }
 """Keys that Kafka has not."""
 

@@ -28,6 +28,35 @@ def test_topics_are_taken_and_refused_with_kafkas_words() -> None:
         assert (system, was, text, said) == (system, was, text, expected)
 
 
+BOTH = {"remote.storage.enable": "true", "cleanup.policy": "compact"}
+
+
+def test_a_tiered_topic_may_be_compacted_where_that_is_enabled_if_it_says_so_itself() -> None:
+    node = NodeConfig.of(remote_log_storage_system_enable=True, remote_log_compaction_enable=True)
+    for policy in ("compact", "compact,delete", "delete, compact"):
+        validate_topic_config(node, {**BOTH, "cleanup.policy": policy})
+        assert TopicConfig.effective(node, {**BOTH, "cleanup.policy": policy}).compacted
+    by_default = NodeConfig.of(
+        remote_log_storage_system_enable=True, remote_log_compaction_enable=True, log_cleanup_policy="compact"
+    )
+    with pytest.raises(ConfigError, match=r"only supports topics with cleanup.policy=delete"):
+        validate_topic_config(by_default, {"remote.storage.enable": "true"})
+    assert not TopicConfig.effective(by_default, {"remote.storage.enable": "true"}).compacted
+    no_tier = NodeConfig.of(remote_log_compaction_enable=True)
+    with pytest.raises(ConfigError, match=r"Tiered Storage functionality is disabled"):
+        validate_topic_config(no_tier, BOTH)
+
+
+def test_where_compaction_of_the_tier_was_switched_off_topics_that_have_it_may_be_changed() -> None:
+    node = NodeConfig.of(remote_log_storage_system_enable=True)
+    validate_topic_config(node, {**BOTH, "retention.ms": "5", "local.retention.ms": "5"}, before=BOTH)
+    with pytest.raises(ConfigError, match=r"only supports topics with cleanup.policy=delete"):
+        validate_topic_config(node, BOTH, before={"remote.storage.enable": "true"})
+    with pytest.raises(ConfigError, match=r"only supports topics with cleanup.policy=delete"):
+        validate_topic_config(node, BOTH, before={"cleanup.policy": "compact"})
+    assert not TopicConfig.effective(node, BOTH).compacted
+
+
 def test_what_topics_have_by_default_must_be_possible_for_a_tiered_one() -> None:
     NodeConfig.of(log_retention_ms=100, log_local_retention_ms=200)
     with pytest.raises(ConfigError, match=r"Invalid value 200 for configuration local\.retention\.ms"):

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from select import select
 
@@ -62,6 +62,13 @@ def odd(_disk: Disk, _report: Report) -> Iterator[int]:
     raise Odd(1, 2)
 
 
+def answering(_disk: Disk, report: Report, question: str) -> Generator[str, str, None]:
+    answer = yield question
+    while answer:
+        report(1 << 20)
+        answer = yield f"{question} {answer}"
+
+
 async def unpaced(_amount: int) -> None:
     pass
 
@@ -89,6 +96,14 @@ async def test_values_come_in_order_and_what_was_done_is_paced(worker: Worker, t
     assert sum(amounts) == 6 << 20
     (tmp_path / "file").touch()
     assert await worker.run(listing, unpaced, str(tmp_path)).next() == ["file"]
+
+
+async def test_the_work_hears_what_it_is_told(worker: Worker) -> None:
+    for name in ("one", "two"):
+        steps = worker.run(answering, unpaced, name)
+        assert await steps.next() == name
+        assert [await steps.next(told) for told in ("yes", "no")] == [f"{name} yes", f"{name} no"]
+        assert await steps.next() is None, "nothing is told"
 
 
 @pytest.mark.parametrize(

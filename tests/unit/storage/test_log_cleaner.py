@@ -116,7 +116,8 @@ def test_a_log_that_is_moving_to_another_directory_is_left_alone() -> None:
 
 
 def test_a_log_that_may_be_tiered_is_left_alone() -> None:
-    """A topic cannot be both yet: records must not go in favour of others that only this disk has."""
+    """Records must not go in favour of others that only this disk has; and what is published in the tier again must be
+    as it was written."""
 
     async def scenario(node: Node) -> None:
         node.logs.dirs[0].context.tiered = True

@@ -54,7 +54,7 @@ def bases(log: PartitionLog) -> list[int]:
     [
         ({}, "topic", True),
         ({"remote_storage_enable": False}, "topic", False),
-        ({"cleanup_policy": ("compact",)}, "topic", False),
+        ({"cleanup_policy": ("compact",)}, "topic", True),
         ({"cleanup_policy": ()}, "topic", True),
         ({}, "__consumer_offsets", False),
         ({}, "__transaction_state", False),
@@ -93,6 +93,19 @@ def test_the_limits_of_the_whole_log_rule_where_nothing_is_copied_any_more(tmp_p
     _, log = tiered(tmp_path, 5, retention_bytes=2 * SIZE, remote_log_copy_disable=True)
     assert log.delete_old_segments(START_MS) == 3
     assert (log.log_start_offset, log.local_log_start_offset) == (3, 3)
+
+
+@pytest.mark.parametrize("policy", [("compact",), ("compact", "delete")], ids="-".join)
+def test_of_a_compacted_log_only_copies_leave_the_disk_unless_it_is_also_deleted(
+    tmp_path: Path, policy: tuple[str, ...]
+) -> None:
+    _, log = tiered(tmp_path, 5, cleanup_policy=policy, retention_bytes=2 * SIZE, local_retention_bytes=SIZE)
+    assert log.delete_old_segments(START_MS) == 0
+    log.raise_highest_offset_in_remote_storage(Offset(2))
+    assert log.delete_old_segments(START_MS) == 3
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 3)
+    _, log = tiered(tmp_path / "off", 5, cleanup_policy=policy, retention_bytes=2 * SIZE, remote_log_copy_disable=True)
+    assert log.delete_old_segments(START_MS) == (3 if "delete" in policy else 0)
 
 
 def test_what_lies_before_the_log_start_goes_without_having_been_copied(tmp_path: Path) -> None:
@@ -158,6 +171,25 @@ def test_the_epochs_of_what_is_in_the_tier_stay(tmp_path: Path) -> None:
     assert (again.log_start_offset, again.local_log_start_offset, again.high_watermark) == (0, 3, 3)
     assert [tuple(entry) for entry in again.epochs.entries] == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert values_of(again, 3) == [b"xxxx"]
+
+
+@pytest.mark.parametrize("policy", [("compact",), ("delete",)], ids="-".join)
+def test_epochs_that_were_built_anew_behind_a_gap_do_not_cut_what_is_in_the_tier(
+    tmp_path: Path, policy: tuple[str, ...]
+) -> None:
+    """Its leader has compacted the log before it was tiered: the first local record is not where its segment begins."""
+    folder, log = tiered(tmp_path, 1, cleanup_policy=policy)
+    nobody = encode_snapshot(ProducerState())
+    known = [EpochEntry(LeaderEpoch(0), Offset(0))]
+    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=known, snapshot=nobody)
+    log.append_as_follower(sent_by_leader(6, 0))
+    log.close()
+    (Path(log.folder) / "leader-epoch-checkpoint").unlink()
+    for _ in range(2):  # the second time finds what the first has built
+        again = folder.open()
+        assert [tuple(entry) for entry in again.epochs.entries] == [(0, 6)]
+        assert (again.log_start_offset, again.local_log_start_offset, again.log_end_offset) == (0, 4, 7)
+        again.close()
 
 
 def test_a_log_that_is_tiered_no_more_begins_with_its_first_local_record(tmp_path: Path) -> None:

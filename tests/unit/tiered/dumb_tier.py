@@ -24,3 +24,6 @@ class DumbTier:
     def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
         copied = [one for one in self._segments if one.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED]
         return max((one.epoch_end(epoch) for one in copied if epoch in dict(one.epochs)), default=None)
+
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return True

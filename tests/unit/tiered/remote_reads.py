@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import Any
 
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.network import FileRange
+from milena.storage.log.append_info import Origin
 from milena.storage.log.loading import open_log
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
@@ -20,7 +22,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.work.copying import prepare
 from milena.tiered.work.deletion import update_of
-from tests.unit.storage.logs import batch_of
+from tests.unit.storage.logs import batch_of, marker
 from tests.unit.tiered.tiered_log import TOPIC_ID, Bench, on_bench
 
 PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
@@ -103,3 +105,28 @@ def read(scenario: Callable[[Bench, RemoteLogReader], Awaitable[None]], **config
         await scenario(bench, RemoteLogReader(bench.tier))
 
     on_bench(run, **config)
+
+
+def transact(log: PartitionLog, random: Random) -> None:
+    """Transactions of three producers, that are committed, or aborted; one is aborted in the active segment."""
+    log.assign_epoch(LeaderEpoch(0), Offset(0))
+    sequences, active = {1: 0, 2: 0, 3: 0}, set[int]()
+
+    def end(producer: int, *, commit: bool) -> None:
+        data = marker((producer, 0), commit=commit)
+        log.append_as_leader(data, leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
+        active.discard(producer)
+
+    for _ in range(8):
+        for _ in range(random.randint(1, 5)):
+            producer = random.randint(1, 3)
+            if producer in active and random.random() < 0.4:
+                end(producer, commit=random.random() < 0.3)
+                continue
+            batch = batch_of(b"x", producer=(producer, 0, sequences[producer]), transactional=True)
+            log.append_as_leader(batch, leader_epoch=LeaderEpoch(0))
+            sequences[producer] += 1
+            active.add(producer)
+        log.roll()
+    for producer in sorted(active):
+        end(producer, commit=False)

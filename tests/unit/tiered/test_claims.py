@@ -280,3 +280,14 @@ def test_a_restored_cluster_has_no_claims_of_the_old_one() -> None:
     cache = cache_of(*events_of(segment))
     assert cache.claimed == -1
     assert [one.cleaned for one in cache.segments()] == [segment.cleaned]
+
+
+def test_the_last_finished_cleaning_that_is_not_void_says_where_the_next_begins() -> None:
+    def finished(epoch: int, offset: int) -> RemoteLogSegmentUpdate:
+        return replace(claim(epoch), first_dirty=Offset(offset))
+
+    assert cache_of(claim(1)).cleaned_to is None
+    assert cache_of(finished(1, 50), claim(2)).cleaned_to == (1, 50), "a claim without it takes nothing back"
+    assert cache_of(finished(1, 50), finished(2, 40)).cleaned_to == (2, 40), "its log was cut"
+    assert cache_of(claim(2), finished(1, 50)).cleaned_to is None, "void"
+    assert cache_of(finished(3, 50)).claimed == 3

@@ -72,7 +72,7 @@ def cleaned_and_claimed() -> RemoteLogMetadataCache:
     cache.apply(replace(update(source, FINISHED), overrules=True, leader_epoch=LeaderEpoch(1)))
     for state in (DELETING, DELETED):
         cache.apply(update(first, state))
-    cache.apply(claim(4))
+    cache.apply(replace(claim(4), first_dirty=Offset(7)))
     return cache
 
 
@@ -82,6 +82,7 @@ def test_a_snapshot_has_claims_maps_and_what_was_replaced() -> None:
     read = decode_snapshot(encode_snapshot(PARTITION, written), PARTITION)
     assert read == written and read.claimed == 4
     again = read.cache()
+    assert again.cleaned_to == (4, 7)
     assert Snapshot.of(again, METADATA_TOPIC, Offset(42)) == written
     assert [one.id.int for one in again.find(LeaderEpoch(0), Offset(1))] == [3], "the source stays replaced"
     source = again.get(UUID(int=1))

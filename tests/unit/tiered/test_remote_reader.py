@@ -10,7 +10,6 @@ import pytest
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch, iter_batches
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.append_info import Origin
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.reading.remote_reader import RemoteLogReader
 from milena.tiered.reading.remote_search import first_at_or_after
@@ -21,7 +20,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.store.remote_storage import RemoteRange, RemoteResourceNotFound, RemoteStorageError
 from milena.tiered.work.deletion import update_of
-from tests.unit.storage.logs import batch_of, marker
+from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.remote_reads import (
     PARTITION,
     carry,
@@ -30,6 +29,7 @@ from tests.unit.tiered.remote_reads import (
     lose_local,
     read,
     served,
+    transact,
     wanted,
     write,
 )
@@ -322,28 +322,3 @@ def test_readers_of_committed_records_hear_of_aborted_transactions_wherever_thei
             assert due <= told <= expected[offset]
 
     read(scenario, index_interval_bytes=0)
-
-
-def transact(log: PartitionLog, random: Random) -> None:
-    """Transactions of three producers, that are committed, or aborted; one is aborted in the active segment."""
-    log.assign_epoch(LeaderEpoch(0), Offset(0))
-    sequences, active = {1: 0, 2: 0, 3: 0}, set[int]()
-
-    def end(producer: int, *, commit: bool) -> None:
-        data = marker((producer, 0), commit=commit)
-        log.append_as_leader(data, leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
-        active.discard(producer)
-
-    for _ in range(8):
-        for _ in range(random.randint(1, 5)):
-            producer = random.randint(1, 3)
-            if producer in active and random.random() < 0.4:
-                end(producer, commit=random.random() < 0.3)
-                continue
-            batch = batch_of(b"x", producer=(producer, 0, sequences[producer]), transactional=True)
-            log.append_as_leader(batch, leader_epoch=LeaderEpoch(0))
-            sequences[producer] += 1
-            active.add(producer)
-        log.roll()
-    for producer in sorted(active):
-        end(producer, commit=False)

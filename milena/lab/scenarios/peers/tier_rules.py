@@ -135,3 +135,6 @@ class AllFinished:
 
     def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
         return [replace(one, state=_FINISHED) for one in self._listing.segments()]
+
+    def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return self._listing.counts(segment)

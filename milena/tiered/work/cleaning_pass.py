@@ -1,0 +1,370 @@
+"""One pass of cleaning over a partition's segments in the tier, by its leader (docs/decisions/
+2026-11-23-cleaning-in-the-tier.md).
+
+First the keys of the dirty segments are read into a map. Then group after group, from the oldest on, is fetched,
+cleaned, and, if that has changed anything, copied to the tier as one segment that replaces its sources. Each is read
+back as accepted before the next begins. At last the leader says up to where it is clean. Whatever happens before that,
+the next pass begins where this one has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import ZERO_UUID, Offset, ProducerId
+from milena.runtime.disk import Steps, Worker
+from milena.storage.cleaning.retained import LastRecord
+from milena.storage.cleaning.round import Figures, NewSegment
+from milena.storage.cleaning.source import SegmentToClean
+from milena.storage.cleaning.work import Work
+from milena.storage.files.checkpoints import encode_epochs
+from milena.storage.files.names import LOG
+from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
+from milena.storage.files.txn_index import decode_aborted
+from milena.storage.log import tiering
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.aux_state.aux_producers import producers_at
+from milena.tiered.cleaning.files import CleaningFolder
+from milena.tiered.cleaning.grouping import groups
+from milena.tiered.cleaning.steps import Clean, Map, Mapped, Step, Written, clean_tier
+from milena.tiered.cleaning.window import Source, Window, map_of_pass
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.metadata_manager import Deposed
+from milena.tiered.reading.remote_segment import SegmentReader
+from milena.tiered.segments.cleaner_offsets import CleanedTo, CleanerOffsets
+from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+)
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound
+from milena.tiered.work.claims import deposed
+from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment, wait_for_quota
+from milena.tiered.work.downloading import download_log
+from milena.tiered.work.roles import ReplicaRole
+
+Pace = Callable[[int], Awaitable[None]]
+
+
+class PassEnded(Exception):
+    """The log, its role or its segments have changed: what was found does not count any more."""
+
+
+class Means(NamedTuple):
+    """What a pass may use. Sizes are bytes."""
+
+    worker: Worker
+    secret: bytes
+    memory: int
+    """Of the offset map."""
+    load_factor: float
+    chunk: int
+    paced: Pace
+    """Awaited for what the worker has read and written."""
+
+
+class Done(NamedTuple):
+    """What a pass has come to."""
+
+    cleaned_to: Offset
+    replaced: int
+    """Segments."""
+    figures: Figures | None
+    """None if nothing was to be rewritten."""
+
+
+class CleaningPass:
+    """One pass. All steps raise PassEnded, the errors in ``tier.FAILURES``, CorruptIndex, CorruptSnapshot, ValueError,
+    and WorkerEnded."""
+
+    def __init__(self, tier: Tier, role: ReplicaRole, log: PartitionLog, window: Window, means: Means) -> None:
+        self._tier = tier
+        self._role = role
+        self._log = log
+        self._window = window
+        self._means = means
+        self._by = role.leader_epoch
+        self._disk = tier.runtime.disk
+        self._folder = CleaningFolder(self._disk, log.folder)
+        self._log_folder = log.folder
+        self._replaced = 0
+        self._figures: Figures | None = None
+
+    @property
+    def _cache(self) -> RemoteLogMetadataCache:
+        return self._tier.metadata.cache(self._role.partition)
+
+    def check(self) -> None:
+        """Raises PassEnded if this broker is not in the same office with the same log any more."""
+        role, log = self._role, self._log
+        if not role.holds(log) or role.leader_epoch != self._by:
+            raise PassEnded("this broker leads the partition no longer, or in another epoch")
+        if not log.config.compacted or not tiering.is_copied(log):
+            raise PassEnded("the partition is not to be compacted in the tier any more")
+        if log.folder != self._log_folder:
+            raise PassEnded("the log was moved")
+        if self._cache.claimed > self._by:
+            raise deposed(self._cache, self._by)
+
+    async def run(self) -> Done | None:
+        """The whole pass; None if all dirty records are of transactions whose end is not in the tier. The worker is
+        ended and the folder removed whatever comes."""
+        await self._disk.offload(self._folder.begin)
+        try:
+            return await self._run()
+        finally:
+            self._means.worker.end()
+            await self._means.worker.ended()
+            await self._disk.offload(self._folder.remove)
+
+    async def _run(self) -> Done | None:
+        producers = await self._bounded()
+        window = self._window
+        if window.end <= window.first_dirty:
+            return None
+        await self._fetch_aborted()
+        steps = self._means.worker.run(clean_tier, self._paced, self._work(producers), self._means.secret)
+        end = await self._map(steps)
+        if end <= window.first_dirty:
+            raise PassEnded(f"the map has no room for the keys of the batch at {window.first_dirty}")
+        mapped = [source for source in window.sources if source.first < end]
+        offsets = map_of_pass(self._cache, self._by, end, leader_epochs=self._log.epochs.entries)
+        for group in groups(mapped, self._log.config, end=window.end):
+            await self._clean(steps, group, offsets)
+        await self._finish(end)
+        return Done(end, self._replaced, self._figures)
+
+    # -- what is known before
+
+    async def _bounded(self) -> dict[ProducerId, LastRecord]:
+        """The producers at the end of the window. Ends it before transactions that end later, if they do: what becomes
+        of their records is not said in the tier."""
+        while self._window.sources:
+            source = self._window.sources[-1]
+            try:
+                entries = decode_snapshot(await self._producers(source))
+            except CorruptSnapshot as error:
+                raise CorruptSnapshot(f"producers of segment {source.segment.id}: {error}") from error
+            self.check()
+            open_from = [entry.txn_first_offset for _, entry in entries if entry.txn_first_offset is not None]
+            if not open_from or min(open_from) >= self._window.end:
+                return {producer: LastRecord(entry.last_offset, entry.epoch) for producer, entry in entries}
+            self._window = self._window.until(min(open_from))
+        return {}
+
+    async def _producers(self, source: Source) -> bytes:
+        """A snapshot of the producers after the last record of ``source``."""
+        storage, end = self._tier.storage, Offset(source.last + 1)
+        if source.last == source.segment.end_offset:
+            return await storage.fetch_index(source.segment, IndexType.PRODUCER_SNAPSHOT)
+        log = self._log
+        return await producers_at(storage, self._cache, end, log.epochs.entries, log.log_start_offset)
+
+    async def _fetch_aborted(self) -> None:
+        for source in self._window.sources:
+            segment = source.segment
+            if segment.txn_index_empty:
+                continue
+            try:
+                data = await self._tier.storage.fetch_index(segment, IndexType.TRANSACTION)
+            except RemoteResourceNotFound:
+                if segment.leader_epoch != UNFENCED:
+                    raise
+                data = b""  # Kafka before 4.0 does not say that there is none
+            self.check()
+            some = decode_aborted(data, f"transaction index of segment {segment.id}")
+            ours = [one for one in some if source.first <= one.last_offset <= source.last]
+            await self._disk.offload(self._folder.add_aborted, source.first, ours)
+
+    def _work(self, producers: dict[ProducerId, LastRecord]) -> Work:
+        config, window, means = self._log.config, self._window, self._means
+        segments = [SegmentToClean(source.first, source.segment.size) for source in window.sources]
+        return Work(
+            self._folder.path,
+            (*segments, SegmentToClean(window.end, 0)),
+            window.first_dirty,
+            window.end,
+            self._tier.runtime.clock.time_ms(),
+            config.delete_retention_ms,
+            config.segment_bytes,
+            config.segment_index_bytes,
+            config.index_interval_bytes,
+            producers,
+            means.memory,
+            means.load_factor,
+            means.chunk,
+        )
+
+    # -- step by step
+
+    async def _paced(self, amount: int) -> None:
+        self.check()
+        await self._means.paced(amount)
+        self.check()
+
+    async def _fetched(self, amount: int) -> None:
+        """Within the quota for reads of the tier."""
+        quota, clock = self._tier.fetch_quota, self._tier.runtime.clock
+        quota.record(amount, clock.time_ms())
+        self.check()
+        while (excess := quota.throttle_ms(clock.time_ms())) > 0:
+            await self._role.pause(excess / 1000)
+            self.check()
+
+    async def _fetch(self, source: Source) -> SegmentToClean:
+        segment, start, end = source.segment, 0, source.segment.size
+        if source.is_cut:
+            reader = SegmentReader(self._tier.storage, self._tier.indexes)
+            start = await _position(reader, segment, source.first)
+            end = await _position(reader, segment, Offset(source.last + 1))
+        path = self._folder.file(source.first, LOG)
+        size = await download_log(self._tier, segment, path, start=start, end=end, paced=self._fetched)
+        self.check()
+        return SegmentToClean(source.first, size)
+
+    async def _map(self, steps: Steps[Step]) -> Offset:
+        """Where the map ends."""
+        mapped = await steps.next()
+        for source in self._window.sources:
+            if source.last < self._window.first_dirty:
+                continue
+            file = await self._fetch(source)
+            mapped = await steps.next(Map(file))
+            await self._disk.offload(self._folder.remove_group, (source.first,))
+            self.check()
+            assert isinstance(mapped, Mapped)
+            if not mapped.has_room:
+                break
+        assert isinstance(mapped, Mapped)
+        return mapped.to
+
+    async def _clean(self, steps: Steps[Step], group: Sequence[Source], offsets: CleanerOffsets) -> None:
+        self._check_group(group)
+        if group[-1].last < self._log.log_start_offset:
+            return  # deleted meanwhile
+        files = tuple([await self._fetch(source) for source in group])
+        self._check_group(group)
+        # By now, what the tombstones in the group have deleted before it is gone for every reader.
+        written = await steps.next(Clean(files, self._tier.runtime.clock.time_ms()))
+        self.check()
+        assert isinstance(written, Written)
+        self._figures = written.figures
+        if written.segment.changed:
+            await self._replace(group, written.segment, offsets)
+        await self._disk.offload(self._folder.remove_group, [source.first for source in group])
+        self.check()
+
+    def _still_serve(self, group: Sequence[Source]) -> bool:
+        cache, log = self._cache, self._log
+        if group[-1].last < log.log_start_offset:
+            return False
+        unreliable = self._tier.unreliable.of(self._role.partition)
+        for source in group:
+            known = cache.get(source.segment.id)
+            if known is None or not cache.serves(known) or known.doubtful or known.id in unreliable:
+                return False
+        return True
+
+    def _is_wanted(self, group: Sequence[Source]) -> bool:
+        return self._role.leader_epoch == self._by and self._still_serve(group)
+
+    def _check_group(self, group: Sequence[Source]) -> None:
+        self.check()
+        if group[-1].last >= self._log.log_start_offset and not self._still_serve(group):
+            raise PassEnded(f"the segments from offset {group[0].first} on have changed")
+
+    # -- what becomes of it
+
+    async def _replace(self, group: Sequence[Source], new: NewSegment, offsets: CleanerOffsets) -> None:
+        """Copy the new segment to the tier, and see it accepted."""
+        tier, role, log = self._tier, self._role, self._log
+        last = group[-1]
+        snapshot, epochs = await self._producers(last), await self._epochs(last)
+        await self._disk.offload(self._folder.add_producers, group[0].first, snapshot)
+        await wait_for_quota(tier, role)
+        self._check_group(group)
+        metadata = self._metadata(group, new, offsets)
+        tier.copy_quota.record(metadata.size, metadata.event_timestamp_ms)
+        interval = tier.config().get_int(INTERVAL) / 1000
+        files = self._folder.written(new, epochs)
+        with tier.copies.attempt(interval), role.attempts.attempt(interval):
+            await copy_segment(tier, role, log, Prepared(metadata, files), lambda: self._is_wanted(group))
+        self.check()
+        known = self._cache.get(metadata.id)
+        if known is None or not self._cache.serves(known):
+            raise PassEnded(f"the segments from offset {group[0].first} on have changed while they were replaced")
+        self._replaced += len(metadata.replaces)
+        tier.events.info(
+            "remote segments cleaned",
+            topic=log.topic,
+            partition=log.partition,
+            first=metadata.start_offset,
+            last=metadata.end_offset,
+            replaced=len(metadata.replaces),
+            bytes_before=sum(source.segment.size for source in group),
+            bytes_after=metadata.size,
+        )
+
+    def _metadata(self, group: Sequence[Source], new: NewSegment, offsets: CleanerOffsets) -> RemoteLogSegmentMetadata:
+        first, end = group[0].first, Offset(group[-1].last + 1)
+        epochs = tuple(self._log.epochs.entries_in_range(first, end))
+        if not epochs:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {first} to {end} is known")
+        newest = new.largest_timestamp
+        if newest < 0:  # no record is left: it is as old as what it replaces
+            newest = max(source.segment.max_timestamp_ms for source in group)
+        return RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(self._role.partition, self._tier.runtime.random.uuid()),
+            first,
+            Offset(end - 1),
+            self._tier.node_id,
+            newest,
+            self._tier.runtime.clock.time_ms(),
+            epochs,
+            new.size,
+            None,
+            RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+            not new.has_aborted,
+            self._by,
+            offsets,
+            tuple(source.segment.id for source in group if source.whole),
+        )
+
+    async def _epochs(self, source: Source) -> bytes:
+        """The leader epochs up to the last record of ``source``."""
+        if source.whole:
+            return await self._tier.storage.fetch_index(source.segment, IndexType.LEADER_EPOCH)
+        return encode_epochs(self._log.epochs.entries_in_range(Offset(-1), Offset(source.last + 1)))
+
+    async def _finish(self, end: Offset) -> None:
+        """Tell where the next pass begins."""
+        tier, partition = self._tier, self._role.partition
+        await tier.metadata.update(
+            RemoteLogSegmentUpdate(
+                RemoteLogSegmentId(partition, ZERO_UUID),
+                tier.node_id,
+                tier.runtime.clock.time_ms(),
+                None,
+                RemoteLogSegmentState.DELETE_SEGMENT_FINISHED,
+                self._by,
+                first_dirty=end,
+            )
+        )
+        if self._cache.cleaned_to != CleanedTo(self._by, end):
+            raise Deposed(f"the end of a cleaning up to {end} in leader epoch {self._by} is void")
+
+
+async def _position(reader: SegmentReader, segment: RemoteLogSegmentMetadata, offset: Offset) -> int:
+    """Where the first batch is that begins at ``offset`` or later."""
+    found = await reader.find(segment, offset)
+    if found is None:
+        return segment.size
+    if found[1].base_offset < offset:
+        raise CorruptBatch(f"a batch of segment {segment.id} has offsets on both sides of {offset}")
+    return found[1].position

@@ -1,0 +1,43 @@
+"""Bringing the log of a segment in the tier onto this broker's disk."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.remote_storage import RemoteStorageError
+
+PIECE: Final = 4 << 20
+"""Bytes that are fetched at once."""
+
+
+async def _at_once(_amount: int) -> None:
+    pass
+
+
+async def download_log(
+    tier: Tier,
+    segment: RemoteLogSegmentMetadata,
+    path: str,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    paced: Callable[[int], Awaitable[None]] = _at_once,
+) -> int:
+    """Write the bytes from ``start`` to before ``end`` (None: all) to a new file; returns how many. ``paced`` is
+    awaited for what was fetched. Raises RemoteStorageError, OSError."""
+    disk, position, end = tier.runtime.disk, start, segment.size if end is None else end
+    file = await disk.offload(disk.open, path, create=True)
+    try:
+        while position < end:
+            data = await (await tier.storage.fetch(segment, position, min(position + PIECE, end) - 1)).read()
+            if not data:
+                raise RemoteStorageError(f"the log of segment {segment.id} ends at {position}, before {end}")
+            await disk.offload(file.append, [data])
+            position += len(data)
+            await paced(len(data))
+        return file.size
+    finally:
+        file.close()

@@ -1,0 +1,158 @@
+"""Cleans the compacted partitions that a broker leads in the tier, one pass after the other, as long as they are due.
+
+A pass that fails is repeated by a later round, and what it has left in the tier is deleted as what a failed copy has
+left. A partition with a damaged segment is left as it is, marked, and reported, until it is led anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from milena.protocol.records.batch import CorruptBatch
+from milena.runtime.disk import WorkerEnded
+from milena.storage.cleaning.cleaned_segment import OffsetOverflow
+from milena.storage.cleaning.settings import CleanerSettings
+from milena.storage.cleaning.throttle import Throttle
+from milena.storage.files.checkpoints import CorruptCheckpoint
+from milena.storage.files.index_file import CorruptIndex
+from milena.storage.files.producer_snapshot import CorruptSnapshot
+from milena.storage.log import tiering
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
+from milena.tiered.shared.tier import FAILURES, Tier
+from milena.tiered.work.cleaning_pass import CleaningPass, Done, Means, PassEnded
+from milena.tiered.work.copying import catch_up, check_place
+from milena.tiered.work.roles import ReplicaRole
+
+THREADS: Final = "remote.log.manager.cleaner.thread.pool.size"
+SLICE: Final = 200
+"""Segments that are looked at before other work runs."""
+SECRET_BYTES: Final = 32
+DAMAGE: Final = (CorruptBatch, CorruptIndex, CorruptSnapshot, CorruptCheckpoint, OffsetOverflow)
+
+
+class TierCleaner:
+    """One per broker. Several rounds may run, each with a worker of its own."""
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+        self._throttle = Throttle(tier.runtime.clock, float("inf"))
+        self._secret: bytes | None = None
+
+    async def round(self, _tier: Tier, role: ReplicaRole) -> None:
+        """Clean one partition if it is due. Raises the errors in ``tier.FAILURES``."""
+        log = role.log
+        if log is None or not _may_clean(self._tier, role, log) or not await catch_up(self._tier, role, log):
+            return
+        while (window := await self._due(role, log)) is not None:
+            if not (self._tier.copies.may_begin and role.attempts.may_begin):
+                return
+            await check_place(self._tier, role)
+            done = await self._attempt(role, log, window)
+            if done is None or done.cleaned_to <= window.first_dirty:
+                return
+
+    async def _due(self, role: ReplicaRole, log: PartitionLog) -> Window | None:
+        """What is to be cleaned now; None if nothing is due, or the role has ended."""
+        if not role.holds(log) or not _may_clean(self._tier, role, log):
+            return None
+        cache, epochs = self._tier.metadata.cache(role.partition), log.epochs.entries
+        unreliable: set[UUID] = {*self._tier.unreliable.of(role.partition), *(one.id for one in cache.doubtful())}
+        found: list[Source] = []
+        start, end = log.log_start_offset, log.log_end_offset
+        for source in sources(cache, log_start=start, log_end=end, leader_epochs=epochs, without=unreliable):
+            found.append(source)
+            if not len(found) % SLICE:
+                await self._tier.runtime.clock.sleep(0)
+        if not role.holds(log):
+            return None
+        now = self._tier.runtime.clock.time_ms()
+        dirty_from = first_dirty(cache, log_start=start, log_end=end, leader_epochs=epochs)
+        window = old_enough(Window(found, dirty_from), log.config, now)
+        found_dirty = dirtiness(window, log.config, now)
+        role.figures.dirty_ratio = found_dirty.ratio
+        if window.end <= window.first_dirty or not found_dirty.is_due(log.config.min_cleanable_dirty_ratio):
+            return None
+        return window
+
+    async def _attempt(self, role: ReplicaRole, log: PartitionLog, window: Window) -> Done | None:
+        """A pass; None if it came to nothing, for a reason that is reported."""
+        tier, clock = self._tier, self._tier.runtime.clock
+        meters = tier.meters.of(role.replica.topic)
+        began = clock.monotonic()
+        meters.clean_requests.add()
+        try:
+            done = await CleaningPass(tier, role, log, window, self._means()).run()
+        except PassEnded as ended:
+            tier.events.info("cleaning in the tier ended", topic=log.topic, partition=log.partition, reason=str(ended))
+            return None
+        except DAMAGE as damage:
+            meters.clean_errors.add()
+            self._mark(role, log, str(damage))
+            return None
+        except FAILURES:
+            meters.clean_errors.add()
+            raise
+        except (ValueError, WorkerEnded, MemoryError) as failure:
+            meters.clean_errors.add()
+            tier.report("cleaning in the tier failed", role.replica, failure)
+            return None
+        except Exception as error:
+            meters.clean_errors.add()
+            self._mark(role, log, f"{type(error).__name__}: {error}")
+            tier.runtime.contained.note("cleaning in the tier", error, folder=log.folder)
+            return None
+        if done is None:
+            return None
+        figures = done.figures._asdict() if done.figures is not None else {}
+        if done.figures is not None:
+            meters.cleaned_bytes.add(done.figures.bytes_read)
+        tier.events.info(
+            "log cleaned in the tier",
+            topic=log.topic,
+            partition=log.partition,
+            dirty_from=window.first_dirty,
+            cleaned_to=done.cleaned_to,
+            replaced=done.replaced,
+            seconds=round(clock.monotonic() - began, 3),
+            **figures,
+        )
+        return done
+
+    def _means(self) -> Means:
+        config = self._tier.config()
+        settings = CleanerSettings.of(config)
+        threads = config.get_int(THREADS)
+        self._throttle.rate = settings.bytes_per_second
+        if self._secret is None:
+            self._secret = self._tier.runtime.random.bytes(SECRET_BYTES)
+        return Means(
+            self._tier.runtime.disk.worker(),
+            self._secret,
+            settings.dedupe_buffer // threads,
+            settings.load_factor,
+            settings.read_bytes,
+            self._paced,
+        )
+
+    async def _paced(self, amount: int) -> None:
+        delay = self._throttle.delay(amount)
+        if delay > 0:
+            await self._tier.runtime.clock.sleep(delay)
+
+    def _mark(self, role: ReplicaRole, log: PartitionLog, reason: str) -> None:
+        role.uncleanable = reason
+        self._tier.events.error(
+            "log cannot be cleaned in the tier", topic=log.topic, partition=log.partition, reason=reason
+        )
+
+
+def _may_clean(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
+    return (
+        log.config.compacted
+        and tiering.is_copied(log)
+        and role.may_copy
+        and role.uncleanable is None
+        and tier.metadata.is_ready(role.partition)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 from typing import Any, TypeVar
@@ -126,6 +127,23 @@ def test_kafka_reads_and_lists_what_we_wrote_also_beside_a_copy_that_goes_on(tmp
         return [found.segment_id.id.int for found in await LocalTier(runtime, str(tmp_path / "tier"), "1").segments()]
 
     assert milena(left) == [8]
+
+
+def test_kafka_reads_and_deletes_beside_what_we_keep_of_compacted_segments(tmp_path: Path, sources: Path) -> None:
+    async def described(runtime: Runtime) -> None:
+        tier = LocalTier(runtime, str(tmp_path / "tier"), "1")
+        await tier.start()
+        for number in (7, 8):
+            await tier.copy(segment(number), replace(files(sources), description=b"ours"))
+
+    milena(described)
+    objects = [LOG, *(INDEXED[index.value] for index in IndexType)]
+    assert kafka("read", tmp_path / "tier", segment(7)) == [data.hex() for data in objects]
+    listed = kafka("list", tmp_path / "tier", segment(7))
+    assert sorted(listed[1:]) == ["AAAAAAAAAAAAAAAAAAAABw", "AAAAAAAAAAAAAAAAAAAACA"]
+    kafka("delete", tmp_path / "tier", segment(7))
+    left = {path.split("/")[0] for path in tree(tmp_path / "tier") if "AAABw" in path}
+    assert left == {"milena-segments"}, "it knows nothing of that; the leader's sweep removes it"
 
 
 def test_we_read_list_and_delete_what_kafka_wrote(tmp_path: Path, sources: Path) -> None:

@@ -13,6 +13,7 @@ from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import Values
 from milena.commands.client import split_partition
 from milena.commands.consume import text
+from milena.commands.tier.cleaning_words import CleaningsShown, remark
 from milena.commands.tier.places import Opened
 from milena.commands.tier.segment_view import find, readable_metadata
 from milena.protocol.records.batch import BatchView, CorruptBatch
@@ -84,9 +85,18 @@ async def print_segment(values: Values, opened: Opened) -> int:
     name = f"segment {to_text(metadata.id)}"
     if first > end or last < start:
         raise UserError(f"{name} has only the offsets {start} to {end}")
+    _warn_of_unread(opened, metadata)
     missing = _told_missing(first, start - 1, name)
     await _print(values, opened, metadata, found.stored, (max(first, start), min(last, end)))
     return 1 if _told_missing(end + 1, last, name) or missing else 0
+
+
+def _warn_of_unread(opened: Opened, metadata: RemoteLogSegmentMetadata) -> None:
+    """Say why consumers do not read the segment, if a cleaning is the reason."""
+    cache = opened.history.caches.get(metadata.partition) if opened.history else None
+    if cache is not None and not cache.cleanings.count(metadata):
+        why = remark(CleaningsShown(cache.cleanings, cache.segments()).of(metadata))
+        print(f"milena: segment {to_text(metadata.id)} is read by nobody: {why}", file=sys.stderr)
 
 
 async def print_range(values: Values, opened: Opened) -> int:
@@ -147,7 +157,7 @@ async def _cache(opened: Opened, partition: TopicIdPartition, every: Sequence[St
     segments = []
     for stored in every:
         try:
-            segments.append((await rebuilt(opened.storage, stored))[0])
+            segments.append((await rebuilt(opened.storage, stored)).metadata)
         except NotASegment as error:
             print(f"milena: segment {to_text(stored.segment_id.id)} is left out: {error}", file=sys.stderr)
     return RemoteLogMetadataCache.restored(segments, {})

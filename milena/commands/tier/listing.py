@@ -8,13 +8,15 @@ from typing import NotRequired, TypedDict
 
 from milena.command_line.options import Values
 from milena.command_line.table import say
+from milena.commands.tier.cleaning_words import Cleaning, CleaningsShown, remark
 from milena.commands.tier.places import Opened, Selection
 from milena.commands.tier.words import counted
 from milena.protocol.uuids import to_text
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.rescue.epoch_history import Lineage
 from milena.tiered.segments.lineage import is_within_leader_epochs, servable
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, StoredSegment
 
 
@@ -52,6 +54,7 @@ class ListedSegment(TypedDict):
     size: int
     broker: int | None
     objects: dict[str, int]
+    cleaning: Cleaning | None
 
 
 class ListedPartition(TypedDict):
@@ -62,6 +65,8 @@ class ListedPartition(TypedDict):
     partition: int
     leader_epochs: list[list[int]] | None
     leader_epochs_from: str | None
+    claimed: int | None
+    """The highest leader epoch that has worked on the partition's tier; null if nobody tells it."""
     segments: list[ListedSegment]
     tier: NotRequired[str]
     metadata: NotRequired[list[str]]
@@ -72,7 +77,9 @@ async def describe(opened: Opened, partition: TopicIdPartition, stored: list[Sto
     listed = opened.history.segments(partition) if opened.history else []
     lineage = await opened.lineage(partition, listed)
     objects = {one.segment_id.id: one for one in stored}
-    segments = [_listed(one, objects.pop(one.id, None), lineage) for one in listed]
+    cache = (opened.history.caches.get(partition) if opened.history else None) or RemoteLogMetadataCache()
+    cleanings = CleaningsShown(cache.cleanings, listed)
+    segments = [_listed(one, objects.pop(one.id, None), lineage, cleanings.of(one)) for one in listed]
     segments += [_unlisted(one) for one in objects.values()]
     return {
         "topic": partition.topic,
@@ -80,11 +87,14 @@ async def describe(opened: Opened, partition: TopicIdPartition, stored: list[Sto
         "partition": partition.partition,
         "leader_epochs": _pairs(lineage.epochs) if lineage else None,
         "leader_epochs_from": lineage.source if lineage else None,
+        "claimed": None if cache.claimed == UNFENCED else cache.claimed,
         "segments": sorted(segments, key=lambda one: (one["start_offset"], one["id"])),
     }
 
 
-def _listed(segment: RemoteLogSegmentMetadata, stored: StoredSegment | None, lineage: Lineage | None) -> ListedSegment:
+def _listed(
+    segment: RemoteLogSegmentMetadata, stored: StoredSegment | None, lineage: Lineage | None, cleaning: Cleaning
+) -> ListedSegment:
     return {
         "id": to_text(segment.id),
         "start_offset": segment.start_offset,
@@ -95,6 +105,7 @@ def _listed(segment: RemoteLogSegmentMetadata, stored: StoredSegment | None, lin
         "size": segment.size,
         "broker": segment.broker_id,
         "objects": dict(sorted(stored.objects.items())) if stored else {},
+        "cleaning": cleaning,
     }
 
 
@@ -110,6 +121,7 @@ def _unlisted(stored: StoredSegment) -> ListedSegment:
         "size": stored.objects.get(LOG_SUFFIX, 0),
         "broker": None,
         "objects": dict(sorted(stored.objects.items())),
+        "cleaning": None,
     }
 
 
@@ -142,9 +154,10 @@ def lines(plain: ListedPartition) -> list[str]:
         log = one["objects"].get(LOG_SUFFIX, 0)
         files = "" if log == one["size"] else f"  log has {log} of {one['size']} bytes" if log else "  no log"
         files = files if one["objects"] else "  no files"
+        said = remark(one["cleaning"]) if one["cleaning"] else ""
         rows.append(
             f"  {one['start_offset']!s:>10} - {end!s:<10} {state:<23} {lineage:<8}{size:>12}  {one['id']}  "
-            f"{_told(one['epochs'])}{files}"
+            f"{_told(one['epochs'])}{files}{f'  {said}' if said else ''}"
         )
     return rows
 

@@ -9,6 +9,7 @@ from typing import Final, NotRequired, TypedDict
 from milena.command_line.errors import UserError
 from milena.command_line.options import Values
 from milena.command_line.table import say
+from milena.commands.tier.cleaning_words import Cleaning, CleaningsShown, remark
 from milena.commands.tier.listing import verdict
 from milena.commands.tier.places import Opened
 from milena.protocol.uuids import to_text
@@ -17,6 +18,7 @@ from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snaps
 from milena.tiered.reading.log_contents import LogContents, read_contents
 from milena.tiered.rescue.metadata_folders import LoggedEvent
 from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
     UNFENCED,
     RemoteLogSegmentId,
@@ -67,7 +69,7 @@ async def readable_metadata(opened: Opened, found: Found) -> RemoteLogSegmentMet
         return found.metadata
     try:
         assert found.stored is not None
-        return (await rebuilt(opened.storage, found.stored))[0]
+        return (await rebuilt(opened.storage, found.stored)).metadata
     except NotASegment as error:
         raise UserError(f"segment {to_text(found.segment_id.id)}: {error}") from None
 
@@ -108,6 +110,7 @@ class Segment(TypedDict):
     history: list[Event]
     files: dict[str, int]
     metadata: NotRequired[dict[str, object]]
+    cleaning: NotRequired[Cleaning]
     log: NotRequired[dict[str, object]]
     indexes: NotRequired[dict[str, object]]
     """By suffix: entries, producers, or what the checkpoint says; a text where it cannot be read."""
@@ -137,12 +140,12 @@ async def describe(opened: Opened, found: Found) -> Segment:
             "max_timestamp_ms": metadata.max_timestamp_ms,
             "broker": metadata.broker_id,
             "doubtful": metadata.doubtful,
-            "cleaner_offsets": [list(entry) for entry in metadata.cleaned],
-            "replaces": [to_text(source) for source in metadata.replaces],
             "first_dirty_offset": _first_dirty(opened, partition),
             "custom_metadata": metadata.custom_metadata.hex() if metadata.custom_metadata else None,
             "lineage": verdict(metadata, await opened.lineage(partition, segments)),
         }
+        cache = opened.history.caches.get(partition) if opened.history else None
+        plain["cleaning"] = CleaningsShown(Cleanings() if cache is None else cache.cleanings, segments).of(metadata)
     if found.stored is not None and LOG_SUFFIX in found.stored.objects:
         try:
             known = await readable_metadata(opened, found)
@@ -219,6 +222,8 @@ def lines(plain: Segment) -> Iterator[str]:
     yield f"{plain['topic']}-{plain['partition']}  segment {plain['id']}  topic id {plain['topic_id']}"
     for key, value in (plain.get("metadata") or {"metadata": "none"}).items():
         yield f"  {key}: {_text(value)}"
+    if "cleaning" in plain:
+        yield from _cleaning_lines(plain["cleaning"])
     yield "history:"
     yield from map(event_line, plain["history"])
     yield "files:"
@@ -232,6 +237,12 @@ def lines(plain: Segment) -> Iterator[str]:
             yield f"  {key}: {_text(value)}"
     if "unreadable" in plain:
         yield f"unreadable: {plain['unreadable']}"
+
+
+def _cleaning_lines(plain: Cleaning) -> Iterator[str]:
+    if plain["cleaner_offsets"] or plain["replaces"] or not plain["counts"]:
+        yield f"  cleaning: {remark(plain)}"
+        yield f"  replaces: {_text(plain['replaces'])}"
 
 
 def event_line(event: Event) -> str:

@@ -19,6 +19,7 @@
     read | list_offsets: {...}                       what consumers learn: see ``lab.scenarios.reading``
     topic, elect, configure, move, ...               see ``lab.scenarios.topics``
     roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
+    clean, finish: {...}                             of a test peer: see ``lab.scenarios.cleanings``
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from itertools import zip_longest
 from typing import Final, NotRequired, TypeAlias, TypedDict
 
 from milena.command_line.options import nearest
+from milena.lab.scenarios.cleanings import CLEANING_ACTIONS
 from milena.lab.scenarios.conditions import missing
 from milena.lab.scenarios.reading import list_offsets, read
 from milena.lab.scenarios.requests import ask, fetch, propose
@@ -224,4 +226,5 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "list_offsets": list_offsets,
     **TOPIC_ACTIONS,
     **UPKEEP_ACTIONS,
+    **CLEANING_ACTIONS,
 }

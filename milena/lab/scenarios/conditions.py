@@ -13,6 +13,7 @@
     hits: {rule: 1}         a rule was hit so often
     moved: A                its replica's log lies where it was moved to
     knows: {B: 2}           a broker knows of so many segments that can be read
+    metrics: {B: {remotelogcleanlostranges: 1}}    a broker's, of the topic with the one partition
     told: {COPY_SEGMENT_STARTED: 5}    so many of the one partition's segments, or more, are in a state
 """
 
@@ -30,6 +31,7 @@ from milena.lab.scenarios.tables import TableError
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 
 NONE: Final = "none"
+OF_TOPICS: Final = "kafka_server_brokertopicmetrics"
 READABLE: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 
 
@@ -148,6 +150,15 @@ async def _told(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     return f"{', '.join(short)}: {found}" if short else None
 
 
+async def _metrics(stage: Stage, wanted: Mapping[str, Mapping[str, float]]) -> str | None:
+    for broker, values in wanted.items():
+        for name, value in values.items():
+            found = await stage.verb(broker, "metric", name=f"{OF_TOPICS}_{name}", topic=THE_PARTITION.topic)
+            if found["value"] != value:
+                return f"{name} of {broker} is {found['value']:g}"
+    return None
+
+
 async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for name, count in wanted.items():
         node, number = stage.rule(name)
@@ -171,5 +182,6 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "hits": _hits,
     "moved": _moved,
     "knows": _knows,
+    "metrics": _metrics,
     "told": _told,
 }

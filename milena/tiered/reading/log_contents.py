@@ -38,6 +38,8 @@ class LogContents:
     codecs: set[str] = field(default_factory=set)
     bad_checksums: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
+    gap: str = ""
+    """The first offsets that are missing between batches or in one, as only compaction leaves them."""
     _positions: array[int] = field(default_factory=lambda: array("q"))
     _bases: array[int] = field(default_factory=lambda: array("q"))
 
@@ -47,6 +49,14 @@ class LogContents:
         found = index < len(self._positions) and self._positions[index] == position
         return self._bases[index] if found else None
 
+    def _gap_at(self, batch: BatchView) -> str:
+        if self.last_offset is not None and batch.base_offset > self.last_offset + 1:
+            return f"no record of offsets {self.last_offset + 1} to {batch.base_offset - 1}"
+        span = batch.last_offset - batch.base_offset + 1
+        if max(batch.count, 0) < span:
+            return f"{max(batch.count, 0)} of {span} records of offsets {batch.base_offset} to {batch.last_offset}"
+        return ""
+
     def take(self, position: int, batch: BatchView) -> None:
         """Add the next batch."""
         if not batch.is_valid:
@@ -55,6 +65,8 @@ class LogContents:
             self.damage.append(f"offset {batch.base_offset} at position {position} follows offset {self.last_offset}")
         if self.first_offset is None:
             self.first_offset = batch.base_offset
+        if not self.gap:
+            self.gap = self._gap_at(batch)
         if not self.epochs or batch.leader_epoch > self.epochs[-1].epoch:
             self.epochs.append(EpochEntry(LeaderEpoch(batch.leader_epoch), batch.base_offset))
         elif batch.leader_epoch < self.epochs[-1].epoch:

@@ -62,6 +62,8 @@ def events_of(segment: RemoteLogSegmentMetadata) -> Iterator[MetadataEvent]:
         replaces=segment.replaces,
     )
     later = [states.COPY_SEGMENT_FINISHED] if segment.copied else []
+    if segment.state is states.DELETE_SEGMENT_FINISHED:
+        later.append(states.DELETE_SEGMENT_STARTED)
     for state in (*later, segment.state):
         if state is not states.COPY_SEGMENT_STARTED:
             yield RemoteLogSegmentUpdate(
@@ -75,7 +77,7 @@ def metadata_batches(topics: Iterable[RestoredTopic], partitions: int, now_ms: i
     for topic in topics:
         for log in topic.logs.values():
             told = values.setdefault(metadata_partition(log.partition, partitions), [])
-            told += [serialize(event) for segment in log.segments for event in events_of(segment)]
+            told += [serialize(event) for segment in (*log.segments, *log.bounds) for event in events_of(segment)]
     return {number: list(_batches(told, now_ms)) for number, told in values.items()}
 
 

@@ -20,9 +20,11 @@ from milena.storage.state.epoch_cache import LeaderEpochCache
 from milena.storage.state.producer_state import ProducerEntry, ProducerState
 from milena.tiered.aux_state.aux_producers import CorruptProducers, producers_at
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.rescue.epoch_history import Lineage, readable, served_runs, starting_at
+from milena.tiered.rescue.epoch_history import Lineage, served_runs, starting_at
 from milena.tiered.rescue.metadata_folders import MetadataHistory
 from milena.tiered.rescue.restorable_segments import Restorable, restorable
+from milena.tiered.segments.cleaner_offsets import author
+from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorage, StoredSegment
 
@@ -57,6 +59,8 @@ class RestoredLog:
     """The next leader epoch: above all epochs seen in the tier."""
     producers: bytes
     """The producer snapshot at the end of the log."""
+    bounds: Sequence[RemoteLogSegmentMetadata] = ()
+    """Cleaned segments that were deleted, and keep their say."""
 
 
 @dataclass(slots=True)
@@ -86,6 +90,7 @@ async def plan(
     Raises CannotRestore, RemoteStorageError.
     """
     result = Restoration()
+    deleted = {} if history is None else history.deleted()
     if history is not None:
         result.notes += _unread(history)
     stored: dict[TopicIdPartition, list[StoredSegment]] = {}
@@ -100,9 +105,15 @@ async def plan(
             raise CannotRestore(f"topic {name} has at least {topic.partitions} partitions, not {wanted}")
         topic.partitions = wanted
         for partition in partitions:
+            of_old = await of_replicas(partition)
             found = await restorable(
-                storage, history, partition, stored.get(partition, []), await of_replicas(partition)
+                storage, history, partition, stored.get(partition, []), of_old, deleted.get(partition, ())
             )
+            if found.undescribed and (history is None or partition not in history.caches):
+                raise CannotRestore(
+                    f"{_name(partition)}: {found.undescribed[0]}. Without the old metadata topic (--metadata) nobody "
+                    "can tell which of its segments were replaced; --topic names the topics to restore without it"
+                )
             result.notes += [f"{_name(partition)}: {note}" for note in found.notes]
             log = await _log(storage, partition, found, wishes, result.notes)
             if log is not None:
@@ -151,7 +162,7 @@ def _served(
     partition: TopicIdPartition, found: Restorable, lineage: Lineage, wishes: Wishes, notes: list[str]
 ) -> tuple[Offset, Offset]:
     """The offsets that the log will have. Raises CannotRestore if there are gaps that the user has not accepted."""
-    every = served_runs(lineage, readable(found.segments))
+    every = served_runs(lineage, found.read())
     runs = [run for run in every if run[1] >= (lineage.log_start or 0)] or every[-1:]
     missing = [(before[1] + 1, after[0] - 1) for before, after in pairwise(runs)]
     what = f"{_name(partition)}: offsets {', '.join(f'{first} to {last}' for first, last in missing)} are in no segment"
@@ -176,7 +187,7 @@ async def _log(
 ) -> RestoredLog | None:
     """None if nothing of the partition in the tier can be read."""
     lineage, segments = found.lineage, found.segments
-    if lineage is None or not served_runs(lineage, readable(segments)):
+    if lineage is None or not served_runs(lineage, found.read()):
         notes.append(f"{_name(partition)}: nothing in the tier can be read, the partition will be empty")
         return None
     first, last = _served(partition, found, lineage, wishes, notes)
@@ -186,9 +197,11 @@ async def _log(
         start = end
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_end(end)
-    newest = max([lineage.epochs[-1].epoch, *(segment.epochs[-1].epoch for segment in segments)])
+    every = [*segments, *found.bounds]
+    authors = [author(segment.cleaned) for segment in every if segment.cleaned]  # whose maps judge those of lower ones
+    newest = max([lineage.epochs[-1].epoch, *(segment.epochs[-1].epoch for segment in every), *authors])
     producers = NO_PRODUCERS
-    cache = RemoteLogMetadataCache.restored(segments, {})
+    cache = RemoteLogMetadataCache.restored(segments, {}, cleanings=Cleanings.left_by(found.bounds))
     try:
         producers = await producers_at(storage, cache, end, known.entries, start)
     except (RemoteResourceNotFound, CorruptProducers, CorruptBatch) as error:
@@ -200,7 +213,7 @@ async def _log(
             f"{', '.join(undecided)}"
         )
     lineage = starting_at(replace(lineage, epochs=tuple(known.entries), log_end=end), start)
-    return RestoredLog(partition, segments, lineage, start, LeaderEpoch(newest + 1), producers)
+    return RestoredLog(partition, segments, lineage, start, LeaderEpoch(newest + 1), producers, found.bounds)
 
 
 def open_transactions(snapshot: bytes) -> list[tuple[ProducerId, ProducerEntry]]:

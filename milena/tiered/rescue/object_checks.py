@@ -12,6 +12,7 @@ from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
 from milena.storage.files.txn_index import decode_aborted
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
+from milena.tiered.metadata.descriptions import CorruptDescription, described
 from milena.tiered.reading.log_contents import LogContents, read_contents
 from milena.tiered.segments.lineage import filtered
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
@@ -24,6 +25,7 @@ from milena.tiered.store.remote_storage import (
     RemoteStorageError,
     StoredSegment,
 )
+from milena.tiered.store.tier_names import DESCRIPTIONS
 
 Problem = tuple[str, str]
 """(kind, description)."""
@@ -71,6 +73,25 @@ async def check_objects(
     return [*problems, *_offsets_lost(stored)]
 
 
+async def check_description(storage: RemoteStorage, metadata: RemoteLogSegmentMetadata) -> list[Problem]:
+    """What is kept of a cleaned segment beside it must say what the metadata does: a restoration may need it."""
+    try:
+        data = await storage.description(metadata.segment_id, metadata.start_offset)
+        if data is None:
+            return [(MISSING, f"nothing is kept of it in {DESCRIPTIONS}")] if metadata.cleaned else []
+        known = described(data, metadata.segment_id)
+    except CorruptDescription as error:
+        return [(DAMAGED, f"what is kept of it in {DESCRIPTIONS}: {error}")]
+    except RemoteStorageError as error:
+        return [(UNREADABLE, str(error))]
+    same = (known.cleaned, known.replaces, known.end_offset) == (
+        metadata.cleaned,
+        metadata.replaces,
+        metadata.end_offset,
+    )
+    return [] if same else [(DAMAGED, f"what is kept of it in {DESCRIPTIONS} differs from its metadata")]
+
+
 def _wanted(metadata: RemoteLogSegmentMetadata) -> frozenset[str]:
     return REQUIRED if metadata.txn_index_empty else REQUIRED | {IndexType.TRANSACTION.value}
 
@@ -79,11 +100,14 @@ def _check_log(metadata: RemoteLogSegmentMetadata, contents: LogContents) -> Ite
     yield from ((CRC, f"{where} has a wrong checksum") for where in contents.bad_checksums)
     yield from ((DAMAGED, what) for what in contents.damage)
     if contents.first_offset is None or contents.last_offset is None:
-        yield OFFSETS, "the log has no batch"
+        if not metadata.cleaned or metadata.size:  # a cleaning may leave nothing
+            yield OFFSETS, "the log has no batch"
         return
     if contents.first_offset < metadata.start_offset:
         yield OFFSETS, f"the log begins at {contents.first_offset}, its metadata says {metadata.start_offset}"
-    if not contents.damage and contents.last_offset != metadata.end_offset:
+    compacted = bool(metadata.cleaned or contents.gap)  # its last records may be gone
+    ends = contents.last_offset <= metadata.end_offset if compacted else contents.last_offset == metadata.end_offset
+    if not contents.damage and not ends:
         yield OFFSETS, f"the log ends at {contents.last_offset}, its metadata says {metadata.end_offset}"
     known = LeaderEpochCache(metadata.epochs)
     for epoch, start in wrong_epochs(known, contents.epochs):

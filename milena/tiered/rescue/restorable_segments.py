@@ -19,6 +19,8 @@ from milena.tiered.reading.log_contents import read_contents
 from milena.tiered.rescue.epoch_history import Lineage, furthest, lineage_of_tier, readable, served_runs
 from milena.tiered.rescue.metadata_folders import DELETIONS, MetadataHistory, is_deleted
 from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.segments.cleaner_offsets import reach
+from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.lineage import is_within_leader_epochs, servable
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
@@ -56,6 +58,15 @@ class Restorable:
     """Information for the user, without the partition's name."""
     unused: list[str] = field(default_factory=list)
     """The reasons why other segments are not used."""
+    undescribed: list[str] = field(default_factory=list)
+    """Of segments of a compacted log: why it is not known what they replace, or are replaced by."""
+    bounds: list[RemoteLogSegmentMetadata] = field(default_factory=list)
+    """Cleaned segments that were deleted, and keep their say."""
+
+    def read(self) -> list[RemoteLogSegmentMetadata]:
+        """Of the segments those that are read."""
+        cleanings = Cleanings.of([*self.segments, *self.bounds])
+        return [segment for segment in readable(self.segments) if cleanings.count(segment)]
 
     def leave_out(self, segment: UUID, why: str) -> None:
         said = f"segment {to_text(segment)} is left out: {why}"
@@ -69,9 +80,13 @@ async def restorable(
     partition: TopicIdPartition,
     stored: Sequence[StoredSegment],
     of_replicas: Lineage | None,
+    deleted: Sequence[RemoteLogSegmentMetadata] = (),
 ) -> Restorable:
-    """Examine ``stored``, which is everything in the tier for ``partition``. Raises RemoteStorageError."""
-    found = Restorable()
+    """Examine ``stored``, which is everything in the tier for ``partition``; ``deleted``: what was there, according to
+    the metadata. Raises RemoteStorageError."""
+    found = Restorable(
+        bounds=[replace(one, state=_STATE.DELETE_SEGMENT_FINISHED, copied=True) for one in deleted if one.cleaned]
+    )
     there = {segment.segment_id.id: segment for segment in stored}
     if history is None:
         found.segments = await whole_segments(storage, stored, found)
@@ -80,6 +95,7 @@ async def restorable(
         await _told(storage, history, partition, there, found)
         await _beside(storage, history, partition, there, of_replicas, found)
     found.segments.sort(key=_place)
+    found.notes += _unread(found)
     found.notes += _lost_objects([there[segment.id] for segment in readable(found.segments) if segment.id in there])
     if of_replicas is not None and found.lineage is not None and found.lineage.log_end > of_replicas.log_end:
         found.notes.append(
@@ -132,7 +148,8 @@ async def _beside(
         if segment is not None
     ]
     found.lineage = furthest(of_replicas, await lineage_of_tier(storage, [*found.segments, *candidates]))
-    taken = [] if found.lineage is None else list(lacking(found.lineage, found.segments, candidates))
+    bounds = Cleanings.left_by(found.bounds)
+    taken = [] if found.lineage is None else list(lacking(found.lineage, found.segments, candidates, bounds))
     ids = {segment.id for segment in taken}
     found.segments = [segment for segment in found.segments if segment.id not in ids] + taken
     if found.lineage is not None:
@@ -152,6 +169,13 @@ async def _beside(
         found.unused.append(f"the metadata says that segment {to_text(with_log[0])}{more} with files here was deleted")
 
 
+def _unread(found: Restorable) -> Iterator[str]:
+    read = {segment.id for segment in found.read()}
+    unread = [segment for segment in readable(found.segments) if segment.id not in read]
+    if unread:
+        yield f"of {_named(unread)} nothing is read: cleanings have replaced or rejected it, and the leader deletes it"
+
+
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
     """Whether the metadata announces its deletion, even if it says nothing else of the segment."""
     return is_deleted(history.events.get(segment, ()))
@@ -164,13 +188,16 @@ async def whole_segments(
     whole = []
     for candidate in stored:
         try:
-            segment, contents = await rebuilt(storage, candidate)
+            segment, contents, undescribed = await rebuilt(storage, candidate)
         except NotASegment as error:
             found.leave_out(candidate.segment_id.id, str(error))
             continue
         damage = [*(f"{where} has a wrong checksum" for where in contents.bad_checksums), *contents.damage]
         if damage:
             found.leave_out(segment.id, "; ".join(damage))
+        elif undescribed:
+            found.undescribed.append(f"segment {to_text(segment.id)} was compacted: {undescribed}")
+            found.leave_out(segment.id, f"it was compacted: {undescribed}")
         else:
             whole.append(segment)
     return whole
@@ -194,10 +221,14 @@ def ended(
 
 
 def lacking(
-    lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata], candidates: Iterable[RemoteLogSegmentMetadata]
+    lineage: Lineage,
+    segments: Iterable[RemoteLogSegmentMetadata],
+    candidates: Iterable[RemoteLogSegmentMetadata],
+    former: Cleanings,
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """The ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates serve. Of several with
-    the same offsets, one that is entirely on the lineage is preferred."""
+    the same offsets, the furthest cleaned one is preferred, then one that is entirely on the lineage. What cleanings
+    have replaced or rejected is left out; ``former``: those of segments that are deleted."""
 
     def runs_of(segment: RemoteLogSegmentMetadata) -> list[_Run]:
         return [
@@ -206,12 +237,17 @@ def lacking(
             if last >= (lineage.log_start or 0)
         ]
 
-    def rank(segment: RemoteLogSegmentMetadata) -> tuple[bool, Offset, int, int]:
+    def rank(segment: RemoteLogSegmentMetadata) -> tuple[int, int, bool, Offset, int, int]:
         whole = is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
-        return not whole, segment.start_offset, -segment.end_offset, segment.id.int
+        epoch, offset = reach(segment.cleaned)
+        return -epoch, -offset, not whole, segment.start_offset, -segment.end_offset, segment.id.int
 
-    covered = served_runs(lineage, readable(segments))
-    for candidate in sorted(candidates, key=rank):
+    segments, candidates = readable(segments), list(candidates)
+    cleanings = Cleanings(former.deleted, former.replaced.items())
+    for segment in (*segments, *candidates):
+        cleanings.finished(segment)
+    covered = served_runs(lineage, filter(cleanings.count, segments))
+    for candidate in sorted(filter(cleanings.count, candidates), key=rank):
         lacking = [run for run in runs_of(candidate) if not _is_covered(covered, run)]
         for run in lacking:
             _cover(covered, run)

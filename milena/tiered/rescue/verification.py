@@ -7,19 +7,29 @@ it is rebuilt from the segments' files.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
-from milena.protocol.types import Offset
-from milena.protocol.uuids import to_text
-from milena.tiered.rescue.epoch_history import Lineage, readable, served_runs
+from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.rescue.findings import (
+    BAD_RECORD,
+    FOREIGN,
+    LEFTOVER,
+    LISTED_TWICE,
+    ORPHAN,
+    TRANSITION,
+    UNDELETED,
+    UNFINISHED,
+    UNKNOWN_RECORD,
+    Finding,
+)
+from milena.tiered.rescue.lineage_checks import check_cleanings, check_lineage
 from milena.tiered.rescue.metadata_folders import MetadataHistory
-from milena.tiered.rescue.object_checks import MISSING, UNREADABLE, check_objects
+from milena.tiered.rescue.object_checks import MISSING, UNREADABLE, check_description, check_objects
 from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
-from milena.tiered.segments.lineage import is_within_leader_epochs, servable
+from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -27,19 +37,6 @@ from milena.tiered.segments.segment_metadata import (
     TopicIdPartition,
 )
 from milena.tiered.store.remote_storage import LOG_SUFFIX, RemoteStorage, RemoteStorageError, StoredSegment
-
-GAP: Final = "gap"
-OVERLAP: Final = "overlap"
-UNREFERENCED: Final = "unreferenced"
-ORPHAN: Final = "orphan"
-UNFINISHED: Final = "unfinished"
-UNDELETED: Final = "undeleted"
-FOREIGN: Final = "foreign"
-LEFTOVER: Final = "leftover"
-LISTED_TWICE: Final = "listed-twice"
-UNKNOWN_RECORD: Final = "unknown-record"
-BAD_RECORD: Final = "bad-record"
-TRANSITION: Final = "transition"
 
 UNDER_WAY_MS: Final = 3 * 3_600_000
 """The time that a copy or a deletion may take: the leader looks every hour for copies that are an hour old (Milena),
@@ -50,37 +47,6 @@ _STATE = RemoteLogSegmentState
 Choice = Callable[[Collection[TopicIdPartition]], Sequence[TopicIdPartition]]
 NotTiered = Callable[[TopicIdPartition], str | None]
 LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitable[Lineage | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem. ``what`` is a sentence without the place. ``harmless``: it can occur in a healthy cluster, for
-    example after a leader change, or it resolves by itself."""
-
-    kind: str
-    what: str
-    partition: TopicIdPartition | None = None
-    segment: UUID | None = None
-    harmless: bool = False
-
-    def place(self) -> str:
-        """The partition and the segment, as text; "" for the tier as a whole."""
-        if self.partition is None:
-            return ""
-        name = f"{self.partition.topic}-{self.partition.partition}"
-        return name if self.segment is None else f"{name} {to_text(self.segment)}"
-
-    def plain(self) -> dict[str, object]:
-        """For JSON."""
-        partition = self.partition
-        return {
-            "kind": self.kind,
-            "topic": partition.topic if partition else None,
-            "topic_id": to_text(partition.topic_id) if partition else None,
-            "partition": partition.partition if partition else None,
-            "segment": to_text(self.segment) if self.segment else None,
-            "what": self.what,
-        }
 
 
 @dataclass(slots=True)
@@ -137,9 +103,12 @@ async def verify(
             count = len(objects.keys() | {metadata.id for metadata in listed})
             segments = f"{count} segment{' is' if count == 1 else 's are'}"
             found.append(Finding(LEFTOVER, f"{why}, {segments} left of it", partition))
+        cache = None if history is None or not is_told(partition) else history.caches.get(partition)
+        cleanings = Cleanings.of(listed) if cache is None else cache.cleanings
+        found += check_cleanings(partition, listed, cleanings)
         lineage = await lineage_of(partition, listed)
         if lineage is not None:
-            found += _check_lineage(partition, listed, lineage, deleted.get(partition, ()))
+            found += check_lineage(partition, listed, cleanings, lineage, deleted.get(partition, ()))
     result.findings = [finding for finding in found if not finding.harmless]
     result.notes = [finding for finding in found if finding.harmless]
     return result
@@ -213,6 +182,7 @@ async def _against_metadata(
             findings.append(Finding(MISSING, "there are no files of it", partition, segment.id))
         else:
             found = await check_objects(storage, segment, stored)
+            found += await check_description(storage, segment)
             findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
     known = {segment.id for segment in listed}
     for one in sorted(objects.keys() - known, key=lambda one: (objects[one].start_offset, one.int)):
@@ -229,7 +199,7 @@ async def _files_alone(
     listed = []
     for stored in objects.values():
         try:
-            segment, contents = await rebuilt(storage, stored)
+            segment, contents, undescribed = await rebuilt(storage, stored)
         except NotASegment as error:
             kind = UNREADABLE if LOG_SUFFIX in stored.objects else ORPHAN
             findings.append(Finding(kind, str(error), partition, stored.segment_id.id))
@@ -237,58 +207,8 @@ async def _files_alone(
             findings.append(Finding(UNREADABLE, str(error), partition, stored.segment_id.id))
         else:
             listed.append(segment)
+            if undescribed:
+                findings.append(Finding(MISSING, undescribed, partition, segment.id))
             found = await check_objects(storage, segment, stored, contents)
             findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
     return findings, sorted(listed, key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))
-
-
-def _check_lineage(
-    partition: TopicIdPartition,
-    segments: Iterable[RemoteLogSegmentMetadata],
-    lineage: Lineage,
-    deleted: Sequence[RemoteLogSegmentMetadata],
-) -> Iterator[Finding]:
-    """Checks under the epochs of the log: segments that serve nothing, offsets in no segment, offsets in two."""
-    every = readable(segments)
-    serving = []
-    for segment in every:
-        if servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):
-            serving.append(segment)
-        else:
-            what = f"offsets {segment.start_offset} to {segment.end_offset} are of no epoch of this log"
-            older = segment.end_offset < lineage.epochs[0].start  # its leader is about to delete it
-            yield Finding(UNREFERENCED, what, partition, segment.id, harmless=older)
-    runs = served_runs(lineage, serving)
-    if runs and lineage.log_start is not None:
-        for first, last in _lacking(lineage, runs[0][0], served_runs(lineage, deleted)):
-            yield Finding(GAP, f"offsets {first} to {last} are in no segment", partition)
-    for (_, last), (first, _) in pairwise(runs):
-        yield Finding(GAP, f"offsets {last + 1} to {first - 1} are in no segment", partition)
-    whole = [
-        segment
-        for segment in serving
-        if is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
-    ]
-    reach: RemoteLogSegmentMetadata | None = None
-    for segment in sorted(whole, key=lambda metadata: (metadata.start_offset, metadata.end_offset, metadata.id.int)):
-        if reach is not None and segment.start_offset <= reach.end_offset:
-            last = Offset(min(segment.end_offset, reach.end_offset))
-            what = f"offsets {segment.start_offset} to {last} are in {to_text(reach.id)} too"
-            yield Finding(OVERLAP, what, partition, segment.id, harmless=True)  # of one lineage: the same records
-        if reach is None or segment.end_offset > reach.end_offset:
-            reach = segment
-
-
-def _lacking(
-    lineage: Lineage, begin: Offset, deleted: Sequence[tuple[Offset, Offset]]
-) -> Iterator[tuple[Offset, Offset]]:
-    """The first offsets of the log that the tier lacks if the log starts at ``begin``. The recorded log start may be a
-    minute old: the log's first epoch also begins there, and everything that was ``deleted`` is before it."""
-    at = max(lineage.log_start or Offset(0), lineage.epochs[0].start)
-    for first, last in deleted:
-        if last >= at:
-            if first > at and at < begin:
-                yield at, Offset(min(first, begin) - 1)
-            at = Offset(max(at, last + 1))
-    if at < begin:
-        yield at, Offset(begin - 1)

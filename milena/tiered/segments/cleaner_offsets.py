@@ -8,7 +8,7 @@ begins with the map of its predecessors and adds an entry for its own epoch, the
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -47,6 +47,12 @@ def reach(offsets: CleanerOffsets) -> Reach:
         return (-1, -1)
     epoch, offset = offsets[-1]
     return (epoch, -1 if offset is None else offset)
+
+
+def map_text(offsets: Iterable[Sequence[int | None]]) -> str:
+    """As KIP-1272 writes it: ``{0: 100, 1: null}``."""
+    entries = [f"{epoch}: {'null' if offset is None else offset}" for epoch, offset in offsets]
+    return "{" + ", ".join(entries) + "}"
 
 
 def contradicts(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:

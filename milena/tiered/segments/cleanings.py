@@ -9,10 +9,31 @@ its say: its map judges others, and what it has replaced does not come back.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
-from milena.tiered.segments.cleaner_offsets import CleanerOffsets, accepted, holds, kept_of_deleted
+from milena.tiered.segments.cleaner_offsets import (
+    CleanerOffsets,
+    accepted,
+    author,
+    contradicts,
+    holds,
+    kept_of_deleted,
+    reach,
+)
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+
+
+class Verdict(NamedTuple):
+    """Why a segment does not count: the furthest of the maps that contradict its own, and of the segments that replace
+    it. None, None: it counts."""
+
+    rejected_by: CleanerOffsets | None
+    replaced_by: CleanerOffsets | None
+
+    @property
+    def counts(self) -> bool:
+        return self == (None, None)
 
 
 class Cleanings:
@@ -55,6 +76,24 @@ class Cleanings:
             self._holds.clear()
         return self._accepted
 
+    @classmethod
+    def of(cls, segments: Iterable[RemoteLogSegmentMetadata]) -> Cleanings:
+        """Those of the finished ones of ``segments``."""
+        cleanings = cls()
+        for segment in segments:
+            if segment.was_copied:
+                cleanings.finished(segment)
+        return cleanings
+
+    @classmethod
+    def left_by(cls, deleted: Iterable[RemoteLogSegmentMetadata]) -> Cleanings:
+        """What finished segments that were ``deleted`` leave behind."""
+        segments = list(deleted)
+        cleanings = cls.of(segments)
+        for segment in segments:
+            cleanings.removed(segment)
+        return cleanings
+
     def finished(self, segment: RemoteLogSegmentMetadata) -> None:
         """A copy was finished. Call it once for each segment."""
         if not segment.cleaned:
@@ -76,6 +115,15 @@ class Cleanings:
         del self._counts[segment.cleaned]
         self._deleted = kept_of_deleted([*self._deleted, segment.cleaned])
         self._accepted = None
+
+    def verdict(self, segment: RemoteLogSegmentMetadata) -> Verdict:
+        """Whether the segment counts, and if not, why."""
+        contradicting = None
+        if segment.cleaned and not self._hold(segment.cleaned):
+            later = [one for one in self.maps if author(one) > author(segment.cleaned)]
+            contradicting = max((one for one in later if contradicts(one, segment.cleaned)), key=reach)
+        by = [one for one in self._replaced.get(segment.id, ()) if self._hold(one)]
+        return Verdict(contradicting, max(by, key=reach, default=None))
 
     def count(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether the segment counts."""

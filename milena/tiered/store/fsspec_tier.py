@@ -144,6 +144,8 @@ class FsspecTier:
         folder = f"{self._top}/{tier_names.COPYING}/{self._owner}/{to_text(metadata.id)}.{self._copies}"
         self._under_way[folder.rpartition("/")[2]] = None
         try:
+            if files.description is not None:
+                await self._do(what, self._describe, metadata, files.description)
             await self._do(what, self._put, objects, metadata, folder)
         except RemoteStorageError:
             with suppress(RemoteStorageError):  # the first error is reported; leftovers are swept later
@@ -170,6 +172,14 @@ class FsspecTier:
         await self._connected()
         path = self._path(metadata, index.value)
         return await self._do(f"cannot read {path}", lambda system: bytes(memoryview(system.cat_file(path))))
+
+    async def description(self, segment: RemoteLogSegmentId, start_offset: int) -> bytes | None:
+        await self._connected()
+        path = f"{self._top}/{tier_names.description_path(segment.partition, start_offset, segment.id)}"
+        try:
+            return await self._do(f"cannot read {path}", lambda system: bytes(memoryview(system.cat_file(path))))
+        except RemoteResourceNotFound:
+            return None
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         await self._delete(metadata.partition, metadata.start_offset, metadata.id)
@@ -215,7 +225,18 @@ class FsspecTier:
         ]
         for segment in orphans:
             await self._delete(partition, segment.start_offset, segment.segment_id.id)
-        return [segment.segment_id for segment in orphans]
+        alone = [one for one in await self._described_alone(partition, limit) if one[1] not in known]
+        for start_offset, described in alone:
+            await self._delete(partition, start_offset, described)
+        return [*(one.segment_id for one in orphans), *(RemoteLogSegmentId(partition, one) for _, one in alone)]
+
+    async def _described_alone(self, partition: TopicIdPartition, before_ms: int) -> list[tuple[int, UUID]]:
+        """Descriptions without a segment, written before a time."""
+        folder, now = f"{self._top}/{tier_names.description_folder(partition)}", self._clock.time_ms()
+        there = {(one.start_offset, one.segment_id.id) for one in await self._segments(partition)}
+        entries = await self._do(f"cannot list {folder}", list_folder, folder)
+        old = [tier_names.parse_description(name) for name, info in entries if modified_ms(info, now) <= before_ms]
+        return [one for one in old if one is not None and one not in there]
 
     async def close(self) -> None:
         self._chunks.close()
@@ -281,6 +302,14 @@ class FsspecTier:
                 if suffix == LOG_SUFFIX and found != size:
                     raise RemoteStorageError(f"{what}: {source} has {found} bytes, its metadata says {size}")
 
+    def _describe(self, system: FileSystem, metadata: RemoteLogSegmentMetadata, description: bytes) -> None:
+        """It may be torn in a file system: the segment appears later, and the description has a checksum."""
+        self._check_owner(system)
+        path = f"{self._top}/{tier_names.description_path(metadata.partition, metadata.start_offset, metadata.id)}"
+        if not is_object_store(system):
+            system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        put(system, description, path)
+
     def _put(
         self,
         system: FileSystem,
@@ -327,6 +356,8 @@ class FsspecTier:
             for suffix in reversed(tier_names.SUFFIXES):
                 with suppress(FileNotFoundError):
                     system.rm_file(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
+            with suppress(FileNotFoundError):
+                system.rm_file(f"{self._top}/{tier_names.description_path(partition, start_offset, segment)}")
             if removes_empty_folders_alone(system):
                 with suppress(OSError):  # it has other segments; an empty folder that remains costs nothing
                     system.rmdir(home)

@@ -24,7 +24,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.store import tier_names
 from milena.tiered.store.open_logs import CutLog, OpenLogs
-from milena.tiered.store.partition_folders import delete, names_of, publish
+from milena.tiered.store.partition_folders import delete, describe, descriptions_of, forget, names_of, publish
 from milena.tiered.store.remote_storage import (
     LOG_SUFFIX,
     ORPHAN_AGE_MS,
@@ -106,6 +106,8 @@ class LocalTier:
             try:
                 await self._do(what, self._make_folder, folder)
                 suffixes = await self._write(what, folder, metadata, files)
+                if files.description is not None:
+                    await self._do(what, self._describe, folder, metadata, files.description)
                 await self._do(what, self._publish, folder, metadata, suffixes)
             except RemoteStorageError:
                 await self._clean(folder)
@@ -141,6 +143,13 @@ class LocalTier:
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
         path = f"{self._folder}/{tier_names.object_path(metadata, index.value)}"
         return await self._do(f"cannot read {path}", self._disk.read, path)
+
+    async def description(self, segment: RemoteLogSegmentId, start_offset: int) -> bytes | None:
+        path = f"{self._folder}/{tier_names.description_path(segment.partition, start_offset, segment.id)}"
+        try:
+            return await self._do(f"cannot read {path}", self._disk.read, path)
+        except RemoteResourceNotFound:
+            return None
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         await self._do(
@@ -291,6 +300,11 @@ class LocalTier:
         finally:
             file.close()
 
+    def _describe(self, folder: str, metadata: RemoteLogSegmentMetadata, description: bytes) -> None:
+        written = f"{folder}/{tier_names.DESCRIPTION[1:]}"
+        self._write_object(written, description)
+        describe(self._disk, self._folder, written, metadata)
+
     def _publish(self, folder: str, metadata: RemoteLogSegmentMetadata, suffixes: list[str]) -> None:
         self._check_owner()
         publish(self._disk, self._folder, folder, metadata, suffixes)
@@ -304,6 +318,7 @@ class LocalTier:
 
     def _delete(self, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
         delete(self._disk, self._folder, partition, start_offset, segment)
+        forget(self._disk, self._folder, partition, start_offset, segment)
 
     def _names(self, partition: TopicIdPartition) -> dict[tuple[int, UUID], list[str]]:
         return names_of(self._disk, self._folder, partition)
@@ -350,6 +365,13 @@ class LocalTier:
                 with suppress(FileNotFoundError):
                     if self._stored(partition, start_offset, segment, suffixes).modified_ms <= limit:
                         found.append((start_offset, segment))
+        names = self._names(partition)
+        for one in descriptions_of(self._disk, self._folder, partition):
+            if one[1] not in known and one not in names:
+                with suppress(FileNotFoundError):
+                    path = f"{self._folder}/{tier_names.description_path(partition, *one)}"
+                    if self._disk.modified_ms(path) <= limit:
+                        found.append(one)
         return found
 
     def _sweep_copies(self) -> None:

@@ -49,13 +49,44 @@ def _enter(disk: Disk, tier: str, home: str, source: str, path: str) -> None:
         if not disk.exists(home):
             disk.list(f"{tier}/{tier_names.ROOT}")  # fails if it is not mounted: else the mount point would be filled
             disk.make_folders(home)
-            disk.sync_folder(f"{tier}/{tier_names.ROOT}")
+            disk.sync_folder(home.rpartition("/")[0])
         try:
             disk.rename(source, path, sync=False)
             return
         except FileNotFoundError:
             if attempt == ATTEMPTS - 1 or disk.exists(home):
                 raise
+
+
+def describe(disk: Disk, tier: str, written: str, metadata: RemoteLogSegmentMetadata) -> None:
+    """Rename the file ``written`` to the segment's description, on disk when this returns. Blocks. Raises OSError."""
+    path = f"{tier}/{tier_names.description_path(metadata.partition, metadata.start_offset, metadata.id)}"
+    if not disk.exists(f"{tier}/{tier_names.DESCRIPTIONS}"):
+        disk.list(f"{tier}/{tier_names.ROOT}")  # fails if it is not mounted
+        disk.make_folders(f"{tier}/{tier_names.DESCRIPTIONS}")
+        disk.sync_folder(tier)
+    home = path.rpartition("/")[0]
+    _enter(disk, tier, home, written, path)
+    disk.sync_folder(home)
+
+
+def forget(disk: Disk, tier: str, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
+    """Remove a segment's description, if it has one, and the folder if it is empty. Blocks. Raises OSError."""
+    home = f"{tier}/{tier_names.description_folder(partition)}"
+    if disk.exists(home):
+        disk.remove(f"{tier}/{tier_names.description_path(partition, start_offset, segment)}")
+        with suppress(OSError):  # others are there
+            disk.remove_folder(home)
+
+
+def descriptions_of(disk: Disk, tier: str, partition: TopicIdPartition) -> list[tuple[int, UUID]]:
+    """The segments with a description, by start offset and id. Blocks. Raises OSError."""
+    try:
+        names = disk.list(f"{tier}/{tier_names.description_folder(partition)}")
+    except FileNotFoundError:
+        return []
+    found = (tier_names.parse_description(name) for name in names)
+    return sorted((one for one in found if one is not None), key=lambda one: (one[0], one[1].bytes))
 
 
 def delete(disk: Disk, tier: str, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:

@@ -90,6 +90,8 @@ class SegmentFiles:
     txn_index: str | None
     producer_snapshot: str
     leader_epochs: bytes
+    description: bytes | None = None
+    """The segment's metadata, which is kept beside it (``tiered.metadata.descriptions``); None: its files tell all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +189,12 @@ class RemoteStorage(Protocol):
         """A whole index. Raises RemoteResourceNotFound for a transaction index that the segment does not have."""
         ...
 
+    async def description(self, segment: RemoteLogSegmentId, start_offset: int) -> bytes | None:
+        """What was kept beside a segment; None if there is nothing."""
+        ...
+
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Remove all of the segment's objects. Ignores missing ones."""
+        """Remove all of the segment's objects, its description last. Ignores missing ones."""
         ...
 
     async def segments(self, partition: TopicIdPartition | None = None) -> list[StoredSegment]:

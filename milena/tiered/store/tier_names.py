@@ -17,6 +17,10 @@ from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType, SegmentFil
 ROOT: Final = "kafka-tiered-storage"
 COPYING: Final = "milena-copying"
 """Beside ROOT, with a folder for each broker: unfinished copies. Kafka takes any file below ROOT for a segment's."""
+DESCRIPTIONS: Final = "milena-segments"
+"""Beside ROOT, for the same reason: what Milena keeps of segments of compacted logs, in the folders and under the names
+that their objects have."""
+DESCRIPTION: Final = ".metadata"
 SUFFIXES: Final = (*(index.value for index in IndexType), LOG_SUFFIX)
 """In the order in which objects appear; they are deleted in the opposite one."""
 
@@ -40,6 +44,25 @@ def partition_folder(partition: TopicIdPartition) -> str:
 def object_path(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
     """Relative to the tier's own folder."""
     return f"{partition_folder(metadata.partition)}/{object_name(metadata.start_offset, metadata.id, suffix)}"
+
+
+def description_folder(partition: TopicIdPartition) -> str:
+    """Relative to the tier's own folder."""
+    return f"{DESCRIPTIONS}/{partition_folder(partition).removeprefix(ROOT + '/')}"
+
+
+def description_path(partition: TopicIdPartition, start_offset: int, segment: UUID) -> str:
+    """Relative to the tier's own folder."""
+    return f"{description_folder(partition)}/{object_name(start_offset, segment, DESCRIPTION)}"
+
+
+def parse_description(name: str) -> tuple[int, UUID] | None:
+    """The start offset and the id of the segment; None if the file is no description."""
+    match = _OBJECT.fullmatch(name)
+    if match is None or match[3] != DESCRIPTION:
+        return None
+    segment = _uuid(match[2])
+    return None if segment is None else (int(match[1]), segment)
 
 
 def object_name(start_offset: int, segment: UUID, suffix: str) -> str:

@@ -88,7 +88,8 @@ async def _unknown(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence
         tuple(log.epochs.entries), log.local_log_start_offset, "this leader's log", log_start=log.log_start_offset
     )
     candidates = [one for one in checked if one is not None]
-    return sorted(lacking(lineage, readable(cache.segments()), candidates), key=lambda one: one.start_offset)
+    found_lacking = lacking(lineage, readable(cache.segments()), candidates, cache.cleanings)
+    return sorted(found_lacking, key=lambda one: one.start_offset)
 
 
 def _settled(cache: RemoteLogMetadataCache) -> set[UUID]:

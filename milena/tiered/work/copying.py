@@ -9,7 +9,7 @@ in the tier are deleted, or, if that fails too, by a later round of the expirati
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.segment import Segment
+from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.eligibility import CandidateSegment, candidates
 from milena.tiered.segments.segment_metadata import (
@@ -264,7 +265,7 @@ async def copy_segment(
         accepted(tier, metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED, metadata.leader_epoch)
         meters.copy_requests.add()
         is_wanted = role.holds(log) and wanted()
-        custom = await _store(tier, prepared) if is_wanted else None
+        custom = await _store(tier, log, prepared) if is_wanted else None
         if not (is_wanted and role.holds(log) and wanted()):
             await _discard(tier, role, metadata)
             return
@@ -290,8 +291,11 @@ async def copy_segment(
         log.raise_highest_offset_in_remote_storage(metadata.end_offset)
 
 
-async def _store(tier: Tier, prepared: Prepared) -> bytes | None:
-    custom = await tier.storage.copy(prepared.metadata, prepared.files)
+async def _store(tier: Tier, log: PartitionLog, prepared: Prepared) -> bytes | None:
+    metadata, files = prepared.metadata, prepared.files
+    if metadata.cleaned or log.config.compacted or log.cleaned_to is not None:
+        files = replace(files, description=description_of(metadata))
+    custom = await tier.storage.copy(metadata, files)
     limit = tier.config().get_int(CUSTOM_METADATA_LIMIT)
     if custom is not None and len(custom) > limit:
         raise CustomMetadataTooLarge(custom, limit)

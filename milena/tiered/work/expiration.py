@@ -40,6 +40,7 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     figures.computation_ms = (clock.monotonic() - began) * 1000
     figures.remote_segments, figures.remote_size = len(cache), verdict.remote_size
     figures.retained_size = verdict.retained_size
+    _tell_lost_values(tier, role, log)
     if verdict.log_start is not None:
         tiering.update_log_start(log, verdict.log_start)
     delete = {one.id: one for one in (*verdict.delete, *verdict.dangling, *retired(tier, role, log))}
@@ -51,6 +52,20 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
         await _end_abandoned(tier, role, log)
         if tier.in_session():
             await _sweep(tier, role)
+
+
+def _tell_lost_values(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+    role.figures.lost_values, new = role.lost_values.look(tier.metadata.cache(role.partition), log)
+    for first, last, lost_first, lost_last in new:
+        tier.events.error(
+            "records were cleaned in favour of others that an unclean election has cut off",
+            topic=role.replica.topic,
+            partition=role.replica.index,
+            first=first,
+            last=last,
+            lost_first=lost_first,
+            lost_last=lost_last,
+        )
 
 
 async def _end_abandoned(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:

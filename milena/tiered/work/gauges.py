@@ -47,6 +47,11 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (
     ("remotelogmetadatacount", "Segments that the metadata lists.", lambda role: role.figures.remote_segments),
     ("remotelogsizebytes", "Bytes in the tier.", lambda role: role.figures.remote_size),
     (
+        "remotelogcleanlostranges",
+        "Ranges of offsets in the tier that were cleaned in favour of records which an unclean election has cut off.",
+        lambda role: role.figures.lost_values,
+    ),
+    (
         "remotelogsizecomputationtime",
         "Duration of the last search for expired segments, in milliseconds.",
         lambda role: role.figures.computation_ms,

@@ -12,6 +12,7 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.tier import HostedReplica
 from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.work.lost_values import LostValuesSeen
 from milena.tiered.work.retention import Validity
 
 
@@ -41,6 +42,7 @@ class ReplicaRole:
         self.swept_at: float | None = None
         """When orphans were last searched, on the monotonic clock."""
         self.validity = Validity()
+        self.lost_values = LostValuesSeen()
         self.figures = Figures()
         self._term = replica.term
         self._leader_epoch = replica.leader_epoch
@@ -119,6 +121,7 @@ class Figures:
         "delete_bytes",
         "delete_segments",
         "dirty_ratio",
+        "lost_values",
         "remote_segments",
         "remote_size",
         "retained_size",
@@ -133,3 +136,5 @@ class Figures:
         self.remote_size = 0
         self.retained_size = 0
         self.computation_ms = 0.0
+        self.lost_values = 0
+        """Ranges of offsets that were cleaned in favour of others which the log has lost."""

@@ -11,6 +11,7 @@ import pytest
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.append_info import Origin
+from milena.tiered.metadata.descriptions import described
 from milena.tiered.metadata.metadata_manager import Deposed, RemoteLogMetadataError
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState
 from milena.tiered.store.remote_storage import IndexType, RemoteStorageError, RetriableRemoteStorageError
@@ -45,6 +46,23 @@ def test_a_segment_is_announced_copied_and_confirmed() -> None:
         assert bench.log.highest_offset_in_remote_storage == 3
         assert (bench.counted("remotecopyrequests"), bench.counted("remotecopyerrors")) == (2, 0)
         assert bench.counted("remotecopybytes") == sum(segment.size for segment in bench.log.segments)
+
+    on_bench(scenario)
+
+
+def test_of_a_compacted_log_the_segments_metadata_is_kept_beside_it() -> None:
+    """Also if it is not compacted any more: its records have gaps."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.write(1)
+        await copy_round(bench.tier, bench.role())
+        bench.log.cleaned_to = Offset(1)
+        bench.write(1)
+        await copy_round(bench.tier, bench.role())
+        [plain, compacted] = bench.published_segments()
+        assert await bench.store.description(plain.segment_id, plain.start_offset) is None
+        kept = await bench.store.description(compacted.segment_id, compacted.start_offset)
+        assert kept is not None and described(kept, compacted.segment_id) == compacted
 
     on_bench(scenario)
 

@@ -66,7 +66,7 @@ def test_the_log_appears_last_and_goes_first(tmp_path: Path, kind: type[Recordin
         assert appeared == ["index", "timeindex", "snapshot", "txnindex", "leader_epoch_checkpoint", "log"]
         assert bool(suffixes(system, "move")) is (kind is Recording), "an object store needs no second name"
         await tier.delete(segment(1))
-        assert suffixes(system, "delete")[-6:] == appeared[::-1]
+        assert suffixes(system, "delete")[-7:] == [*appeared[::-1], "metadata"]
         await tier.close()
 
     really(body, tmp_path)

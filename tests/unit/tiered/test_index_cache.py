@@ -74,6 +74,9 @@ class Store:
         raise NotImplementedError
 
     def expect(self, metadata: RemoteLogSegmentMetadata, start: int = 0) -> None: ...
+    async def description(self, segment: object, start_offset: int) -> bytes | None:
+        return None
+
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None: ...
     async def segments(self, partition: object = None) -> list[StoredSegment]:
         return []

@@ -14,7 +14,8 @@ from milena.protocol.types import Offset
 from milena.tiered.metadata.serialization import serialize
 from milena.tiered.reading import log_contents
 from milena.tiered.rescue.broker_logs import events_of
-from milena.tiered.rescue.verification import UNDER_WAY_MS, Finding, Verification, confirmed
+from milena.tiered.rescue.findings import Finding
+from milena.tiered.rescue.verification import UNDER_WAY_MS, Verification, confirmed
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from struct import pack
 from typing import Any
+from uuid import UUID
 
 from milena.lab.world.world import World, simulate
 from milena.protocol.records.records import BatchBuilder
@@ -13,6 +14,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.state.epoch_cache import LeaderEpochCache
+from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
 from milena.tiered.rescue.broker_logs import events_of
 from milena.tiered.rescue.cluster_restore import NO_PRODUCERS
@@ -26,7 +28,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.store import tier_names
 from milena.tiered.store.local_tier import LocalTier
-from tests.unit.tiered.segments import PARTITION, epochs, segment
+from tests.unit.tiered.segments import PARTITION, epochs, offsets, segment
 
 FOLDER = "/shared/tier"
 DATA = "/data"
@@ -34,11 +36,27 @@ FIRST_TIME = 1_000_000
 VALUE = b"v" * 100
 
 
-def log_bytes(start: int, end: int, starts: Mapping[int, int]) -> tuple[bytes, list[int]]:
-    """A batch for each offset from ``start`` to ``end``, and where each of them lies."""
+@dataclass(frozen=True)
+class Cleaned:
+    """What a cleaning has done: ``kept`` are the offsets that it left, ``replaces`` numbers of segments."""
+
+    entries: Mapping[int, int | None]
+    replaces: Collection[int] = ()
+    kept: Collection[int] | None = None
+    described: bool = True
+    """Whether that is kept beside the segment."""
+
+
+NOT_CLEANED = Cleaned({}, described=False)
+
+
+def log_bytes(
+    start: int, end: int, starts: Mapping[int, int], kept: Collection[int] | None = None
+) -> tuple[bytes, list[int]]:
+    """A batch for each offset from ``start`` to ``end`` (or for those that were ``kept``), and where it lies."""
     known = LeaderEpochCache(epochs(starts))
     data, positions = bytearray(), []
-    for offset in range(start, end + 1):
+    for offset in range(start, end + 1) if kept is None else sorted(kept):
         builder = BatchBuilder()
         builder.append(timestamp=FIRST_TIME + offset, value=VALUE)
         positions.append(len(data))
@@ -57,24 +75,36 @@ def write_segment(
     *,
     checkpoint: Mapping[int, int] | None = None,
     partition: TopicIdPartition = PARTITION,
+    cleaned: Cleaned = NOT_CLEANED,
 ) -> RemoteLogSegmentMetadata:
     """Segment ``uuid-<number>`` in the tier in ``folder``. ``checkpoint``: the whole log's epochs until its end."""
-    data, positions = log_bytes(start, end, starts)
+    data, positions = log_bytes(start, end, starts, cleaned.kept)
+    kept = range(start, end + 1) if cleaned.kept is None else sorted(cleaned.kept)
+    newest = FIRST_TIME + kept[-1] if kept else -1
     metadata = replace(
-        segment(number, start, end, starts, partition=partition, max_timestamp_ms=FIRST_TIME + end),
+        segment(number, start, end, starts, partition=partition, max_timestamp_ms=newest),
         size=len(data),
+        cleaned=offsets(cleaned.entries),
+        replaces=tuple(UUID(int=one) for one in cleaned.replaces),
         state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
     )
     objects = {
         ".log": data,
-        ".index": b"".join([pack(">ii", index, position) for index, position in enumerate(positions)][1:]),
-        ".timeindex": pack(">qi", FIRST_TIME + end, end - start),
+        ".index": b"".join(
+            [pack(">ii", at - start, position) for at, position in zip(kept, positions, strict=True)][1:]
+        ),
+        ".timeindex": pack(">qi", newest, kept[-1] - start) if kept else b"",
         ".snapshot": NO_PRODUCERS,
         ".leader_epoch_checkpoint": encode_epochs(epochs(starts if checkpoint is None else checkpoint)),
     }
     disk.make_folders(f"{folder}/{tier_names.partition_folder(partition)}")
     for suffix, content in objects.items():
         disk.write_atomic(f"{folder}/{tier_names.object_path(metadata, suffix)}", content)
+    if cleaned.described:
+        announced = replace(metadata, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+        disk.make_folders(f"{folder}/{tier_names.description_folder(partition)}")
+        path = tier_names.description_path(partition, metadata.start_offset, metadata.id)
+        disk.write_atomic(f"{folder}/{path}", description_of(announced))
     return metadata
 
 
@@ -97,11 +127,20 @@ class WholeTier:
         *,
         checkpoint: Mapping[int, int] | None = None,
         partition: TopicIdPartition = PARTITION,
+        cleaned: Cleaned = NOT_CLEANED,
         told: bool = True,
     ) -> RemoteLogSegmentMetadata:
         """As ``write_segment``; ``told``: in the metadata topic too."""
         metadata = write_segment(
-            self.disk, FOLDER, number, start, end, starts, checkpoint=checkpoint, partition=partition
+            self.disk,
+            FOLDER,
+            number,
+            start,
+            end,
+            starts,
+            checkpoint=checkpoint,
+            partition=partition,
+            cleaned=cleaned,
         )
         if told:
             self.tell(*events_of(metadata))
@@ -109,6 +148,10 @@ class WholeTier:
 
     def path(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
         return f"{FOLDER}/{tier_names.object_path(metadata, suffix)}"
+
+    def description(self, metadata: RemoteLogSegmentMetadata) -> str:
+        """The path of what is kept of it."""
+        return f"{FOLDER}/{tier_names.description_path(metadata.partition, metadata.start_offset, metadata.id)}"
 
     def write(self, metadata: RemoteLogSegmentMetadata, suffix: str, data: bytes) -> None:
         path = self.path(metadata, suffix)

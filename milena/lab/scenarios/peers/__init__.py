@@ -12,6 +12,7 @@ from milena.config.node_config import NodeConfig
 from milena.controller.server import SUPPORTED_FEATURES, Controller
 from milena.lab.scenarios.peers import tier_rules
 from milena.lab.scenarios.peers.alter_partition_behind import Behind
+from milena.lab.scenarios.peers.hand_cleaner import HandCleaner, UnfencedHandCleaner
 from milena.node.api import ApiTable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
@@ -86,6 +87,8 @@ PEERS: Final[Mapping[str, Peer]] = {
     "starts_after_last_listed": _with_rules(expire=tier_rules.expire_to_last_listed),
     "wants_all_epochs": _with_rules(expire=tier_rules.expire_only_of_known_epochs),
     "deletes_unfenced": _with_rules(expire=tier_rules.expire_unfenced),
+    "cleans": HandCleaner,
+    "cleans_unfenced": UnfencedHandCleaner,
     "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped, expire=tier_rules.expire_unseeded),
 }
 """By the names that scenarios use."""

@@ -1,0 +1,81 @@
+"""What `milena tier` says of cleanings: which segments are read by nobody, and because of which others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
+from uuid import UUID
+
+from milena.protocol.uuids import to_text
+from milena.tiered.segments.cleaner_offsets import CleanerOffsets, map_text
+from milena.tiered.segments.cleanings import Cleanings
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+
+
+class Cleaning(TypedDict):
+    """One segment's part in the cleanings, as ``--json`` tells it."""
+
+    cleaner_offsets: list[list[int | None]]
+    """Leader epoch and offset; empty: not cleaned."""
+    replaces: list[str]
+    counts: bool
+    """Whether cleanings let it be read."""
+    replaced_by: list[str]
+    """Segments that are listed. Empty if it counts, or if what has replaced it was deleted."""
+    rejected_by: list[str]
+    """Likewise: those with the map that contradicts its own."""
+    contradicted: list[list[int | None]] | None
+    """That map."""
+
+
+class CleaningsShown:
+    """The cleanings of one partition, with the segments (``every`` one that is listed) that they are about."""
+
+    def __init__(self, cleanings: Cleanings, every: Iterable[RemoteLogSegmentMetadata]) -> None:
+        self._cleanings = cleanings
+        self._with: dict[CleanerOffsets, list[RemoteLogSegmentMetadata]] = {}
+        self._replacing: dict[UUID, list[RemoteLogSegmentMetadata]] = {}
+        for segment in every if cleanings else ():
+            if segment.was_copied:
+                self._with.setdefault(segment.cleaned, []).append(segment)
+                for source in segment.replaces:
+                    self._replacing.setdefault(source, []).append(segment)
+
+    def of(self, segment: RemoteLogSegmentMetadata) -> Cleaning:
+        """Of one of them."""
+        verdict = self._cleanings.verdict(segment)
+        by = [one for one in self._replacing.get(segment.id, ()) if self._is_accepted(one)]
+        rejecting = [] if verdict.rejected_by is None else self._with.get(verdict.rejected_by, [])
+        return {
+            "cleaner_offsets": _plain(segment.cleaned),
+            "replaces": [to_text(source) for source in segment.replaces],
+            "counts": verdict.counts,
+            "replaced_by": sorted(to_text(one.id) for one in by),
+            "rejected_by": sorted(to_text(one.id) for one in rejecting),
+            "contradicted": None if verdict.rejected_by is None else _plain(verdict.rejected_by),
+        }
+
+    def _is_accepted(self, segment: RemoteLogSegmentMetadata) -> bool:
+        return self._cleanings.verdict(segment).rejected_by is None
+
+
+def _plain(offsets: CleanerOffsets) -> list[list[int | None]]:
+    return [[epoch, offset] for epoch, offset in offsets]
+
+
+def remark(plain: Cleaning) -> str:
+    """For people; empty for a segment that has nothing to do with cleanings."""
+    parts = []
+    if plain["cleaner_offsets"]:
+        parts.append(f"cleaned {map_text(plain['cleaner_offsets'])}")
+    if plain["contradicted"] is not None:
+        by = _several(plain["rejected_by"]) or "a deleted segment"
+        parts.append(f"rejected by {map_text(plain['contradicted'])} of {by}")
+    elif not plain["counts"]:
+        parts.append(f"replaced by {_several(plain['replaced_by']) or 'a segment that was deleted'}")
+    return ", ".join(parts)
+
+
+def _several(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - 1} more" if ids[1:] else ""
+    return f"{ids[0]}{more}" if ids else ""

@@ -1,0 +1,150 @@
+"""Brokers that clean segments of the tier when a scenario says so, and as it says: what a leader keeps, how far it has
+looked, and in which leader epoch it publishes that, also when it has long been replaced (KIP-1272, a draft)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+from uuid import UUID
+
+from milena.broker.server import Broker
+from milena.config.node_config import NodeConfig
+from milena.node.serving.verbs import Verbs
+from milena.protocol.records.batch import BatchView
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.protocol.uuids import from_text, to_text
+from milena.runtime.context import Runtime
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.reading.log_contents import batches_of
+from milena.tiered.segments.cleaner_offsets import CleanerOffset
+from milena.tiered.segments.cleanings import Cleanings
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from milena.tiered.shared.tier import Tier
+from milena.tiered.store.remote_storage import IndexType, SegmentFiles
+from milena.tiered.work.deletion import update_of
+from milena.tiered.work.tier_manager import RemoteLogManager
+
+_COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+READY: Final = 20.0
+"""Seconds within which a broker that has just started must know the metadata."""
+FOLDER: Final = "cleaned-by-hand"
+"""Beside the partition's folder: what is made on the way."""
+
+
+class HandCleaner(Broker):
+    """Has the verbs ``clean`` and ``finish`` beside those of Milena's brokers."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig) -> None:
+        super().__init__(runtime, config)
+        self._made: dict[str, RemoteLogSegmentMetadata] = {}
+        """By their ids: who is void does not know of them otherwise."""
+
+    @cached_property
+    def verbs(self) -> Verbs:
+        verbs = super().verbs
+        verbs.add("clean", self._clean)
+        verbs.add("finish", self._finish)
+        return verbs
+
+    async def _clean(
+        self,
+        topic: str,
+        partition: int,
+        first: int,
+        last: int,
+        keep: Sequence[int],
+        cleaner_offsets: Sequence[Sequence[int | None]],
+        leader_epoch: int,
+        replaces: bool,
+    ) -> dict[str, str]:
+        """topic, partition, first, last, keep, cleaner_offsets, leader_epoch, replaces: copy the readable segments from
+        offset first to last as one, with the log's own batches of the offsets to keep; it is not finished"""
+        tier, place = await self._tier_of(topic, partition)
+        readable = [one for one in tier.metadata.cache(place).segments() if one.state is _COPIED]
+        sources = [one for one in readable if first <= one.start_offset and one.end_offset <= last]
+        log = self.partitions.get(topic, partition).online_log
+        batches: dict[Offset, BatchView] = {}
+        for source in sources:
+            async for _, batch in batches_of(tier.storage, source):
+                is_ours = batch.leader_epoch == log.epochs.epoch_for_offset(batch.base_offset)
+                if batch.base_offset in keep and is_ours:
+                    batches[batch.base_offset] = batch
+        data = b"".join(bytes(batches[offset].memory) for offset in sorted(batches))
+        newest = max(sources, key=lambda one: (one.end_offset, one.id.int))
+        metadata = replace(
+            newest,
+            segment_id=RemoteLogSegmentId(place, tier.runtime.random.uuid()),
+            start_offset=Offset(first),
+            end_offset=Offset(last),
+            epochs=tuple(sorted({entry.epoch: entry for one in sources for entry in one.epochs}.values())),
+            broker_id=tier.node_id,
+            event_timestamp_ms=tier.runtime.clock.time_ms(),
+            size=len(data),
+            custom_metadata=None,
+            state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+            leader_epoch=LeaderEpoch(leader_epoch),
+            cleaned=tuple(
+                CleanerOffset(LeaderEpoch(epoch or 0), None if offset is None else Offset(offset))
+                for epoch, offset in cleaner_offsets
+            ),
+            replaces=tuple(one.id for one in sources) if replaces else (),
+            copied=False,
+        )
+        await tier.metadata.add(metadata)
+        await tier.storage.copy(metadata, await self._files(tier, newest, metadata.id, data))
+        self._made[to_text(metadata.id)] = metadata
+        return {"id": to_text(metadata.id)}
+
+    async def _finish(self, topic: str, partition: int, id: str, leader_epoch: int) -> dict[str, str]:
+        """topic, partition, id, leader_epoch: publish that the copy of a segment is finished"""
+        tier, place = await self._tier_of(topic, partition)
+        metadata = self._made.get(id) or tier.metadata.cache(place).get(from_text(id))
+        if metadata is None:
+            raise ValueError(f"there is no segment {id}")
+        await tier.metadata.update(update_of(tier, metadata, _COPIED, LeaderEpoch(leader_epoch)))
+        return {"id": id}
+
+    async def _tier_of(self, topic: str, partition: int) -> tuple[Tier, TopicIdPartition]:
+        """Its metadata is known when this returns."""
+        place = TopicIdPartition(self.partitions.get(topic, partition).topic_id, topic, partition)
+        if self.tier is None or not await self.tier.tier.metadata.wait_ready(place, READY):
+            raise ValueError("there is no tier, or its metadata is not known")
+        return self.tier.tier, place
+
+    async def _files(self, tier: Tier, source: RemoteLogSegmentMetadata, segment: UUID, data: bytes) -> SegmentFiles:
+        """The files of a cleaned segment on this broker's disk: its indexes are empty, so that it is read from its
+        beginning; epochs and producers are those of its last source."""
+        disk = tier.runtime.disk
+        folder = f"{self.logs.dirs[0].path}/{FOLDER}"
+        path = f"{folder}/{segment}"
+        disk.make_folders(folder)
+        snapshot = await tier.storage.fetch_index(source, IndexType.PRODUCER_SNAPSHOT)
+        for suffix, content in ((".log", data), (".index", b""), (".timeindex", b""), (".snapshot", snapshot)):
+            disk.write_atomic(f"{path}{suffix}", content)
+        epochs = await tier.storage.fetch_index(source, IndexType.LEADER_EPOCH)
+        return SegmentFiles(f"{path}.log", f"{path}.index", f"{path}.timeindex", None, f"{path}.snapshot", epochs)
+
+
+class UnfencedHandCleaner(HandCleaner):
+    """Does not judge cleaner-offset maps, nor knows of replacements: of several segments the furthest cleaned serves,
+    whoever wrote it."""
+
+    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
+        manager = super()._tiering(config)
+        if manager is not None:
+            ours = manager.tier.metadata.cache
+            manager.tier.metadata.cache = lambda partition: _unfenced(ours(partition))  # type: ignore[method-assign]
+        return manager
+
+
+def _unfenced(cache: RemoteLogMetadataCache) -> RemoteLogMetadataCache:
+    found = RemoteLogMetadataCache.restored(cache.segments(), cache.highest_offsets(), cache.claimed)
+    found.cleanings, found.changes = Cleanings(), cache.changes
+    return found

@@ -1,0 +1,35 @@
+"""A leader's look for offsets that were cleaned in favour of records which an unclean election has cut off
+(``tiered.segments.lost_values``). Nobody can mend it, and nobody shall miss it: it is logged and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.lost_values import LostValues, lost_values
+
+
+class LostValuesSeen:
+    """What one leader has found, kept as long as neither the metadata nor the log's epochs have changed."""
+
+    __slots__ = ("_basis", "_found")
+
+    def __init__(self) -> None:
+        self._basis: tuple[object, ...] = ()
+        self._found: Sequence[LostValues] = ()
+
+    def look(self, cache: RemoteLogMetadataCache, log: PartitionLog) -> tuple[int, Sequence[LostValues]]:
+        """How many ranges there are, and those that are new since the last look."""
+        if not cache.cleanings:
+            self._found = ()
+            return 0, ()
+        epochs = tuple(log.epochs.entries)
+        basis = (cache, cache.changes, epochs)
+        if basis == self._basis:
+            return len(self._found), ()
+        self._basis, before = basis, frozenset(self._found)
+        self._found = lost_values(
+            cache.segments(), cache.cleanings.count, leader_epochs=epochs, log_end=log.log_end_offset
+        )
+        return len(self._found), [one for one in self._found if one not in before]

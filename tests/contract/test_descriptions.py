@@ -1,0 +1,49 @@
+"""What every adapter keeps of a segment beside it: out of the sight of Kafka's class, and as long as the segment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.remote_storage import ORPHAN_AGE_MS
+from tests.contract.tiers import CONTENTS, HOME, PARTITION, Tier, later, object_path, on_all_tiers, segment
+
+TEXT = b"what was announced"
+
+
+def path(metadata: RemoteLogSegmentMetadata) -> str:
+    return object_path(metadata, ".metadata").replace("kafka-tiered-storage/", "milena-segments/")
+
+
+async def kept(tier: Tier, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+    return await tier.storage.description(metadata.segment_id, metadata.start_offset)
+
+
+@on_all_tiers
+async def test_it_comes_and_goes_with_its_segment(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), replace(tier.files(), description=TEXT))
+    await tier.storage.copy(segment(8), tier.files())
+    assert (await kept(tier, segment(7)), await kept(tier, segment(8))) == (TEXT, None)
+    files = tier.objects()
+    assert files.pop(path(segment(7))) == TEXT
+    assert set(files) == {object_path(segment(number), suffix) for number in (7, 8) for suffix in CONTENTS}
+    assert all(name.startswith(HOME) for name in files)
+    assert await tier.storage.foreign() == []
+    await tier.storage.copy(segment(7), replace(tier.files(), description=TEXT))
+    for number in (7, 8, 7):
+        await tier.storage.delete(segment(number))
+    assert tier.objects() == {}
+    assert await kept(tier, segment(7)) is None
+
+
+@on_all_tiers
+async def test_one_without_a_segment_is_swept_once_it_is_old(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), replace(tier.files(), description=TEXT))
+    tier.door.write(path(segment(8)), TEXT)
+    tier.door.write(path(segment(9)), TEXT)
+    assert await tier.storage.sweep_orphans(PARTITION, ()) == []
+    storage = tier.again(later(tier.it.runtime, ORPHAN_AGE_MS + 60_000))
+    swept = await storage.sweep_orphans(PARTITION, {segment(9).id})
+    assert swept == [segment(8).segment_id]
+    assert await kept(tier, segment(7)) == TEXT
+    assert path(segment(8)) not in tier.objects() and path(segment(9)) in tier.objects()

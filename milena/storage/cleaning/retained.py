@@ -69,7 +69,6 @@ class Retained:
 
     def of(self, batch: BatchView) -> Bytes:
         """The batch that takes the place of ``batch``; no bytes if none does. Raises CorruptBatch."""
-        rules = self._rules
         may_go = self._transactions.meets(batch)
         horizon = delete_horizon(batch)
         if batch.is_control:

@@ -124,7 +124,7 @@ class TierCleaner:
         config = self._tier.config()
         settings = CleanerSettings.of(config)
         threads = config.get_int(THREADS)
-        self._throttle.rate = settings.bytes_per_second
+        self._throttle.change(settings.bytes_per_second)
         if self._secret is None:
             self._secret = self._tier.runtime.random.bytes(SECRET_BYTES)
         return Means(

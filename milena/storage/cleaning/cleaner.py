@@ -150,14 +150,18 @@ class Cleaner:
         if not self._may_clean(log):
             return None  # another task has been faster
         self.in_progress[log] = log.folder
+        done: Figures | Exception | None = None
         try:
             done = await self._attempt(log, now, worker, paced)
-            if isinstance(done, Figures):
-                return done
-            worker.end()
-            await worker.ended()  # before that, another round could meet its files
         finally:
-            del self.in_progress[log]
+            try:
+                if not isinstance(done, Figures):
+                    worker.end()
+                    await worker.ended()  # before that, another round could meet its files
+            finally:
+                del self.in_progress[log]
+        if isinstance(done, Figures):
+            return done
         self._report(log, done)
         return None
 

@@ -131,10 +131,12 @@ class LogCleaner:
             while True:
                 await self._clean_all_due(task, worker)
                 worker.end()
+                await worker.ended()
                 backoff = self.cleaner.settings.backoff_ms / 1000
                 await self._runtime.clock.sleep(max(backoff, SHORTEST_BACKOFF))
         finally:
             worker.end()
+            await worker.ended()
 
     async def _clean_all_due(self, task: CleanerTask, worker: Worker) -> None:
         """A log that could not be cleaned waits for the next time."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from milena.config.node_config import NodeConfig
 from milena.lab.world.world import World, simulate
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.workers import PlainWorker
 from milena.storage.cleaning.choice import Candidate
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.checkpoints import decode_offsets
@@ -245,6 +248,71 @@ def test_a_throttle_that_is_raised_counts_at_once() -> None:
         assert log.cleaned_to is not None
 
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1)
+
+
+class SlowWorker(PlainWorker):
+    """Takes a second to end."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.runtime.disk)
+        self._clock = node.runtime.clock
+        self.running = False
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self.running = True
+        return super().run(*args, **kwargs)
+
+    async def ended(self) -> None:
+        if self.running:
+            await self._clock.sleep(1)
+        self.running = False
+        await super().ended()
+
+
+def slow_workers(node: Node) -> list[SlowWorker]:
+    """Those of tasks that begin from now on."""
+    made: list[SlowWorker] = []
+
+    def worker() -> SlowWorker:
+        made.append(SlowWorker(node))
+        return made[-1]
+
+    node.runtime.disk.worker = worker  # type: ignore[method-assign]
+    node.logs.cleaner.reconfigure(replace(node.logs.cleaner.cleaner.settings, backoff_ms=1000))
+    return made
+
+
+def test_a_worker_is_waited_for_each_time_it_has_nothing_more_to_do() -> None:
+    """What waits to be reaped would else be remembered for ever."""
+
+    async def scenario(node: Node) -> None:
+        workers = slow_workers(node)
+        log = node.log(cleanup_policy=COMPACT)
+        write(node, log)
+        while log.cleaned_to is None:
+            await node.runtime.clock.sleep(0.1)
+        await node.runtime.clock.sleep(5)
+        assert [one.running for one in workers] == [False]
+
+    on_a_machine(scenario)
+
+
+def test_a_round_that_is_given_up_holds_its_log_until_its_worker_has_ended() -> None:
+    async def scenario(node: Node) -> None:
+        workers = slow_workers(node)
+        log, cleaner = node.log(cleanup_policy=COMPACT), node.logs.cleaner
+        write(node, log)
+        while log not in cleaner.cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        await node.runtime.clock.sleep(2)
+        cleaner.reconfigure(replace(cleaner.cleaner.settings, bytes_per_second=1e6))
+        await node.runtime.clock.sleep(0.5)
+        assert log in cleaner.cleaner.in_progress and workers[0].running and not workers[1].running
+        await node.runtime.clock.sleep(5)
+        assert log.cleaned_to is not None and not any(one.running for one in workers)
+        assert cleaner.cleaner.in_progress == {}
+
+    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1000)
 
 
 def test_a_full_disk_delays_one_log_and_the_others_are_cleaned() -> None:

@@ -22,6 +22,7 @@ from tests.simulation.steps import (
     values,
     write,
 )
+from tests.unit.storage.logs import end_in_a_gap
 
 RECORDS = 40
 
@@ -115,6 +116,22 @@ def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied() -> None:
         await until(lambda: directory_of(cluster, 1) == target, 10)
         log = partition.online_log
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (RECORDS, RECORDS + 3, RECORDS + 3)
+
+    on_brokers(1, scenario)
+
+
+def test_the_copy_of_a_log_that_ends_in_a_gap_waits_for_its_next_record() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, RECORDS)
+        end_in_a_gap(cluster.brokers[1].partitions.get("t", 0).online_log)
+        target = other_than(directory_of(cluster, 1))
+        await move(client, 1, target)
+        await asyncio.sleep(5)
+        assert directory_of(cluster, 1) != target
+        assert len(await cluster.brokers[1].verbs.call("read_log", topic="t", partition=0)) == RECORDS
+        await write(client, 3, first=RECORDS)
+        await until(lambda: directory_of(cluster, 1) == target, 10)
+        assert cluster.brokers[1].partitions.get("t", 0).online_log.log_end_offset == RECORDS + 8
 
     on_brokers(1, scenario)
 

@@ -9,6 +9,7 @@ from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
+from tests.unit.storage.logs import HandClock, end_in_a_gap
 
 
 def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next(bench: Bench) -> None:
@@ -22,6 +23,18 @@ def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next
     assert (refused.value.code, log.end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
     log.go_on(LeaderEpoch(1))
     assert log.append(bytes(batch(b"y"))) == 2
+
+
+async def test_a_log_that_ends_in_a_gap_is_loaded_up_to_that(bench: Bench) -> None:
+    partition = bench.led("__consumer_offsets")
+    log = PartitionOffsetsLog(partition, LeaderEpoch(0), HandClock(), 1000)
+    log.append(bytes(batch(b"x")))
+    end_in_a_gap(partition.online_log)
+    pieces = []
+    async for piece in log.read_all():
+        pieces.append(len(piece))
+        assert len(pieces) < 5
+    assert len(pieces) == 1
 
 
 class TestWaiting:

@@ -9,6 +9,7 @@ later; if the disk fails, its directory goes offline.
 from __future__ import annotations
 
 import errno
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -151,17 +152,22 @@ class Cleaner:
             return None  # another task has been faster
         self.in_progress[log] = log.folder
         done: Figures | Exception | None = None
+        given_up: CancelledError | None = None
         try:
-            done = await self._attempt(log, now, worker, paced)
-        finally:
             try:
-                if not isinstance(done, Figures):
-                    worker.end()
-                    await worker.ended()  # before that, another round could meet its files
-            finally:
-                del self.in_progress[log]
+                done = await self._attempt(log, now, worker, paced)
+            except CancelledError as cancelled:
+                given_up = cancelled
+            if not isinstance(done, Figures):
+                worker.end()
+                await worker.ended()  # before that, another round could meet its files
+        finally:
+            del self.in_progress[log]
+        if given_up is not None:
+            raise given_up
         if isinstance(done, Figures):
             return done
+        assert done is not None
         self._report(log, done)
         return None
 

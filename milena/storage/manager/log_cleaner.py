@@ -7,6 +7,7 @@ the cleaner as in Kafka: a log whose beginning goes while it is cleaned would be
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -127,6 +128,7 @@ class LogCleaner:
 
     async def _run(self, task: CleanerTask) -> None:
         worker = self._runtime.disk.worker()
+        stopped: CancelledError | None = None
         try:
             while True:
                 await self._clean_all_due(task, worker)
@@ -134,9 +136,13 @@ class LogCleaner:
                 await worker.ended()
                 backoff = self.cleaner.settings.backoff_ms / 1000
                 await self._runtime.clock.sleep(max(backoff, SHORTEST_BACKOFF))
+        except CancelledError as cancelled:
+            stopped = cancelled
         finally:
             worker.end()
-            await worker.ended()
+        await worker.ended()
+        if stopped is not None:
+            raise stopped
 
     async def _clean_all_due(self, task: CleanerTask, worker: Worker) -> None:
         """A log that could not be cleaned waits for the next time."""

@@ -250,23 +250,26 @@ def test_a_throttle_that_is_raised_counts_at_once() -> None:
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1)
 
 
-class SlowWorker(PlainWorker):
-    """Takes a second to end."""
+class SlowWorker:
+    """Takes a second to end. Implements ``Worker``."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__(node.runtime.disk)
+        self._worker = PlainWorker(node.runtime.disk)
         self._clock = node.runtime.clock
         self.running = False
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         self.running = True
-        return super().run(*args, **kwargs)
+        return self._worker.run(*args, **kwargs)
+
+    def end(self) -> None:
+        self._worker.end()
 
     async def ended(self) -> None:
         if self.running:
             await self._clock.sleep(1)
         self.running = False
-        await super().ended()
+        await self._worker.ended()
 
 
 def slow_workers(node: Node) -> list[SlowWorker]:

@@ -113,9 +113,11 @@ class Cleaner:
             and not (log.retired or log.context.offline or self._paused(log))
         )
 
-    def forget_retired(self) -> None:
-        """Deleted logs are no longer uncleanable."""
-        self.uncleanable = {log: reason for log, reason in self.uncleanable.items() if not log.retired}
+    def forget_gone(self) -> None:
+        """Logs that were deleted, or are offline, are no longer uncleanable."""
+        self.uncleanable = {
+            log: reason for log, reason in self.uncleanable.items() if not (log.retired or log.context.offline)
+        }
 
     def begin(self, log: PartitionLog, now: int) -> Begun:
         """``now``: ms, the time by which tombstones and markers are judged. Raises CleaningAborted if nothing is to be

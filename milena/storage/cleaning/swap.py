@@ -38,7 +38,9 @@ def generation_of(log: PartitionLog) -> Generation:
 
 
 def check_generation(log: PartitionLog, since: Generation) -> None:
-    """Raises CleaningAborted if the log was truncated at either end, moved, deleted, or has ended."""
+    """Raises CleaningAborted if the log was truncated at either end, moved, deleted, is offline, or has ended."""
+    if log.context.offline:
+        raise CleaningAborted(f"{log} is offline")
     if log.retired or log.folder != since.folder:
         raise CleaningAborted(f"{log} was moved or deleted")
     if log.truncations != since.truncations:

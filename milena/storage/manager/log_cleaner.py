@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from milena.protocol.errors import KafkaError
-from milena.protocol.records.batch import CorruptBatch
 from milena.runtime.context import Runtime
 from milena.runtime.disk import Worker
 from milena.runtime.tasks import TaskHandle, Tasks
@@ -23,7 +22,6 @@ from milena.storage.cleaning.cleaner import Cleaner
 from milena.storage.cleaning.round import Figures
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.throttle import Throttle
-from milena.storage.files.index_file import CorruptIndex
 from milena.storage.log.context import EventLog
 from milena.storage.log.partition_log import PartitionLog
 
@@ -95,10 +93,10 @@ class LogCleaner:
         return self._runtime.clock.time_ms() - self.last_run_ms
 
     def dirty_bytes(self, logs: Iterable[PartitionLog]) -> int:
-        """What could be cleaned of ``logs``; of one whose files cannot be read nothing is known."""
+        """What could be cleaned of ``logs``; of one that cannot be judged nothing is known."""
         now, found = self._runtime.clock.time_ms(), 0
         for log in logs:
-            with suppress(CorruptBatch, CorruptIndex, OSError):
+            with suppress(Exception):
                 found += candidate(log, now).cleanable_bytes
         return found
 
@@ -158,7 +156,7 @@ class LogCleaner:
                     tried.discard(id(log))
             await self._delete_old_segments()
             if not due:
-                self.cleaner.forget_retired()
+                self.cleaner.forget_gone()
                 return
 
     async def _look(self, task: CleanerTask) -> list[Candidate]:

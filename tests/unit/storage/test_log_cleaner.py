@@ -250,6 +250,39 @@ def test_a_throttle_that_is_raised_counts_at_once() -> None:
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1)
 
 
+def test_a_round_ends_soon_after_its_directory_has_failed() -> None:
+    async def scenario(node: Node) -> None:
+        _, log, cleaner = node.log(0), node.log(1, cleanup_policy=COMPACT), node.logs.cleaner.cleaner
+        write(node, log)
+        while log not in cleaner.in_progress:
+            await node.runtime.clock.sleep(0.1)
+        node.logs.take_offline(node.logs.dir_of(log), OSError(errno.EIO, "broken"))
+        await node.runtime.clock.sleep(12)  # the throttle's: all of the log was read at once
+        assert cleaner.in_progress == {} and cleaner.uncleanable == {}
+        assert node.events.named("cleaning aborted") and not node.events.named("cleaning failed")
+
+    on_a_machine(scenario, dirs=2, log_cleaner_io_max_bytes_per_second=1000)
+
+
+def test_logs_that_went_offline_or_cannot_be_judged_spoil_no_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(node: Node) -> None:
+        _, log, cleaner = node.log(0), node.log(1, cleanup_policy=COMPACT), node.logs.cleaner
+        cleaner.cleaner.uncleanable[log] = "damaged"
+        await node.runtime.clock.sleep(LOOK)
+        assert list(cleaner.cleaner.uncleanable) == [log]
+
+        def odd(_log: PartitionLog, _now: int) -> Candidate:
+            raise RuntimeError("an error of ours")
+
+        monkeypatch.setattr("milena.storage.manager.log_cleaner.candidate", odd)
+        assert cleaner.dirty_bytes(cleaner.cleaner.uncleanable) == 0
+        node.logs.take_offline(node.logs.dir_of(log), OSError(errno.EIO, "broken"))
+        await node.runtime.clock.sleep(LOOK)
+        assert cleaner.cleaner.uncleanable == {}
+
+    on_a_machine(scenario, dirs=2)
+
+
 class SlowWorker:
     """Takes a second to end. Implements ``Worker``."""
 

@@ -193,7 +193,8 @@ class Round:
             if following < len(self._work.segments) and self._work.segments[following].base_offset <= start:
                 continue
             path = f"{self._work.folder}/{segment_file(segment.base_offset, TXN_INDEX)}"
-            some, complete = overlapping(read_aborted(self._disk, path), start, end)
+            growing = following == len(self._work.segments)  # the active one
+            some, complete = overlapping(read_aborted(self._disk, path, growing=growing), start, end)
             found += some
             if complete:
                 break

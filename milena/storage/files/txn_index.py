@@ -35,13 +35,14 @@ def append_aborted(disk: Disk, path: str, entry: AbortedTxn) -> None:
         file.close()
 
 
-def read_aborted(disk: Disk, path: str) -> list[AbortedTxn]:
-    """All entries, in the order of their markers; none if the file is missing. Raises CorruptIndex."""
+def read_aborted(disk: Disk, path: str, *, growing: bool = False) -> list[AbortedTxn]:
+    """All entries, in the order of their markers; none if the file is missing. ``growing``: another process may just be
+    writing the last one, which is left out then. Raises CorruptIndex."""
     try:
         data = disk.read(path)
     except FileNotFoundError:
         return []
-    return decode_aborted(data, path)
+    return decode_aborted(data[: len(data) - len(data) % ENTRY_SIZE] if growing else data, path)
 
 
 def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:

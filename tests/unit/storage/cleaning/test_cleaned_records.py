@@ -211,6 +211,20 @@ def test_aborted_records_go_at_once_and_their_marker_after_its_horizon(tmp_path:
     assert not [one for one in keyed.batches() if one.is_control]
 
 
+def test_an_aborted_transaction_that_is_just_being_noted_is_no_damage(tmp_path: Path) -> None:
+    """The log's owner appends to the index of the active segment while the worker reads it."""
+    keyed = KeyedLog.at(tmp_path)
+    keyed.write((b"key", b"old"))
+    keyed.write((b"key", b"new"), (b"other", b"value"))
+    keyed.log.roll()
+    keyed.write((b"key", b"aborted"), producer=(7, 0, 0), transactional=True)
+    keyed.end((7, 0), commit=False)
+    with Path(keyed.log.segments.active.path(".txnindex")).open("ab") as index:
+        index.write(bytes(20))
+    keyed.clean()
+    assert [record.offset for record in keyed.records()] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_batch_of_which_everything_stays_is_copied_byte_by_byte(tmp_path: Path, codec: Codec) -> None:
     keyed = KeyedLog.at(tmp_path)

@@ -120,6 +120,25 @@ def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_kille
     assert read(own.bootstrap, "t") == (count, last)
 
 
+def test_a_worker_that_hangs_keeps_no_broker_from_ending(own: LocalCluster) -> None:
+    """It is waited for after it was killed."""
+    create_topic(own.bootstrap, "t", 1, config={"cleanup.policy": "compact", **SMALL})
+    producer = Producer({"bootstrap.servers": own.bootstrap, "linger.ms": 20})
+    for number in range(UPDATES * KEYS):
+        producer.produce("t", os.urandom(50), key=b"key-%d" % (number % KEYS), partition=0)
+        if number % KEYS == 0:
+            assert producer.flush(60) == 0
+    assert producer.flush(60) == 0
+    wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
+    left = workers(broker_pid(own))
+    os.kill(left[0], signal.SIGSTOP)
+    own.stop_node(own.brokers[0].id)
+    wait_gone(left, 10)
+    assert "Traceback" not in own.log(own.brokers[0].id)
+    own.start_node(own.brokers[0].id)
+    assert len(read(own.bootstrap, "t")[1]) == KEYS
+
+
 def test_the_offsets_of_a_group_outlive_compaction_and_a_kill(own: LocalCluster) -> None:
     create_topic(own.bootstrap, "t", 1)
     settings = {"bootstrap.servers": own.bootstrap, "group.id": "g", "enable.auto.commit": False}

@@ -183,7 +183,7 @@ async def test_a_damaged_log_is_marked_and_the_others_are_cleaned(tmp_path: Path
     assert (batches_of(damaged), manager.disk.list(damaged.folder)) == before
     assert not manager.failed
     logs.delete(damaged)
-    cleaner.forget_retired()
+    cleaner.forget_gone()
     assert not cleaner.uncleanable
 
 

@@ -40,6 +40,7 @@ class OffsetMap:
         filled (log.cleaner.io.buffer.load.factor). ``secret``: up to 64 bytes. ``keys``: how many there are at most,
         for a smaller table. Raises ValueError if there is no room for a key."""
         room = min(memory // ENTRY_SIZE, _MOST_SLOTS)
+        load_factor = max(min(load_factor, 1.0), 0.0)
         most = int(room * load_factor)
         self._room = max(room, 1)
         if keys < most:

@@ -81,3 +81,25 @@ def test_where_a_key_lies_depends_on_the_secret() -> None:
         assert offsets.get(b"key") == 7
         tables.add(bytes(offsets._table))
     assert len(tables) == 2
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 1e300, float("inf")])
+def test_a_load_factor_above_one_fills_the_table(factor: float) -> None:
+    """Kafka's key has no upper bound."""
+    table = OffsetMap(100 * ENTRY_SIZE, factor, SECRET, keys=1000)
+    number = 0
+    while not table.full:
+        table.put(b"%d" % number, number)
+        number += 1
+    assert number == len(table) == 96  # of 97 slots, a prime
+    assert table.get(b"95") == 95 and table.get(b"none") == -1
+    small = OffsetMap(100 * ENTRY_SIZE, factor, SECRET, keys=80)
+    for number in range(75):
+        assert not small.full
+        small.put(b"%d" % number, number)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("-inf"), float("nan")])
+def test_a_load_factor_that_leaves_no_room_is_refused(factor: float) -> None:
+    with pytest.raises(ValueError):
+        OffsetMap(100 * ENTRY_SIZE, factor, SECRET, keys=1000)

@@ -67,6 +67,8 @@ class ListedPartition(TypedDict):
     leader_epochs_from: str | None
     claimed: int | None
     """The highest leader epoch that has worked on the partition's tier; null if nobody tells it."""
+    first_dirty_offset: int | None
+    """Where the next cleaning begins; null if none was finished."""
     segments: list[ListedSegment]
     tier: NotRequired[str]
     metadata: NotRequired[list[str]]
@@ -88,6 +90,7 @@ async def describe(opened: Opened, partition: TopicIdPartition, stored: list[Sto
         "leader_epochs": _pairs(lineage.epochs) if lineage else None,
         "leader_epochs_from": lineage.source if lineage else None,
         "claimed": None if cache.claimed == UNFENCED else cache.claimed,
+        "first_dirty_offset": None if cache.cleaned_to is None else cache.cleaned_to.offset,
         "segments": sorted(segments, key=lambda one: (one["start_offset"], one["id"])),
     }
 
@@ -147,6 +150,9 @@ def lines(plain: ListedPartition) -> list[str]:
     rows = [head]
     if plain["leader_epochs"] is not None:
         rows.append(f"  leader epochs {_told(plain['leader_epochs'])}  ({plain['leader_epochs_from']})")
+    if plain["claimed"] is not None:
+        dirty = plain["first_dirty_offset"]
+        rows.append(f"  claimed in leader epoch {plain['claimed']}{'' if dirty is None else f', clean before {dirty}'}")
     rows.append(f"  {'offsets':<23} {'state':<23} {'lineage':<8}{'bytes':>12}  {'segment':<22}  epochs")
     for one, size in zip(segments, sizes, strict=True):
         end = "?" if one["end_offset"] is None else one["end_offset"]

@@ -8,7 +8,8 @@
     replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
     produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"};
                                                      ``error``: what comes of it; ``meanwhile``: a list of actions;
-                                                     ``times``: ms, or "+1000" for a second from now; ``of: u-1``
+                                                     ``times``: ms, or "+1000" for a second from now; ``of: u-1``;
+                                                     ``keyed: true``: of ``a=1`` the key is ``a``
     wait: {conditions}                               see ``lab.scenarios.conditions``
     hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}    ``from``: or a client id
     release: name
@@ -61,6 +62,7 @@ class Produce(TypedDict):
     acks: NotRequired[str | int]
     error: NotRequired[str]
     times: NotRequired[Sequence[str | int]]
+    keyed: NotRequired[bool]
     meanwhile: NotRequired[Sequence[Fields]]
 
 
@@ -133,7 +135,8 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
     values = _values(arguments["values"])
     for value, time in zip_longest(values, arguments.get("times", ()), fillvalue="+0"):
         now = stage.driver.runtime.clock.time_ms()
-        batch = build_batch([Record(0, 0, None, value.encode())], base_timestamp=_time(time, now))
+        key = value.partition("=")[0].encode() if arguments.get("keyed", False) else None
+        batch = build_batch([Record(0, 0, key, value.encode())], base_timestamp=_time(time, now))
         request = ProduceRequest(None, acks, TIMEOUT_MS, [(topic, None, [(number, memoryview(batch))])])
         response = await stage.channel(broker).request_raw(
             ApiKey.PRODUCE,

@@ -89,7 +89,7 @@ def test_there_is_no_variant_that_is_not_named() -> None:
 
 
 def test_there_is_no_scenario_without_a_file() -> None:
-    with pytest.raises(ScriptError, match="there are cleaner_fencing, cleaner_unclean, delete_fencing"):
+    with pytest.raises(ScriptError, match="there are claim_lost, cleaner_compacted, cleaner_fencing"):
         load("kafka_1")
 
 

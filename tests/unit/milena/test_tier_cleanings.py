@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -11,6 +12,7 @@ import pytest
 
 from milena.commands.tier.command import main
 from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 from milena.runtime.files import RealDisk
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
@@ -48,7 +50,8 @@ def place(tmp_path: Path) -> list[str]:
         put(CLEANED, 0, cleaned=Cleaned({0: 10, 1: 20}, [SOURCE], [3, 5])),
     ]
     disk.close()
-    told(tmp_path / "data", [*(event for one in segments for event in events_of(one)), claim(1)])
+    end = replace(claim(1), first_dirty=Offset(20))
+    told(tmp_path / "data", [*(event for one in segments for event in events_of(one)), end])
     return ["--tier", str(tier), "--dir", str(tmp_path / "data")]
 
 
@@ -57,7 +60,7 @@ def test_ls_names_what_is_replaced_and_what_is_rejected_and_by_which(
 ) -> None:
     assert main(["ls", *place, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
-    assert plain["claimed"] == 1
+    assert (plain["claimed"], plain["first_dirty_offset"]) == (1, 20)
     cleanings = {one["id"]: one["cleaning"] for one in plain["segments"]}
     nothing = {
         "cleaner_offsets": [],
@@ -83,6 +86,7 @@ def test_ls_names_what_is_replaced_and_what_is_rejected_and_by_which(
     }
     assert main(["ls", *place]) == 0
     rows = capsys.readouterr().out.splitlines()
+    assert "  claimed in leader epoch 1, clean before 20" in rows
     ends = [next(row for row in rows if IDS[number] in row.split()[5:7]) for number in (SOURCE, OTHER, STALE, CLEANED)]
     assert [row.partition("0 from ")[2].partition("  ")[2] for row in ends] == [
         f"replaced by {IDS[CLEANED]}",

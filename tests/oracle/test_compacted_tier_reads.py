@@ -3,7 +3,6 @@ difference."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -17,6 +16,7 @@ from milena.testing.local_cluster import LocalCluster
 from tests.oracle.readers import READERS, Record
 from tests.oracle.tools import OFFSETS, Tools
 from tests.wire.admin import create_topic
+from tests.wire.compacted import cleaned_in_tier
 from tests.wire.tiers import TIERED, settings
 from tests.wire.waiting import wait_until
 
@@ -50,13 +50,7 @@ def cleaned(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> It
         create_topic(running.bootstrap, TOPIC, 1, config=TIERED | {"min.cleanable.dirty.ratio": "0.01"})
         written = write(running.bootstrap)
         compact(running.bootstrap)
-        (broker,) = running.brokers
-
-        def cleaned_to() -> int:
-            events = (json.loads(line) for line in running.log(broker.id).splitlines() if "log cleaned in" in line)
-            return max((one["cleaned_to"] for one in events if one["topic"] == TOPIC), default=0)
-
-        wait_until(lambda: cleaned_to() == written.end, "the tier to be cleaned")
+        wait_until(lambda: cleaned_in_tier(running, f"{TOPIC}-0") == written.end, "the tier to be cleaned")
         yield Cleaned(running, written)
 
 

@@ -73,8 +73,8 @@ public class CompactedReader {
             }, Time.SYSTEM, ignored -> { });
         log.start();
         if (isNew) {
-            for (int i = 0; i < 500; i++)
-                log.sendWithReceipt("key-" + i % 20, i % 20 == 7 && i > 400 ? null : "value " + i).get(10, TimeUnit.SECONDS);
+            for (int i = 0; i < 300; i++)
+                log.sendWithReceipt("key-" + i % 20, i % 20 == 7 && i > 200 ? null : "value " + i).get(10, TimeUnit.SECONDS);
             log.readToEnd().get(10, TimeUnit.SECONDS);
         }
         kept.forEach((key, value) -> System.out.println("kept\t" + key + "\t" + value));

@@ -5,33 +5,29 @@ The log has gaps, tombstones and batches without records, at its end, too: the a
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import kafka as kafka_python
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition as AioPartition
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
 
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.complaints import COMPLAINTS
-from tests.oracle.kafka import java
+from tests.oracle.readers import READERS, Record, program
 from tests.oracle.tools import CONFIGS, DUMP, GROUPS, LOG_DIRS, OFFSETS, TOPICS, Tools
 from tests.wire.compacted import is_clean
 from tests.wire.waiting import wait_until
 
-PROGRAM: Final = Path(__file__).with_name("CompactedReader.java")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPIC: Final = "cleaned"
+PARTITION: Final = TopicPartition(TOPIC, 0)
 SETTINGS: Final = {
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.min.cleanable.ratio": "0.01",
@@ -41,9 +37,6 @@ SETTINGS: Final = {
 }
 
 pytestmark = pytest.mark.timeout(60)
-
-Record = tuple[int, str, str | None]
-"""Offset, key, value."""
 
 
 class Cleaned(NamedTuple):
@@ -125,19 +118,6 @@ def dump(tools: Tools, files: Sequence[str]) -> str:
     return ran.out
 
 
-def program(*arguments: str) -> list[list[str]]:
-    done = subprocess.run(java(str(PROGRAM), *arguments), capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 0, done.stderr
-    return [line.split("\t") for line in done.stdout.splitlines()]
-
-
-def record(offset: int, key: bytes | str | None, value: bytes | str | None) -> Record:
-    assert key is not None
-    text = [one.decode() if isinstance(one, bytes) else one for one in (key, value)]
-    assert text[0] is not None
-    return offset, text[0], text[1]
-
-
 # -- Kafka's tools
 
 
@@ -166,80 +146,34 @@ def test_tools_tell_its_bounds_and_size(tools: Tools, cleaned: Cleaned) -> None:
 # -- clients
 
 
-def test_kafkas_consumer(cleaned: Cleaned) -> None:
-    told = program("consume", cleaned.cluster.bootstrap, TOPIC)
-    found = [
-        (int(offset), key, None if value == "null" else value)
-        for name, offset, key, value in (line for line in told if line[0] == "record")
-    ]
-    assert found == cleaned.records
-    assert ["end", str(cleaned.end), "0"] in told
-    for _, start, landed in (line for line in told if line[0] == "from"):
-        later = [offset for offset, _, _ in cleaned.records if offset >= int(start)]
-        assert landed == (str(later[0]) if later else "none")
+@pytest.mark.parametrize("name", READERS)
+def test_a_client_reads_all_records_and_finds_the_end(cleaned: Cleaned, name: str) -> None:
+    if name == "kcat" and shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed")
+    assert READERS[name](cleaned.cluster.bootstrap, TOPIC) == (cleaned.records, cleaned.end)
+
+
+def test_a_group_at_the_end_has_no_lag(tools: Tools, cleaned: Cleaned) -> None:
+    consumer = KafkaConsumer(
+        TOPIC,
+        bootstrap_servers=cleaned.cluster.bootstrap,
+        group_id="readers",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    while not consumer.assignment() or consumer.position(PARTITION) != cleaned.end:
+        consumer.poll(timeout_ms=100)
+    consumer.commit()
+    consumer.close()
+    described = tools(GROUPS, *cleaned.server, "--describe", "--group", "readers")
+    assert re.search(rf"readers\s+{TOPIC}\s+0\s+{cleaned.end}\s+{cleaned.end}\s+0\s", described), described
 
 
 def test_a_worker_of_connect(cleaned: Cleaned) -> None:
-    expected = {f"key-{number % 20}": f"value {number}" for number in range(480, 500) if number % 20 != 7}
+    expected = {f"key-{number % 20}": f"value {number}" for number in range(280, 300) if number % 20 != 7}
     (broker,) = cleaned.cluster.brokers
     for _ in range(2):
         told = program("connect", cleaned.cluster.bootstrap, "configurations")
         assert told[0] == ["compacted", "true"]
         assert {key: value for _, key, value in told[1:]} == expected
         wait_until(lambda: is_clean(broker.log_dirs[0], "configurations-0"), "the topic to be cleaned")
-
-
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-def test_kcat(cleaned: Cleaned) -> None:
-    command = ["kcat", "-b", cleaned.cluster.bootstrap, "-C", "-t", TOPIC, "-o", "beginning", "-e", "-J"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [record(one["offset"], one["key"], one["payload"]) for one in found] == cleaned.records
-    assert f"Reached end of topic {TOPIC} [0] at offset {cleaned.end}" in done.stderr
-
-
-def test_librdkafka_and_a_group_without_lag(tools: Tools, cleaned: Cleaned) -> None:
-    settings = {"bootstrap.servers": cleaned.cluster.bootstrap, "group.id": "readers", "enable.partition.eof": True}
-    consumer = Consumer(settings | {"enable.auto.commit": False, "check.crcs": True})
-    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
-    found: list[Record] = []
-    while (message := consumer.poll(20)) is not None and message.error() is None:
-        offset = message.offset()
-        assert offset is not None
-        found.append(record(offset, message.key(), message.value()))
-    assert message is not None and (error := message.error()) is not None
-    assert (error.code(), message.offset()) == (KafkaError._PARTITION_EOF, cleaned.end)
-    assert found == cleaned.records
-    consumer.commit(offsets=[TopicPartition(TOPIC, 0, cleaned.end)], asynchronous=False)
-    consumer.close()
-    described = tools(GROUPS, *cleaned.server, "--describe", "--group", "readers")
-    assert re.search(rf"readers\s+{TOPIC}\s+0\s+{cleaned.end}\s+{cleaned.end}\s+0\s", described)
-
-
-def test_kafka_python(cleaned: Cleaned) -> None:
-    consumer = kafka_python.KafkaConsumer(bootstrap_servers=cleaned.cluster.bootstrap, enable_auto_commit=False)
-    partition = kafka_python.TopicPartition(TOPIC, 0)
-    consumer.assign([partition])
-    consumer.seek_to_beginning(partition)
-    found: list[Record] = []
-    while consumer.position(partition) < consumer.end_offsets([partition])[partition]:
-        for messages in consumer.poll(timeout_ms=500).values():
-            found += [record(one.offset, one.key, one.value) for one in messages]
-    assert (found, consumer.position(partition)) == (cleaned.records, cleaned.end)
-    consumer.close()
-
-
-async def test_aiokafka(cleaned: Cleaned) -> None:
-    consumer = AIOKafkaConsumer(bootstrap_servers=cleaned.cluster.bootstrap, enable_auto_commit=False)
-    partition = AioPartition(TOPIC, 0)
-    consumer.assign([partition])
-    await consumer.start()
-    found: list[Record] = []
-    async with asyncio.timeout(20):
-        await consumer.seek_to_beginning(partition)
-        end = (await consumer.end_offsets([partition]))[partition]
-        while await consumer.position(partition) < end:
-            for messages in (await consumer.getmany(timeout_ms=500)).values():
-                found += [record(one.offset, one.key, one.value) for one in messages]
-        assert (found, await consumer.position(partition)) == (cleaned.records, cleaned.end)
-    await consumer.stop()

@@ -16,11 +16,13 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 
 from milena.testing.local_cluster import LocalCluster
+from tests.oracle.conftest import RECORDS
 from tests.oracle.kafka import java
 from tests.oracle.programs import Member, running
 from tests.oracle.tools import CONFIGS, TOOLS, TOPICS, Tools
 from tests.wire.admin import Places
-from tests.wire.compacted import is_clean, read
+from tests.wire.compacted import cleaned_in_tier, closed_to, is_clean, read
+from tests.wire.tiers import settings
 from tests.wire.waiting import wait_until
 
 PROGRAM: Final = Path(__file__).with_name("StreamsCounts.java")
@@ -55,12 +57,30 @@ SETTINGS: Final = {
     "replica.high.watermark.checkpoint.interval.ms": "300",
 }
 
+TIER: Final = {
+    "remote.log.compaction.enable": "true",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
+}
+TIERED: Final = {"remote.storage.enable": "true", "local.retention.bytes": "0"}
+"""What internal topics are created with besides, if they are tiered."""
+
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("tiered", marks=pytest.mark.skipif(RECORDS <= 2000, reason="only without SHORT=1")),
+    ]
+)
+def tiered(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "tiered")
+
+
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[LocalCluster]:
-    options = {"brokers": 3, "overrides": SETTINGS, "topics": [f"{INPUT}:1:3"]}
+def own(tmp_path: Path, tiered: bool) -> Iterator[LocalCluster]:
+    overrides = SETTINGS | (settings(tmp_path / "tier") | TIER if tiered else {})
+    options = {"brokers": 3, "overrides": overrides, "topics": [f"{INPUT}:1:3"]}
     with LocalCluster.start(tmp_path / "cluster", **options) as started:  # type: ignore[arg-type]
         yield started
 
@@ -93,9 +113,9 @@ class Lines:
         assert self._producer.flush(30) == 0
 
 
-def application(own: LocalCluster, folder: Path) -> list[str]:
+def application(own: LocalCluster, folder: Path, topics: Mapping[str, str]) -> list[str]:
     serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
-    settings = {
+    options = {
         "bootstrap.servers": own.bootstrap,
         "application.id": APPLICATION,
         "state.dir": folder,
@@ -107,9 +127,9 @@ def application(own: LocalCluster, folder: Path) -> list[str]:
         "default.value.serde": serde,
         "session.timeout.ms": 2000,
         "heartbeat.interval.ms": 300,
-        **{f"topic.{name}": value for name, value in GIVEN.items()},
+        **{f"topic.{name}": value for name, value in topics.items()},
     }
-    return java(str(PROGRAM), INPUT, *(f"{name}={value}" for name, value in settings.items()))
+    return java(str(PROGRAM), INPUT, *(f"{name}={value}" for name, value in options.items()))
 
 
 def counts(program: Member) -> tuple[Mapping[str, int], Mapping[tuple[int, str], int]]:
@@ -159,9 +179,14 @@ def watching(bootstrap: str) -> Iterator[Progress]:
     consumer.close()
 
 
-def are_clean(own: LocalCluster) -> bool:
+def are_clean(own: LocalCluster, tiered: bool) -> bool:
+    """Whether all brokers have cleaned the changelogs, or their leaders in the tier."""
     partitions = [f"{topic}-{partition}" for topic in CHANGELOGS for partition in PARTITIONS]
-    return all(is_clean(broker.log_dirs[0], partition) for broker in own.brokers for partition in partitions)
+    folders = [broker.log_dirs[0] for broker in own.brokers]
+    if not tiered:
+        return all(is_clean(folder, partition) for folder in folders for partition in partitions)
+    cleaned = {name: cleaned_in_tier(own, name) for name in partitions}
+    return all(cleaned[name] == max(closed_to(folder, name) for folder in folders) > 0 for name in partitions)
 
 
 def configured(tools: Tools, own: LocalCluster, topic: str) -> Mapping[str, str]:
@@ -171,20 +196,25 @@ def configured(tools: Tools, own: LocalCluster, topic: str) -> Mapping[str, str]
     return dict(re.findall(r"^  (\S+?)=(\S+) ", told, re.MULTILINE))
 
 
-def test_counts_come_back_from_cleaned_changelogs(tools: Tools, own: LocalCluster, tmp_path: Path) -> None:
+def test_counts_come_back_from_cleaned_changelogs(
+    tools: Tools, own: LocalCluster, tmp_path: Path, tiered: bool
+) -> None:
+    more = TIERED if tiered else {}
     lines, state = Lines(own.bootstrap), tmp_path / "state"
-    with running(application(own, state)) as program, watching(own.bootstrap) as progress:
+    with running(application(own, state, GIVEN | more)) as program, watching(own.bootstrap) as progress:
         program.line("running")
         lines.send(1500)
         wait_until(lambda: progress.all_counted(lines.count), "all words to be counted")
         assert counts(program) == (lines.words, lines.windows)
         program.process.kill()
-    assert {topic: configured(tools, own, topic) for topic in TAKEN} == TAKEN
+    assert {topic: configured(tools, own, topic) for topic in TAKEN} == {
+        topic: taken | more for topic, taken in TAKEN.items()
+    }
     shutil.rmtree(state)
-    wait_until(lambda: are_clean(own), "the changelogs to be cleaned by all brokers")
-    # What comes back was cleaned by a follower.
+    wait_until(lambda: are_clean(own, tiered), "the changelogs to be cleaned")
+    # What comes back from a local log was cleaned by a follower.
     own.kill(Places(own.bootstrap, CHANGELOGS[0]).now()[0].leader)
-    with running(application(own, state)) as program, watching(own.bootstrap) as progress:
+    with running(application(own, state, GIVEN | more)) as program, watching(own.bootstrap) as progress:
         program.line("running")
         restored = {
             (f"{APPLICATION}-{store}-changelog", int(partition)): int(total)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from milena.testing.local_cluster import LocalCluster
 
 
 def cleaned_to(log_dir: str, partition: str) -> int:
@@ -24,6 +27,15 @@ def closed_to(log_dir: str, partition: str) -> int:
 def is_clean(log_dir: str, partition: str) -> bool:
     """Whether there are closed segments, and all of them are cleaned."""
     return cleaned_to(log_dir, partition) == closed_to(log_dir, partition) > 0
+
+
+def cleaned_in_tier(cluster: LocalCluster, partition: str) -> int:
+    """The first dirty offset in the tier, as its leaders have logged it; 0 if nothing was cleaned."""
+    topic, _, number = partition.rpartition("-")
+    lines = (line for broker in cluster.brokers for line in cluster.log(broker.id).splitlines())
+    events = [json.loads(line) for line in lines if '"log cleaned in the tier"' in line]
+    mine = [one for one in events if (one["topic"], one["partition"]) == (topic, int(number))]
+    return max((one["cleaned_to"] for one in mine), default=0)
 
 
 def read(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, Mapping[bytes, bytes | None]]:

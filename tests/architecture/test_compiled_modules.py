@@ -24,6 +24,7 @@ def traps(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from errors_of_two_types(node)
             yield from ends_that_may_not_come(node)
             yield from names_that_clash(node)
+            yield from yields_of_coroutines(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__new__":
             yield node.lineno, "object.__new__ makes nothing of a compiled class"
         elif isinstance(node, ast.Slice):
@@ -78,6 +79,11 @@ def ends_that_may_not_come(function: ast.FunctionDef | ast.AsyncFunctionDef) -> 
             for inner in [part for child in node.body for part in [child, *own_nodes(child)]]:
                 if isinstance(inner, ast.Yield | ast.YieldFrom):
                     yield inner.lineno, "if compiled, a generator that is left here never runs what is to be at its end"
+
+
+def yields_of_coroutines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
+    if isinstance(function, ast.AsyncFunctionDef) and any(isinstance(node, ast.Yield) for node in own_nodes(function)):
+        yield function.lineno, "mypyc compiles no asynchronous generator"
 
 
 def pauses_while_handling(block: ast.Try) -> Iterator[tuple[int, str]]:

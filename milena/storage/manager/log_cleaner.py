@@ -8,7 +8,7 @@ the cleaner as in Kafka: a log whose beginning goes while it is cleaned would be
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -162,20 +162,23 @@ class LogCleaner:
     async def _look(self, task: CleanerTask) -> list[Candidate]:
         """The logs that are due, the dirtiest first."""
         found: list[Candidate] = []
-        async for log in self._in_slices():
+
+        def look_at(log: PartitionLog) -> None:
             one = self.cleaner.look(log, self._now())
             if one is not None and one.clean_bytes + one.cleanable_bytes:
                 found.append(one)
+
+        await self._in_slices(look_at)
         self.dirtiest_ratio = max((one.dirty_ratio for one in found), default=0.0)
         due = dirtiest_first(found)
         if due:
             task.overdue_ms = max(one.overdue_ms for one in found)
         return due
 
-    async def _in_slices(self) -> AsyncIterator[PartitionLog]:
+    async def _in_slices(self, work: Callable[[PartitionLog], None]) -> None:
         looked_at = 0
         for log in list(self._logs):
-            yield log
+            work(log)
             looked_at += 1 + len(log.segments)
             if looked_at >= SLICE:
                 looked_at = 0
@@ -215,11 +218,14 @@ class LogCleaner:
             await self._runtime.clock.sleep(delay)
 
     async def _delete_old_segments(self) -> None:
-        async for log in self._in_slices():
-            if self.cleaner.may_delete(log):
-                try:
-                    log.delete_old_segments(self._runtime.clock.time_ms())
-                except KafkaError:
-                    continue  # its directory has gone offline, and its owner knows that
-                except Exception as error:  # of one log: it must not keep the others from being cleaned
-                    self._runtime.contained.note("retention of a compacted log", error, folder=log.folder)
+        await self._in_slices(self._delete_old)
+
+    def _delete_old(self, log: PartitionLog) -> None:
+        if not self.cleaner.may_delete(log):
+            return
+        try:
+            log.delete_old_segments(self._runtime.clock.time_ms())
+        except KafkaError:
+            pass  # its directory has gone offline, and its owner knows that
+        except Exception as error:  # of one log: it must not keep the others from being cleaned
+            self._runtime.contained.note("retention of a compacted log", error, folder=log.folder)

@@ -70,7 +70,7 @@ class PartitionOffsetsLog:
         while offset < end:
             piece = log.read_bytes(offset, LOAD_PIECE, upper=end, min_one=True)
             if not piece:
-                return  # it was cleaned, and then truncated where it has no records
+                return  # compaction has removed the last records
             for batch in iter_batches(piece):
                 offset = batch.next_offset
             yield piece

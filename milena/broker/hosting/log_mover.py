@@ -87,13 +87,12 @@ class Move:
         """The next offset to copy. (The batch at the log's start may begin before it.)"""
         return max(self.future.log_end_offset, self.current.local_log_start_offset)
 
-    def left(self) -> int | None:
-        """Bytes left to copy if they are in the last segment; more than ``LAST_PIECE`` if they are not. None if there
-        are no more though the log ends later: it was cleaned and then truncated there. The copy waits for the next."""
+    def left(self) -> int:
+        """Bytes left to copy if they are in the last segment; more than ``LAST_PIECE`` if they are not."""
         current = self.current
         found = current.read(self.next, LAST_PIECE + 1, upper=current.log_end_offset, min_one=True)
-        if not found.length and self.next < current.log_end_offset:
-            return None
+        if not found.length:
+            return 0  # also where compaction has removed the last records
         return found.length if found.segment_base == current.segments.active.base_offset else LAST_PIECE + 1
 
     def _first_batch(self) -> Offset:
@@ -190,17 +189,15 @@ class LogMover:
         if not self._goes_on(move):
             return True
         move.align()
-        left = move.left()
         if self._quota.exceeded:
             await self._runtime.clock.sleep(self._quota.wait(LONGEST_WAIT))
-        elif left is None:
-            await self._runtime.clock.sleep(LONGEST_WAIT)
-        elif left > LAST_PIECE:
+        elif move.left() > LAST_PIECE:
             await self._copy(move)
         elif not move.synced:
             await self._sync(move)
         else:
-            return self._finish(move)
+            self._finish(move)
+            return True
         return False
 
     def _goes_on(self, move: Move) -> bool:
@@ -236,16 +233,16 @@ class LogMover:
             future.flushed(plan)
         move.synced = True
 
-    def _finish(self, move: Move) -> bool:
-        """Copy the last bytes and replace the log. False if there are no records up to its end."""
+    def _finish(self, move: Move) -> None:
+        """Copy the last bytes and replace the log."""
         partition, current, future = move.partition, move.current, move.future
         while future.log_end_offset < current.log_end_offset:
             data = current.read_bytes(move.next, LAST_PIECE, upper=current.log_end_offset, min_one=True)
-            if not data:
-                return False
-            future.append_as_follower(memoryview(bytearray(data)))
+            if data:
+                future.append_as_follower(memoryview(bytearray(data)))
+            else:
+                future.end_at(current.log_end_offset)
         self._logs.futures.promote(current, future)
         partition.log = future
         self._log.info("replica moved", topic=partition.topic, partition=partition.index, folder=future.folder)
         self._moved(partition)
-        return True

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from milena.broker.groups.offsets_log import PartitionOffsetsLog
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import LeaderEpoch
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
-from tests.unit.storage.logs import HandClock, end_in_a_gap
+from tests.unit.broker.hand_clock import HandClock
 
 
 def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next(bench: Bench) -> None:
@@ -25,16 +28,24 @@ def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next
     assert log.append(bytes(batch(b"y"))) == 2
 
 
-async def test_a_log_that_ends_in_a_gap_is_loaded_up_to_that(bench: Bench) -> None:
+class Resting(HandClock):
+    """Gives way to others."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def test_a_log_whose_last_records_were_compacted_away_is_read_to_its_end(bench: Bench) -> None:
     partition = bench.led("__consumer_offsets")
-    log = PartitionOffsetsLog(partition, LeaderEpoch(0), HandClock(), 1000)
+    log = PartitionOffsetsLog(partition, LeaderEpoch(0), Resting(), 1000)
     log.append(bytes(batch(b"x")))
-    end_in_a_gap(partition.online_log)
-    pieces = []
-    async for piece in log.read_all():
-        pieces.append(len(piece))
-        assert len(pieces) < 5
-    assert len(pieces) == 1
+    partition.online_log.end_at(Offset(5))
+
+    async def read() -> list[bytes]:
+        async with asyncio.timeout(10):
+            return [bytes(piece) async for piece in log.read_all()]
+
+    assert [one.next_offset for piece in asyncio.run(read()) for one in iter_batches(memoryview(piece))] == [1]
 
 
 class TestWaiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.simulation.tiered_topics import known_segments, log_of, with_tier
 
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "internal.segment.bytes": "1500"}
 CLEANING = {"remote_log_compaction_enable": True, "remote_log_compaction_source_retention_ms": 2000}
-METADATA: dict[str, object] = {
+METADATA: dict[str, Any] = {
     "rlmm_config_remote_log_metadata_topic_replication_factor": 3,
     "rlmm_config_remote_log_metadata_topic_min_isr": 1,
 }

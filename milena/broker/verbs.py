@@ -76,6 +76,8 @@ class BrokerVerbs:
         position = Offset(from_ if from_ > first else first)
         while len(found) < max and position < log.log_end_offset:
             data = log.read_bytes(position, READ_BYTES, upper=log.log_end_offset, min_one=True)
+            if not data:
+                break  # compaction has removed the last records
             for batch in iter_batches(data):
                 if not batch.is_control:
                     found += [

@@ -15,6 +15,7 @@ from tests.oracle.differential.conftest import FEATURES
 from tests.oracle.differential.sides import Line, Side
 from tests.oracle.kafka_cluster import HOST, running_kafka_cluster, write_properties
 from tests.oracle.milena_node import running_milena
+from tests.oracle.tier_settings import tier_settings
 from tests.wire.admin import Places, place_topic
 from tests.wire.load import PARTITIONS, Load, read_all
 from tests.wire.waiting import wait_until
@@ -32,11 +33,13 @@ pytestmark = pytest.mark.timeout(150)
 
 
 def test_we_follow_kafka_and_take_over_under_its_controller(kafka_answers: None, tmp_path: Path) -> None:
+    """Our broker offers a feature that neither Kafka's controller nor its broker knows."""
     cluster = running_kafka_cluster(tmp_path / "kafka", features=FEATURES, overrides=OVERRIDES, brokers=1)
     with cluster as theirs, ExitStack() as ours:
         port = free(HOST, 1)[0]
         file = tmp_path / "milena" / "milena.properties"
         own = {"process.roles": "broker", "listeners": f"PLAINTEXT://{HOST}:{port}", "node.id": str(OURS)}
+        own |= tier_settings(tmp_path / "tier") | {"remote.log.compaction.enable": "true"}
         write_properties(file, own | {"log.dirs": str(tmp_path / "milena" / "data"), **theirs.quorum, **OVERRIDES})
         process = ours.enter_context(running_milena(file))
         bootstrap = f"{theirs.bootstrap},{HOST}:{port}"

@@ -11,7 +11,7 @@ from milena.lab.cluster import SimulatedCluster, host_of
 from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
-from milena.protocol.types import LeaderEpoch
+from milena.protocol.types import LeaderEpoch, Offset
 from tests.simulation.moved_logs import FILLED, fill, move, on_brokers, other_than
 from tests.simulation.steps import (
     create,
@@ -56,6 +56,25 @@ def test_a_replica_moves_while_it_is_written(seed: int) -> None:
         assert not [path for path in storage_of(cluster, 1).files if path.startswith(f"{before}/t-0")]
 
     on_brokers(1, scenario, seed=seed)
+
+
+def test_a_log_whose_last_records_were_compacted_away_moves_and_keeps_its_end() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 5)
+        log = cluster.brokers[1].logs.get("t", 0)
+        assert log is not None
+        log.end_at(Offset(9))
+        assert len(await cluster.brokers[1].verbs.call("read_log", topic="t", partition=0)) == 5
+        target = other_than(directory_of(cluster, 1))
+        assert await move(client, 1, target) is ErrorCode.NONE
+        await until(lambda: directory_of(cluster, 1) == target, 10)
+        moved = cluster.brokers[1].logs.get("t", 0)
+        assert moved is not None and moved is not log
+        assert moved.log_end_offset == 9
+        await write(client, 1, first=9)
+        assert await values(client, 6) == [*range(5), 9]
+
+    on_brokers(1, scenario)
 
 
 def test_kafka_20961_epochs_without_records_come_along() -> None:

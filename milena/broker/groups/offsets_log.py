@@ -69,6 +69,8 @@ class PartitionOffsetsLog:
         end, offset = log.log_end_offset, log.log_start_offset
         while offset < end:
             piece = log.read_bytes(offset, LOAD_PIECE, upper=end, min_one=True)
+            if not piece:
+                return  # compaction has removed the last records
             for batch in iter_batches(piece):
                 offset = batch.next_offset
             yield piece

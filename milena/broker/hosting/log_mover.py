@@ -91,6 +91,8 @@ class Move:
         """Bytes left to copy if they are in the last segment; more than ``LAST_PIECE`` if they are not."""
         current = self.current
         found = current.read(self.next, LAST_PIECE + 1, upper=current.log_end_offset, min_one=True)
+        if not found.length:
+            return 0  # also where compaction has removed the last records
         return found.length if found.segment_base == current.segments.active.base_offset else LAST_PIECE + 1
 
     def _first_batch(self) -> Offset:
@@ -236,7 +238,10 @@ class LogMover:
         partition, current, future = move.partition, move.current, move.future
         while future.log_end_offset < current.log_end_offset:
             data = current.read_bytes(move.next, LAST_PIECE, upper=current.log_end_offset, min_one=True)
-            future.append_as_follower(memoryview(bytearray(data)))
+            if data:
+                future.append_as_follower(memoryview(bytearray(data)))
+            else:
+                future.end_at(current.log_end_offset)
         self._logs.futures.promote(current, future)
         partition.log = future
         self._log.info("replica moved", topic=partition.topic, partition=partition.index, folder=future.folder)

@@ -43,6 +43,7 @@ class LogWatch:
         self._ledgers: dict[PartitionKey, Ledger] = {}
         self.note: Callable[[str], object] = lambda text: None
         """Called when promises end."""
+        self._compacted: set[str] = set()
         self._voids: list[Void] = []
         self._written_in_vain: dict[tuple[PartitionKey, str], Void] = {}
         self._elections: dict[PartitionKey, list[tuple[int, int]]] = {}
@@ -116,7 +117,10 @@ class LogWatch:
         return remains(hosted.storage, name, ledger)
 
     def _is_compacted(self, topic: str) -> bool:
-        return "compact" in self._image().config(TOPIC_RESOURCE, topic).get("cleanup.policy", "")
+        """Whether the topic is compacted, or ever was."""
+        if "compact" in self._image().config(TOPIC_RESOURCE, topic).get("cleanup.policy", ""):
+            self._compacted.add(topic)
+        return topic in self._compacted
 
     def _name(self, key: PartitionKey) -> tuple[str, int]:
         topic = self._image().topics_by_id.get(key[0])

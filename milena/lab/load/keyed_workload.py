@@ -63,8 +63,10 @@ class KeyedWorkload:
         self._stopping = stopping
         self._clock = client.runtime.clock
 
-    def all(self) -> list[Coroutine[object, object, None]]:
-        return [*map(self.write, PARTITIONS), self.read(), self.compact_offsets()]
+    def all(self, *, tiered: bool) -> list[Coroutine[object, object, None]]:
+        """``tiered``: the topic is in the tier, where its policy may change at any time."""
+        switching = [self.switch_policy()] if tiered else []
+        return [*map(self.write, PARTITIONS), self.read(), self.compact_offsets(), *switching]
 
     async def write(self, partition: TopicPartition) -> None:
         """An idempotent writer, one batch at a time."""
@@ -135,6 +137,18 @@ class KeyedWorkload:
             await consumer.close()
         last = tuple((key, offset, value) for key, (offset, value) in sorted(found.items()))
         return FullRead(partition, begun, self._clock.monotonic(), upto, last, TOMBSTONES_STAY, final)
+
+    async def switch_policy(self) -> None:
+        """The topic is not compacted for a while, now and then."""
+        policy = "compact"
+        while not self._stopping.is_set():
+            await self._clock.sleep(self._random.uniform(0, 20))
+            policy = "delete" if policy == "compact" else "compact"
+            try:
+                await admin.alter_configs(self._client, TOPIC_RESOURCE, KEYED, {"cleanup.policy": policy})
+                self._trace.note(f"admin: {KEYED}: cleanup.policy={policy}")
+            except (KafkaError, ChannelError) as error:
+                self._trace.note(f"admin: {KEYED}: cleanup.policy={policy}: {error}")
 
     async def compact_offsets(self) -> None:
         """Give the topic of groups' offsets small segments, as soon as it is there."""

@@ -239,7 +239,7 @@ class _Run:
             self._history += [Expiry(0.0)] if self._expires else []
         keyed = KeyedWorkload(client, self._history, self._trace, self._of_keys, workload.stopping)
         if self._compacted:
-            working += keyed.all()
+            working += keyed.all(tiered=TIERED in self._compacted)
         if self._tiered:
             working += [workload.read_again(of_them, self._random)]
             working += [of_tier.delete_records(), of_tier.switch(), of_tier.change_topics(REPLICAS)]

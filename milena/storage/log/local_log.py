@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from milena.protocol.records.batch import FIRST_OFFSET
+from milena.protocol.records.batch import FIRST_OFFSET, NO_LEADER_EPOCH
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.checkpoints import encode_epochs, encode_partition_metadata
 from milena.storage.files.names import EPOCHS, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX, TXN_INDEX
@@ -95,6 +95,11 @@ class LocalLog(LogState):
         self.folder_changed()
         self.context.rolled(self)
         return segment
+
+    def end_at(self, offset: Offset) -> None:
+        """The log ends at ``offset``, and compaction has removed its last records. Raises KafkaError."""
+        self.appended(offset, NO_LEADER_EPOCH)
+        self.roll()
 
     def add_aborted(self, entry: AbortedTxn) -> None:
         """Record an aborted transaction whose marker was just written. Raises OSError."""

@@ -57,6 +57,8 @@ def truncate_to(log: LocalLog, offset: Offset) -> bool:
     except CorruptBatch as error:
         raise log.damaged(f"the producers before {end.offset} cannot be read: {error}") from error
     log.truncated()
+    if log.segments.active.next_offset() < log.log_end_offset:
+        log.roll()  # compaction has removed what was last: after a restart, the next segment tells where the log ends
     return True
 
 

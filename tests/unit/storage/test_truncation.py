@@ -63,6 +63,23 @@ def test_an_offset_within_a_batch_cuts_the_whole_batch(tmp_path: Path) -> None:
     assert log.log_end_offset == 2
 
 
+def test_a_log_ends_where_it_was_cut_though_compaction_has_removed_what_was_last(tmp_path: Path) -> None:
+    """Else its end would come back lower after a restart, and other records would get these offsets."""
+    folder, other = LogFolder(tmp_path / "log"), LogFolder(tmp_path / "other").open()
+    log = folder.open()
+    for number in range(10):
+        append(other, b"%d" % number)
+    for offset in (0, 1, 9):
+        log.append_as_follower(other.read_bytes(Offset(offset), 1, upper=Offset(10), min_one=True))
+    assert log.truncate_to(Offset(9))
+    for _ in range(2):
+        assert (values_of(log, 0, 2), log.log_end_offset) == ([b"0", b"1"], 9)
+        log.close()
+        log = folder.open()
+    append(log, b"next")
+    assert log.log_end_offset == 10
+
+
 def test_cutting_at_the_end_removes_only_an_epoch_without_records(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.assign_epoch(LeaderEpoch(9), Offset(20))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from milena.broker.groups.offsets_log import PartitionOffsetsLog
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import LeaderEpoch
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
+from tests.unit.broker.hand_clock import HandClock
 
 
 def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next(bench: Bench) -> None:
@@ -22,6 +26,26 @@ def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next
     assert (refused.value.code, log.end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
     log.go_on(LeaderEpoch(1))
     assert log.append(bytes(batch(b"y"))) == 2
+
+
+class Resting(HandClock):
+    """Gives way to others."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def test_a_log_whose_last_records_were_compacted_away_is_read_to_its_end(bench: Bench) -> None:
+    partition = bench.led("__consumer_offsets")
+    log = PartitionOffsetsLog(partition, LeaderEpoch(0), Resting(), 1000)
+    log.append(bytes(batch(b"x")))
+    partition.online_log.end_at(Offset(5))
+
+    async def read() -> list[bytes]:
+        async with asyncio.timeout(10):
+            return [bytes(piece) async for piece in log.read_all()]
+
+    assert [one.next_offset for piece in asyncio.run(read()) for one in iter_batches(memoryview(piece))] == [1]
 
 
 class TestWaiting:

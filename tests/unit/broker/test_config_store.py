@@ -1,0 +1,50 @@
+"""What a broker makes of the configuration of a topic that is tiered and compacted."""
+
+from __future__ import annotations
+
+import pytest
+
+from milena.broker.hosting.config_store import ConfigStore
+from milena.broker.replica.partitions import PartitionSet
+from milena.config.node_config import NodeConfig
+from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage
+
+BOTH = {"remote.storage.enable": "true", "cleanup.policy": "compact"}
+BY_DEFAULT = {"remote.storage.enable": "true"}
+
+
+def store(values: dict[str, str], **node: object) -> ConfigStore:
+    image = MetadataImage()
+    image.configs[TOPIC_RESOURCE, "t"] = values
+    config = NodeConfig.of(remote_log_storage_system_enable=True, **node)
+    return ConfigStore(config, lambda: image, PartitionSet(lambda: image))
+
+
+@pytest.mark.parametrize(
+    ("values", "node", "reason"),
+    [
+        (BOTH, {}, "remote.log.compaction.enable is false on this broker"),
+        (
+            BY_DEFAULT,
+            {"log_cleanup_policy": "compact", "remote_log_compaction_enable": True},
+            "only its own configuration can ask",
+        ),
+    ],
+    ids=["switched off here", "by default"],
+)
+def test_a_topic_that_is_not_compacted_stays_in_the_tier_and_is_told_of_once(
+    capsys: pytest.CaptureFixture[str], values: dict[str, str], node: dict[str, object], reason: str
+) -> None:
+    configs = store(values, **node)
+    for _ in range(2):
+        config = configs.topic("t")
+        assert config.remote_storage_enable and not config.compacted
+    assert configs.is_left_uncompacted("t")
+    said = capsys.readouterr()
+    assert (said.out + said.err).count(reason) == 1
+
+
+def test_a_topic_is_compacted_in_the_tier_where_that_is_enabled() -> None:
+    configs = store(BOTH, remote_log_compaction_enable=True)
+    assert configs.topic("t").compacted and configs.topic("t").remote_storage_enable
+    assert not configs.is_left_uncompacted("t")

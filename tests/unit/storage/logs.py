@@ -163,14 +163,3 @@ def values_of(log: PartitionLog, start: int = 0, upper: int | None = None, *, ma
                     values.append(record.value or b"")
             offset = batch.next_offset
     return values
-
-
-def end_in_a_gap(log: PartitionLog) -> None:
-    """Truncate a log where a cleaning has left no records: its end is behind that of its last batch."""
-    end = log.log_end_offset
-    later = batch_of(b"later")
-    next(iter_batches(later)).assign(Offset(end + 10), LeaderEpoch(log.epochs.latest or 0))
-    log.append_as_follower(later)
-    log.truncate_to(Offset(end + 5))
-    assert log.log_end_offset == end + 5
-    assert not log.read(end, 100, upper=log.log_end_offset, min_one=True).length

@@ -29,7 +29,11 @@ SIM = CommandLine(
         Option("--faults", f"only these kinds of faults, separated by commas: {', '.join(KINDS)}", "KINDS"),
         Option("--tier", "tiered topics: on or off; by default odd seeds have them", "ON"),
         Option("--groups", "more than one consumer group: on or off; by default in two seeds of four", "ON"),
-        Option("--compaction", "a compacted topic: on or off; by default eight seeds of sixteen have one", "ON"),
+        Option(
+            "--compaction",
+            "a compacted topic: on or off; by default eight seeds of sixteen have one, which is tiered in four of 32",
+            "ON",
+        ),
         Option("--history", "write the history of client operations to FILE, one JSON object per line", "FILE"),
         Option(
             "--soak",

@@ -20,7 +20,7 @@ from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, wit
 COMPACTED = {"cleanup.policy": "compact", "retention.ms": "1000", "local.retention.ms": "500"}
 
 
-async def write_keys(client: Cluster, count: int, *, first: int = 0, keys: int = 2) -> None:
+async def write_keys(client: Cluster, count: int, *, first: int = 0, keys: int = 1000) -> None:
     """``count`` records of about 100 bytes, as ``steps.write`` writes them, of some keys in turn."""
     producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
     for number in range(first, first + count):

@@ -5,6 +5,9 @@
 - **deleted key is back**: a key has a value that an acknowledged tombstone had removed.
 - **value from nowhere**: a key has a value that nobody wrote there, or that was rejected for good.
 
+What a read has found also binds those that begin after it has ended: they find the same of a key, or what came later;
+of a deleted one nothing, or the tombstone.
+
 Only writes below the offset up to which was read count: a leader that does not know that it was replaced shows less;
 and what was read may lack a record that was cleaned away meanwhile, in favour of one behind that offset. A
 write with unknown outcome may have taken effect at any later time. If the promises of a write are void, its key is not
@@ -80,7 +83,8 @@ class KeyedRules:
             found = {key: (offset, value) for key, offset, value in read.found}
             for key in sorted({*found, *self._writes}):
                 if not self._is_void(key):
-                    yield from self._of_key(read, key, *found.get(key, (-1, None)))
+                    said = list(self._of_key(read, key, *found.get(key, (-1, None))))
+                    yield from said or self._after_reads(read, key, *found.get(key, (-1, None)))
 
     def _of_key(self, read: FullRead, key: str, offset: int, value: str | None) -> Iterator[tuple[str, str]]:
         writes = self._writes.get(key, [])
@@ -108,6 +112,32 @@ class KeyedRules:
             yield "older value", text
         elif not any(
             write.value is None and write.outcome is not RequestOutcome.FAILED and self._may_follow(write, last)
+            for write in writes
+        ):
+            yield "lost value", text
+
+    def _after_reads(self, read: FullRead, key: str, offset: int, value: str | None) -> Iterator[tuple[str, str]]:
+        """Whether the key has gone back behind what an earlier read found."""
+        seen = [
+            (at, had)
+            for before in self._reads
+            for name, at, had in before.found
+            if name == key and before.ended <= read.begun and at < read.upto
+        ]
+        writes = self._writes.get(key, [])
+        if not seen or any(self._replaced_meanwhile(read, write) for write in writes):
+            return
+        last, had = max(seen, key=lambda one: one[0])
+        if offset >= last:
+            return
+        text = f"up to {read.upto}, {key} has {value} at {offset}; an earlier read found {had} at {last}"
+        if had is None:
+            if value is not None and read.ended - read.begun < read.tombstones_stay:
+                yield "deleted key is back", text
+        elif value is not None:
+            yield "older value", text
+        elif not any(
+            write.value is None and write.outcome is not RequestOutcome.FAILED and not 0 <= write.offset < last
             for write in writes
         ):
             yield "lost value", text

@@ -10,12 +10,12 @@ from milena.storage.log.partition_log import PartitionLog
 
 
 def check_epochs(where: str, storage: Storage, log: PartitionLog) -> None:
-    """Every epoch of the cache that has offsets in the log has a batch. Raises InvariantBroken."""
+    """Every epoch of the cache that has offsets in the local log has a batch. Raises InvariantBroken."""
     there = {batch.epoch for segment in log.segments for batch in batches_in(storage.files[segment.path(LOG)].data)}
     entries = log.epochs.entries
     for number, entry in enumerate(entries):
         end = entries[number + 1].start if number + 1 < len(entries) else log.log_end_offset
-        if max(entry.start, log.log_start_offset) < end:
+        if max(entry.start, log.local_log_start_offset) < end:
             demand(
                 entry.epoch in there, where, f"of epoch {entry.epoch}, from {entry.start} to {end}, no batch is left"
             )

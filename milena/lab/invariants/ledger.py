@@ -19,6 +19,10 @@ class CommittedBatch(NamedTuple):
     size: int = 0
     """Bytes."""
 
+    def may_become(self, other: CommittedBatch) -> bool:
+        """Whether a cleaning may leave that of it: without some records, and shorter if none is left."""
+        return other.epoch == self.epoch and other.last <= self.last
+
 
 class Ledger:
     """Grows with the high watermarks of all replicas; every replica must have the same batches below its own.
@@ -77,7 +81,7 @@ class Ledger:
             if known is None:
                 self._fill(where, batch)
                 continue
-            same = known == batch or (compacted and batch.epoch == known.epoch and batch.last <= known.last)
+            same = known == batch or (compacted and known.may_become(batch))
             demand(same, where, f"{batch} is committed where {known} was")
 
     def _fill(self, where: object, batch: CommittedBatch) -> None:

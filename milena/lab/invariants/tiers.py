@@ -170,7 +170,9 @@ class TierRules:
         for batch in batches_in(data):
             if served.first <= batch.base and batch.last <= served.last:
                 committed = ledger.at(batch.base)
-                demand(committed in (None, batch), where, f"the tier has {batch}, and {committed} is committed")
+                cleaned = bool(served.segment.cleaned) and committed is not None and committed.may_become(batch)
+                same = cleaned or committed in (None, batch)
+                demand(same, where, f"the tier has {batch}, and {committed} is committed")
                 index = epoch_at(Offset(batch.base), epochs)
                 epoch = None if index is None else epochs[index].epoch
                 demand(epoch == batch.epoch, where, f"its epochs say {epoch} at {batch.base}; the tier has {batch}")

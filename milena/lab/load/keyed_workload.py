@@ -9,6 +9,7 @@ from typing import Final
 from milena.lab.histories.events import Event
 from milena.lab.histories.group_events import RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.world.tiering import TIERED
 from milena.lab.world.trace import Trace
 from milena.node.client import admin
 from milena.node.client.batches import Produced
@@ -39,6 +40,9 @@ SETTINGS: Final[Mapping[str, object]] = {
     "log_cleaner_threads": 2,
     "log_cleaner_dedupe_buffer_size": 4 << 20,
 }
+IN_TIER: Final[Mapping[str, str]] = {TIERED: "true", "local.retention.bytes": "1", "file.delete.delay.ms": "1000"}
+"""Beside that, where the topic is tiered."""
+IN_TIER_SETTINGS: Final[Mapping[str, object]] = {"remote_log_compaction_enable": True}
 SMALL_SEGMENTS: Final = {"internal.segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.01"}
 """For the topic of groups' offsets."""
 _KEYS: Final = 12

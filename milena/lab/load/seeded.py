@@ -17,7 +17,7 @@ from milena.lab.load.ending import copied, final_commits, final_logs, final_topi
 from milena.lab.load.flipped_bytes import FlippedBytes
 from milena.lab.load.group_ending import end_groups
 from milena.lab.load.group_workload import GroupWorkload
-from milena.lab.load.keyed_workload import KEYED, KeyedWorkload
+from milena.lab.load.keyed_workload import IN_TIER, IN_TIER_SETTINGS, KEYED, KeyedWorkload
 from milena.lab.load.keyed_workload import PARTITIONS as KEYED_PARTITIONS
 from milena.lab.load.keyed_workload import SETTINGS as OF_CLEANER
 from milena.lab.load.keyed_workload import TOPIC as KEYED_TOPIC
@@ -105,6 +105,11 @@ def has_compaction(seed: int) -> bool:
     return seed // 8 % 2 == 1
 
 
+def compacts_tier(seed: int) -> bool:
+    """Whether the compacted topic is tiered, if the run has both: one seed of eight."""
+    return seed // 16 % 2 == 0
+
+
 def run_seed(
     seed: int,
     *,
@@ -130,7 +135,10 @@ def run_seed(
             if set(faults) == set(KINDS) and not has_faults_apart(seed):
                 kinds = [kind for kind in faults if kind not in APART]
             compacts = has_compaction(seed) if compaction is None else compaction
-            return await _Run(world, seed, listener, has_tier, more_groups, compacts).run(steps, kinds)
+            topic = None
+            if compacts:
+                topic = {**KEYED_TOPIC, **IN_TIER} if has_tier and compacts_tier(seed) else KEYED_TOPIC
+            return await _Run(world, seed, listener, has_tier, more_groups, topic).run(steps, kinds)
 
     return simulate(run, seed=seed)
 
@@ -143,7 +151,7 @@ class _Run:
         listener: Callable[[str], object] | None,
         tier: bool,
         groups: bool,
-        compaction: bool,
+        compacted: Mapping[str, str] | None,
     ) -> None:
         self._world = world
         self._random = Randomness(seed)
@@ -153,7 +161,8 @@ class _Run:
         self._history: list[Event] = []
         self._topics = with_tier(TOPICS, self._random) if tier else TOPICS
         self._groups = groups
-        self._compaction = compaction
+        self._compacted = compacted
+        """The compacted topic's configuration."""
         self._of_keys = Randomness(seed)
         """Of the clients of the compacted topic."""
         self._expires = groups and not self._random.below(3)
@@ -163,7 +172,8 @@ class _Run:
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         count = self._random.choice(BROKERS)
         settings = {**SETTINGS, **(OF_TIER if self._tiered else {}), **(EXPIRY if self._expires else {})}
-        settings |= OF_CLEANER if self._compaction else {}
+        settings |= OF_CLEANER if self._compacted else {}
+        settings |= IN_TIER_SETTINGS if self._compacted and TIERED in self._compacted else {}
         cluster = await start_cluster(self._world, count, settings, of_brokers=of_brokers, watched=True)
         assert cluster.watch is not None
         cluster.watch.tell(self._trace.note)
@@ -173,11 +183,12 @@ class _Run:
                 admin.NewTopic(name, _partitions(name), REPLICAS, configs=configs)
                 for name, configs in self._topics.items()
             ]
-            if self._compaction:
-                new.append(admin.NewTopic(KEYED, len(KEYED_PARTITIONS), REPLICAS, configs=KEYED_TOPIC))
+            if self._compacted:
+                new.append(admin.NewTopic(KEYED, len(KEYED_PARTITIONS), REPLICAS, configs=self._compacted))
             if self._tiered:
                 new.append(metadata_topic(REPLICAS))
-                self._trace.note(f"tiered topics: {', '.join(self._tiered)}")
+                tiered = [*self._tiered, *([KEYED] if self._compacted and TIERED in self._compacted else ())]
+                self._trace.note(f"tiered topics: {', '.join(tiered)}")
             assert set((await admin.create_topics(client, new)).values()) == {None}
             await self._work(cluster, client, steps, faults)
         self._check_failures(cluster)
@@ -204,7 +215,7 @@ class _Run:
         nemesis = Nemesis(cluster, self._trace, self._random, disks, faults, flips if METADATA in faults else None)
         assert cluster.watch is not None
         rules = cluster.watch.tier
-        tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults)
+        tier = TierTroubles(self._world.tier, rules.away, rules.lost, self._trace, self._random, faults, [KEYED])
         brokers = list(cluster.brokers)
         of_them = [(name, number) for name, number in PARTITIONS if name in self._tiered]
         retained = [partition for partition in of_them if self._topics[partition[0]]["retention.bytes"] != UNLIMITED]
@@ -227,7 +238,7 @@ class _Run:
             working += [*group_work.all(), administrator.come_and_go(PASSING_TOPIC, REPLICAS)]
             self._history += [Expiry(0.0)] if self._expires else []
         keyed = KeyedWorkload(client, self._history, self._trace, self._of_keys, workload.stopping)
-        if self._compaction:
+        if self._compacted:
             working += keyed.all()
         if self._tiered:
             working += [workload.read_again(of_them, self._random)]
@@ -298,7 +309,7 @@ class _Run:
         await member.close()
 
     async def _end_keyed(self, cluster: SimulatedCluster, keyed: KeyedWorkload) -> None:
-        if not self._compaction:
+        if not self._compacted:
             return
         async with asyncio.timeout(RECOVERY_SECONDS):
             await keyed.end()

@@ -33,7 +33,8 @@ LOSABLE: Final = (".log", ".log", ".leader_epoch_checkpoint", ".snapshot", ".ind
 
 class TierTroubles:
     """Causes one fault at a time, of the given ``kinds``. ``away`` has the paths of objects that cannot be read now:
-    they return, so no committed record may be lost by it. Those in ``lost`` never return (``lab.load.tier_losses``)."""
+    they return, so no committed record may be lost by it. Those in ``lost`` never return (``lab.load.tier_losses``);
+    topics in ``spared`` lose nothing for good: of a compacted one nobody could say which keys that takes."""
 
     def __init__(
         self,
@@ -43,12 +44,14 @@ class TierTroubles:
         trace: Trace,
         random: Randomness,
         kinds: Collection[str],
+        spared: Collection[str] = (),
     ) -> None:
         self._storage = storage
         self._away = away
         self._lost = lost
         self._trace = trace
         self._random = random
+        self._spared = tuple(f"{FOLDER}/{ROOT}/{topic}-" for topic in spared)
         self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
             "tier": self._fail,
             "tierfull": self._refuse_writes,
@@ -114,7 +117,11 @@ class TierTroubles:
     async def _lose_for_good(self) -> None:
         """Lose one object of a segment in the tier, an old one or the newest, on which followers depend."""
         suffix = self._random.choice(LOSABLE)
-        every = [path for path in self._objects(suffix) if f"{_segment(path)}.log" in self._storage.files]
+        every = [
+            path
+            for path in self._objects(suffix)
+            if f"{_segment(path)}.log" in self._storage.files and not path.startswith(self._spared)
+        ]
         if every:
             path = self._random.choice(every)
             if self._random.below(2):

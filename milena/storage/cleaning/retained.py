@@ -53,8 +53,8 @@ class Retained:
     """The decisions of one round. Takes the batches of a log in order."""
 
     def __init__(self, rules: Rules, transactions: CleanedTransactions) -> None:
-        self.now = rules.now
-        """ms, by which tombstones and markers are judged."""
+        self.now: int | None = rules.now
+        """ms, by which tombstones and markers are judged; None: they stay, and nothing is decided."""
         self._rules = rules
         self._transactions = transactions
         self.read = 0
@@ -71,7 +71,7 @@ class Retained:
         may_go = self._transactions.meets(batch)
         horizon = delete_horizon(batch)
         if batch.is_control:
-            all_go = may_go and horizon is not None and horizon <= self.now
+            all_go = may_go and horizon is not None and self.now is not None and horizon <= self.now
         else:
             all_go = may_go
         try:
@@ -82,7 +82,7 @@ class Retained:
         self.kept += len(records)
         if not records:
             return emptied(batch) if self._is_needed(batch) else b""
-        if horizon is None and (tombstones or (may_go and batch.is_control)):
+        if horizon is None and self.now is not None and (tombstones or (may_go and batch.is_control)):
             return rebuilt(batch, records, self.now + rules.delete_retention_ms)
         return batch.memory if whole else rebuilt(batch, records, horizon)
 
@@ -104,7 +104,7 @@ class Retained:
         records: list[KeptRecord] = []
         tombstones = False
         cursor = RecordCursor(batch, self._rules.limit)
-        deletes_stay = horizon is None or self.now < horizon or self._unread
+        deletes_stay = horizon is None or self.now is None or self.now < horizon or self._unread
         read = 0
         while cursor.advance():
             read += 1

@@ -168,9 +168,9 @@ class Round:
         self._retained = Retained(rules, self._cleaned)
         return segments
 
-    def clean(self, group: Sequence[SegmentToClean], now: int) -> NewSegment:
+    def clean(self, group: Sequence[SegmentToClean], now: int | None) -> NewSegment:
         """Write the segment that takes the place of the next ones, by the tombstones and markers that may go at
-        ``now`` (ms)."""
+        ``now`` (ms; None: none may)."""
         assert self._retained is not None
         self._retained.now = now
         changed = False

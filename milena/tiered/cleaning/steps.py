@@ -23,8 +23,8 @@ class Clean(NamedTuple):
     """An order: write what takes the place of the next segments. The map is complete."""
 
     group: tuple[SegmentToClean, ...]
-    now: int
-    """ms."""
+    now: int | None
+    """ms, by which tombstones and markers may go; None: none may."""
 
 
 class Mapped(NamedTuple):

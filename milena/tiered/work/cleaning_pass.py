@@ -135,8 +135,10 @@ class CleaningPass:
             raise PassEnded(f"the map has no room for the keys of the batch at {window.first_dirty}")
         mapped = [source for source in window.sources if source.first < end]
         offsets = map_of_pass(self._cache, self._by, end, leader_epochs=self._log.epochs.entries)
-        for group in groups(mapped, self._log.config, end=window.end):
-            await self._clean(steps, group, offsets)
+        local = self._log.local_log_start_offset
+        for some in ([one for one in mapped if one.last < local], [one for one in mapped if one.last >= local]):
+            for group in groups(some, self._log.config, end=window.end):
+                await self._clean(steps, group, offsets)
         await self._finish(end)
         return Done(end, self._replaced, self._figures)
 
@@ -250,8 +252,7 @@ class CleaningPass:
             return  # deleted meanwhile
         files = tuple([await self._fetch(source) for source in group])
         self._check_group(group)
-        # By now, what the tombstones in the group have deleted before it is gone for every reader.
-        written = await steps.next(Clean(files, self._tier.runtime.clock.time_ms()))
+        written = await steps.next(Clean(files, self._time_of_deletes(group)))
         self.check()
         assert isinstance(written, Written)
         self._figures = written.figures
@@ -259,6 +260,12 @@ class CleaningPass:
             await self._replace(group, written.segment, offsets)
         await self._disk.offload(self._folder.remove_group, [source.first for source in group])
         self.check()
+
+    def _time_of_deletes(self, group: Sequence[Source]) -> int | None:
+        """The time by which the tombstones of ``group`` are judged: what they delete is gone from the tier. None if
+        readers may still find it in the local log."""
+        is_local = group[-1].last >= self._log.local_log_start_offset
+        return None if is_local else self._tier.runtime.clock.time_ms()
 
     def _still_serve(self, group: Sequence[Source]) -> bool:
         cache, log = self._cache, self._log

@@ -23,6 +23,9 @@ def read(*found: tuple[str, int, str | None], upto: int = 100, lasts: float = 1,
     return FullRead(P, 100, 100 + lasts, upto, found, tombstones_stay=8, final=final)
 
 
+MAYBE = wrote("maybe", -1, UNKNOWN)
+EARLIER = FullRead(P, 70, 80, 90, (("k", 20, "maybe"),), tombstones_stay=8)
+SAW_GONE = FullRead(P, 70, 80, 90, (("k", 20, None),), tombstones_stay=8)
 OLD, NEW, GONE = wrote("old", 3), wrote("new", 7), wrote(None, 9)
 
 
@@ -39,6 +42,9 @@ OLD, NEW, GONE = wrote("old", 3), wrote("new", 7), wrote(None, 9)
         ("value from nowhere", [OLD, wrote("no", -1, FAILED), read(("k", 5, "no"))]),
         ("value from nowhere", [read(("j", 5, "other"))]),
         ("older value", [OLD, NEW, Void(P, 2.0, "before"), read(("k", 3, "old"))]),
+        ("older value", [OLD, MAYBE, EARLIER, read(("k", 3, "old"), final=True)]),
+        ("lost value", [MAYBE, EARLIER, read(final=True)]),
+        ("deleted key is back", [OLD, wrote(None, -1, UNKNOWN), SAW_GONE, read(("k", 3, "old"), final=True)]),
         ("older value", [OLD, NEW, Void(P, 20.0, "a fault", kept=8), read(("k", 3, "old"))]),
     ],
 )
@@ -54,6 +60,12 @@ def test_a_planted_anomaly_is_found(name: str, history: list[Event]) -> None:
         [OLD, NEW, read(("k", 3, "old"), upto=5)],
         [OLD, NEW, wrote("later", 100), read(("k", 3, "old"), lasts=2)],
         [OLD, GONE, read()],
+        [OLD, MAYBE, EARLIER, read(("k", 20, "maybe"), final=True)],
+        [OLD, MAYBE, EARLIER, read(("k", 3, "old"))],
+        [OLD, MAYBE, EARLIER, read(("k", 3, "old"), upto=15, final=True)],
+        [OLD, MAYBE, EARLIER, wrote(None, -1, UNKNOWN), read(final=True)],
+        [OLD, wrote(None, -1, UNKNOWN), SAW_GONE, read(final=True)],
+        [OLD, wrote(None, -1, UNKNOWN), SAW_GONE, read(("k", 3, "old"), lasts=9, final=True)],
         [OLD, GONE, read(("k", 9, None), final=True)],
         [OLD, GONE, read(("k", 3, "old"), lasts=9)],
         [OLD, wrote("maybe", -1, UNKNOWN), read(("k", 20, "maybe"))],

@@ -10,6 +10,7 @@ from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import LeaderEpoch
 from milena.storage.log.append_info import Origin
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.cleaner_offsets import CleanedTo
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.expiration import expire_round
@@ -40,6 +41,9 @@ class CleanedTier:
     @property
     def cache(self) -> RemoteLogMetadataCache:
         return self.bench.metadata.cache(self.role.partition)
+
+    def cleaned_to(self) -> CleanedTo | None:
+        return self.cache.cleaned_to
 
     def batch(self, *records: Write, producer: tuple[int, int, int] | None = None, transactional: bool = False) -> None:
         data = batch_of(
@@ -110,7 +114,11 @@ class CleanedTier:
         for served in every:
             data = await (await self.bench.store.fetch(served.segment, 0)).read()
             assert len(data) == served.segment.size
-            found += [one for one in iter_batches(memoryview(data)) if served.first <= one.base_offset <= served.last]
+            found += [
+                one
+                for one in iter_batches(memoryview(data))
+                if one.base_offset <= served.last and one.last_offset >= served.first
+            ]
         return found
 
     async def records(self) -> list[Kept]:

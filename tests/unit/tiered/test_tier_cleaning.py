@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from milena.protocol.types import LeaderEpoch
-from milena.tiered.store.remote_storage import IndexType
-from tests.unit.tiered.cleaned_tier import CleanedTier, keyed, on_tier
+import pytest
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound
+from tests.unit.tiered.cleaned_tier import HOUR_MS, CleanedTier, keyed, on_tier
 
 
 def test_of_each_key_the_last_record_stays_with_its_offset() -> None:
@@ -21,7 +23,7 @@ def test_of_each_key_the_last_record_stays_with_its_offset() -> None:
         assert tier.ranges()[0][0] == 0 and tier.ranges()[-1][1] == 5
         replacement = tier.served()[0]
         assert replacement.cleaned == ((0, 6),) and set(replacement.replaces) <= before
-        assert tier.cache.cleaned_to == (0, 6)
+        assert tier.cleaned_to() == (0, 6)
         assert not tier.bench.runtime.disk.exists(f"{tier.log.folder}/remote-log-cleaning")
 
     on_tier(scenario)
@@ -34,7 +36,7 @@ def test_what_loses_nothing_is_not_copied_again_and_the_next_pass_begins_behind_
         await tier.copy()
         stored = tier.bench.stored()
         await tier.clean()
-        assert (tier.bench.stored(), tier.cache.cleaned_to) == (stored, (0, 4))
+        assert (tier.bench.stored(), tier.cleaned_to()) == (stored, (0, 4))
         published = len(tier.bench.metadata.published)
         await tier.clean()
         assert len(tier.bench.metadata.published) == published, "nothing is dirty"
@@ -122,3 +124,139 @@ def test_what_was_replaced_does_not_count_for_retention_bytes() -> None:
         assert tier.log.log_start_offset == 0
 
     on_tier(scenario, cleanup_policy=("compact", "delete"))
+
+
+def test_a_transaction_that_ends_later_than_the_tier_ends_the_window() -> None:
+    """It may be aborted, and then what its records have replaced would be lost."""
+
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1"), ("b", "2")))
+        tier.batch(*keyed(("a", "aborted")), producer=(7, 0, 0), transactional=True)
+        tier.log.roll()
+        tier.end((7, 0), commit=False)
+        await tier.copy()
+        assert tier.ranges() == [(0, 2), (3, 3)]
+        await tier.clean()
+        assert (await tier.offsets(), tier.cleaned_to()) == ([0, 2, 3], (0, 3))
+        tier.log.roll()
+        await tier.copy()
+        await tier.clean()
+        assert (await tier.offsets(), tier.cleaned_to()) == ([0, 2], (0, 5))
+
+    on_tier(scenario)
+
+
+def test_aborted_records_replace_nothing_and_go() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.batch(*keyed(("a", "aborted")), producer=(7, 0, 0), transactional=True)
+        tier.log.roll()
+        tier.end((7, 0), commit=False)
+        tier.batch(*keyed(("b", "2")), producer=(8, 0, 0), transactional=True)
+        tier.end((8, 0), commit=True)
+        tier.log.roll()
+        await tier.copy()
+        await tier.clean()
+        assert await tier.offsets() == [0, 4]
+
+    on_tier(scenario)
+
+
+def test_a_segment_that_has_lost_its_index_of_aborted_transactions_is_not_cleaned() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.batch(*keyed(("a", "aborted")), producer=(7, 0, 0), transactional=True)
+        tier.end((7, 0), commit=False)
+        tier.segment(*keyed(("b", "1"), ("b", "2")))
+        await tier.copy()
+        (path,) = [name for name in tier.bench.world.tier.files if name.endswith(".txnindex")]
+        tier.bench.runtime.tier_disk.remove(path)
+        with pytest.raises(RemoteResourceNotFound):
+            await tier.clean()
+        assert tier.cleaned_to() is None and len(await tier.offsets()) == 3
+
+    on_tier(scenario)
+
+
+def test_tombstones_stay_as_long_as_readers_may_find_locally_what_they_have_deleted() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.segment(*keyed(("a", None), ("c", "1")))
+        tier.segment(*keyed(("c", "2"), ("d", "1")))
+        await tier.copy()
+        await tier.clean()
+        await tier.wait(2 * HOUR_MS / 1000)
+        tier.segment(*keyed(("c", "3"), ("d", "2")))
+        await tier.copy()
+        await tier.clean()
+        assert 2 in await tier.offsets(), "no horizon was set"
+        tier.log.delete_old_segments(tier.bench.runtime.clock.time_ms())
+        assert tier.log.local_log_start_offset == 8
+        for number in range(3):
+            assert 2 in await tier.offsets()
+            tier.segment(*keyed(("c", f"{number}"), ("d", "3")))
+            await tier.copy()
+            await tier.clean()
+            await tier.wait(HOUR_MS / 2000)
+        assert 2 not in await tier.offsets()
+
+    on_tier(scenario, delete_retention_ms=HOUR_MS, local_retention_bytes=0, segment_bytes=1000)
+
+
+def test_a_pass_is_due_by_the_dirty_share_and_by_the_age_of_its_records() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        for number in range(4):
+            tier.segment(*keyed(("a", f"{number}")))
+        await tier.copy()
+        await tier.clean()
+        assert tier.cleaned_to() is None, "too young"
+        await tier.wait(60)
+        await tier.clean()
+        assert tier.cleaned_to() == (0, 4)
+        tier.segment(*keyed(("b", "1" * 10)))
+        await tier.copy()
+        tier.log.config = replace(tier.log.config, min_cleanable_dirty_ratio=0.9)
+        await tier.wait(60)
+        await tier.clean()
+        assert tier.cleaned_to() == (0, 4), "too few"
+        tier.log.config = replace(tier.log.config, max_compaction_lag_ms=HOUR_MS)
+        await tier.wait(HOUR_MS / 1000)
+        await tier.clean()
+        assert tier.cleaned_to() == (0, 5)
+
+    on_tier(scenario, min_compaction_lag_ms=50_000)
+
+
+def test_records_that_were_deleted_are_not_cleaned_any_more() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.segment(*keyed(("c", "1"), ("c", "2")))
+        tier.segment(*keyed(("c", "3"), ("b", "2")))
+        await tier.copy()
+        tier.log.increment_log_start(Offset(3))
+        await tier.clean()
+        assert [one.start_offset for one in tier.served()] == [2]
+        assert await tier.offsets() == [4, 5]
+
+    on_tier(scenario)
+
+
+def test_a_copy_of_another_lineage_is_cleaned_as_far_as_it_serves_and_stays() -> None:
+    """The end of the log was cut off by an unclean election."""
+
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("a", "2")))
+        tier.segment(*keyed(("b", "1"), ("b", "2"), ("b", "lost")))
+        await tier.copy()
+        await tier.clean()
+        assert (await tier.offsets(), tier.cleaned_to()) == ([1, 4], (0, 5))
+        tier.log.truncate_to(Offset(4))
+        tier.lead_anew(1)
+        tier.segment(*keyed(("c", "1"), ("c", "2")))
+        await tier.copy()
+        await tier.clean()
+        assert tier.cleaned_to() == (1, 6)
+        assert tier.ranges()[-1] == (4, 5) or tier.ranges()[-1][1] == 5
+        offsets = await tier.offsets()
+        assert offsets == [1, 5], "b was cleaned in favour of what the lineage has lost"
+
+    on_tier(scenario)

@@ -1,0 +1,147 @@
+"""A compacted topic in the tier of simulated brokers: its segments there are cleaned, whoever leads and reads."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.offsets import LATEST, find_offset
+from milena.node.client.producer import Producer
+from tests.simulation.steps import partition_image, until
+from tests.simulation.tiered_topics import in_tier, known_segments, log_of, with_tier
+
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "internal.segment.bytes": "1500"}
+CLEANING = {"remote_log_compaction_enable": True, "remote_log_compaction_source_retention_ms": 2000}
+METADATA: dict[str, object] = {
+    "rlmm_config_remote_log_metadata_topic_replication_factor": 3,
+    "rlmm_config_remote_log_metadata_topic_min_isr": 1,
+}
+
+
+async def write(client: Cluster, rounds: int, keys: int, *, first: int = 0, pause: float = 0.0) -> dict[bytes, bytes]:
+    """Values of about 100 bytes for each key, the last of which are returned."""
+    producer = Producer(client, request_timeout=2.0, delivery_timeout=120.0)
+    last: dict[bytes, bytes] = {}
+    for number in range(first, first + rounds):
+        for key in range(keys):
+            last[b"%d" % key] = b"%-99d" % number
+            await producer.send("t", last[b"%d" % key], key=b"%d" % key, partition=0)
+        await asyncio.sleep(pause)
+    await producer.close()
+    return last
+
+
+async def read(client: Cluster, start: int = 0, *, pause: float = 0.0) -> list[tuple[int, bytes | None, bytes | None]]:
+    """All records up to the present end."""
+    client.forget_topic("t")
+    end = (await find_offset(client, "t", 0, LATEST)).offset
+    consumer = Consumer(client)
+    consumer.assign({("t", 0): start})
+    found: list[tuple[int, bytes | None, bytes | None]] = []
+    async with asyncio.timeout(300):
+        while not found or found[-1][0] + 1 < end:
+            found += [(record.offset, record.key, record.value) for record in await consumer.poll(1.0)]
+            await asyncio.sleep(pause)
+    await consumer.close()
+    return found
+
+
+def leader(cluster: SimulatedCluster) -> int:
+    return int(partition_image(cluster).leader)
+
+
+def is_clean(cluster: SimulatedCluster, broker: int, least: int) -> bool:
+    """Whether offsets up to ``least`` are, and what was replaced is gone."""
+    cache, epochs = known_segments(cluster, broker), log_of(cluster, broker).epochs.entries
+    if cache.cleaned_to is None or cache.cleaned_to.offset < least:
+        return False
+    served = cache.served(
+        log_of(cluster, broker).log_start_offset, leader_epochs=epochs, log_end=log_of(cluster, broker).log_end_offset
+    )
+    return len(list(served)) == len(cache) == len(in_tier(cluster))
+
+
+def test_consumers_find_the_last_values_in_the_tier_and_its_old_segments_go() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        last = await write(client, 30, 4)
+        await until(lambda: is_clean(cluster, 1, 100), 120)
+        found = await read(client)
+        assert {key: value for _, key, value in found} == last
+        assert len(found) < 120 / 2 and [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
+        assert (log_of(cluster).log_start_offset, log_of(cluster).local_log_start_offset > 100) == (0, True)
+        metrics = cluster.brokers[1].metrics
+        assert metrics.value("kafka_server_brokertopicmetrics_remotecleanbytespersec_total", topic="t") > 1000
+        assert metrics.value("kafka_server_brokertopicmetrics_remotecleanerrorspersec_total", topic="t") == 0
+        assert metrics.value("kafka_server_brokertopicmetrics_remotecleaneruncleanablepartitions", topic="t") == 0
+        labels = {"topic": "t", "partition": "0"}
+        assert metrics.value("kafka_log_remote_remotelogmanager_remotedirtyinpercent", **labels) <= 20
+
+    with_tier(scenario, configs=COMPACTED, **CLEANING)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_reader_is_never_refused_while_its_segments_are_replaced(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 10, 4)
+        reading = asyncio.ensure_future(read(client, pause=0.7))
+        last = await write(client, 40, 4, first=10, pause=0.2)
+        first = await reading
+        assert [offset for offset, _, _ in first] == sorted({offset for offset, _, _ in first})
+        await until(lambda: is_clean(cluster, leader(cluster), 150), 120)
+        assert {key: value for _, key, value in await read(client)} == last
+
+    immediately = {**CLEANING, "remote_log_compaction_source_retention_ms": 0}
+    with_tier(scenario, seed=seed, configs=COMPACTED, **immediately)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_leaders_that_are_killed_and_paused_while_they_clean_lose_nothing(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        chance = random.Random(seed)
+        writing = asyncio.ensure_future(write(client, 60, 5, pause=1.0))
+        epochs = set()
+        while not writing.done():
+            await asyncio.sleep(chance.uniform(1, 6))
+            now = leader(cluster)
+            if now not in cluster.brokers:
+                continue
+            epochs.add(partition_image(cluster).leader_epoch)
+            machine = cluster.world.machine(host_of(now))
+            if chance.random() < 0.5:
+                await cluster.kill(host_of(now))
+                await asyncio.sleep(chance.uniform(0, 6))
+                await cluster.start_broker(now)
+            else:
+                machine.pause()
+                await asyncio.sleep(chance.uniform(0, 8))
+                machine.resume()
+        last = await writing
+        await until(lambda: leader(cluster) in cluster.brokers and is_clean(cluster, leader(cluster), 250), 300)
+        found = await read(client)
+        assert {key: value for _, key, value in found} == last
+        assert len(epochs) > 1 and len(found) < 150
+        for number in (1, 2, 3):
+            events = [one for one in known_segments(cluster, number).segments() if one.cleaned]
+            assert events, "every broker knows what was cleaned"
+
+    with_tier(scenario, seed=seed, brokers=3, configs=COMPACTED, **CLEANING, **METADATA)
+
+
+def test_deleted_records_do_not_come_back_with_a_cleaning() -> None:
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 20, 4)
+        await until(lambda: log_of(cluster).local_log_start_offset > 50)
+        assert await admin.delete_records(client, {("t", 0): 42}) is not None
+        last = await write(client, 20, 4, first=20)
+        await until(lambda: is_clean(cluster, 1, 120), 120)
+        assert log_of(cluster).log_start_offset == 42
+        found = await read(client, 42)
+        assert {key: value for _, key, value in found} == last
+
+    with_tier(scenario, configs={**COMPACTED, "cleanup.policy": "compact,delete"}, **CLEANING)

@@ -1,0 +1,224 @@
+"""A pass of cleaning that is interrupted between any two of its steps: nothing is lost, and a later pass ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Disk, Report, WorkerEnded
+from milena.tiered.cleaning.steps import clean_tier
+from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from milena.tiered.shared.tier import FAILURES
+from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.work import cleaning_pass
+from milena.tiered.work.tier_cleaner import TierCleaner
+from tests.unit.storage.logs import batch_of
+from tests.unit.tiered.cleaned_tier import CleanedTier, keyed, on_tier
+
+Action = Callable[[CleanedTier], Awaitable[None]]
+STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+LEAST = 4
+"""Calls of a pass, at least."""
+STORE, METADATA = ("fetch", "fetch_index", "copy"), ("add", "update")
+
+
+class Interrupted:
+    """Calls ``action`` at the ``at``-th call of the store or of the metadata, before the call or after it."""
+
+    def __init__(self, tier: CleanedTier, at: int, action: Action, calls: tuple[str, ...], *, after: bool) -> None:
+        self.calls = 0
+        self.done = False
+        """Whether the pass is over."""
+        self._tier = tier
+        self._at = at
+        self._action = action
+        self._after = after
+        store, metadata = tier.bench.store, tier.bench.metadata
+        for name in calls:
+            owner = store if name in STORE else metadata
+            setattr(owner, name, self._wrapped(getattr(owner, name)))
+
+    def _wrapped(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def wrapped(*arguments: Any, **options: Any) -> Any:
+            self.calls += not self.done
+            now = self.calls == self._at and not self.done
+            if now and not self._after:
+                await self._action(self._tier)
+            result = await call(*arguments, **options)
+            if now and self._after:
+                await self._action(self._tier)
+            return result
+
+        return wrapped
+
+
+async def prepared(tier: CleanedTier) -> None:
+    for number in range(3):
+        tier.segment(*keyed(("a", f"{number}"), ("b", f"{number}" * 50)))
+    tier.segment(*keyed(("a", None), ("b", "x"), ("c", "1")))
+    tier.segment(*keyed(("a", "last"), ("c", "2"), ("d", "1")))
+    await tier.copy()
+
+
+EXPECTED = {b"a": b"last", b"b": b"x", b"c": b"2", b"d": b"1"}
+
+
+async def state(tier: CleanedTier) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in await tier.records()}
+
+
+def interrupted(
+    action: Action, *, after: bool, calls: tuple[str, ...] = STORE + METADATA, check: Action | None = None
+) -> None:
+    """At each call in turn."""
+    at, reached = 0, True
+    while reached:
+        at += 1
+
+        async def scenario(tier: CleanedTier, at: int = at) -> None:
+            nonlocal reached
+            await prepared(tier)
+            found = Interrupted(tier, at, action, calls, after=after)
+            with suppress(*FAILURES):
+                await tier.clean()
+            reached, found.done = found.calls >= at, True
+            assert await state(tier) == EXPECTED
+            if check is not None:
+                await check(tier)
+            await tier.wait(600)
+            await tier.clean()
+            assert await state(tier) == EXPECTED
+            assert tier.cache.cleaned_to is not None and tier.cache.cleaned_to.offset == 12
+            assert len(await tier.offsets()) == len(EXPECTED)
+            for _ in range(3):
+                await tier.wait(3700)
+                await tier.expire()
+            assert all(one[2] == "COPY" for one in tier.listed())
+            assert tier.bench.stored() == [one[0] for one in tier.listed()] == [one[0] for one in tier.ranges()]
+            assert not tier.bench.runtime.disk.exists(f"{tier.log.folder}/remote-log-cleaning")
+
+        on_tier(scenario)
+    assert at > LEAST
+
+
+def failing(error: Exception) -> Action:
+    async def fail(_tier: CleanedTier) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [
+        (RetriableRemoteStorageError("full"), STORE),
+        (RemoteStorageError("denied"), STORE),
+        (RemoteLogMetadataError("no answer"), METADATA),
+        (OSError(28, "disk full"), STORE),
+    ],
+    ids=["retriable", "final", "metadata", "disk"],
+)
+def test_by_an_error(error: Exception, calls: tuple[str, ...], after: bool) -> None:
+    interrupted(failing(error), after=after, calls=calls)
+
+
+async def replaced(tier: CleanedTier) -> None:
+    tier.lead_anew(tier.epoch + 1)
+    tier.cleaner = TierCleaner(tier.bench.tier)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_by_the_end_of_the_office(after: bool) -> None:
+    async def no_more_is_published(tier: CleanedTier) -> None:
+        by = [one.leader_epoch for one in tier.bench.metadata.published if one.state is STARTED]
+        assert set(by) == {0}
+
+    interrupted(replaced, after=after, check=no_more_is_published)
+
+
+async def successor_cleans(tier: CleanedTier) -> None:
+    await replaced(tier)
+    with suppress(*FAILURES):
+        await tier.clean()
+
+
+def test_by_a_successor_that_cleans_at_once() -> None:
+    interrupted(successor_cleans, after=False)
+
+
+async def expires(tier: CleanedTier) -> None:
+    await tier.expire()
+    await tier.wait(61)
+    await tier.expire()
+
+
+def test_by_the_expiration() -> None:
+    interrupted(expires, after=False)
+
+
+def test_by_the_deletion_of_records() -> None:
+    async def delete(tier: CleanedTier) -> None:
+        tier.log.increment_log_start(Offset(5))
+        await expires(tier)
+
+    interrupted(delete, after=False)
+
+
+def test_by_the_death_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dying(disk: Disk, report: Report, *arguments: Any) -> Any:
+        steps = clean_tier(disk, report, *arguments)
+        order = yield next(steps)
+        for _ in range(3):
+            order = yield steps.send(order)
+        raise WorkerEnded("killed")
+
+    async def scenario(tier: CleanedTier) -> None:
+        await prepared(tier)
+        monkeypatch.setattr(cleaning_pass, "clean_tier", dying)
+        await tier.clean()
+        assert tier.role.uncleanable is None and tier.bench.counted("remotecleanerrors") == 1
+        monkeypatch.undo()
+        await tier.clean()
+        assert await state(tier) == EXPECTED and len(await tier.offsets()) == 4
+
+    on_tier(scenario)
+
+
+def test_a_damaged_segment_stops_the_cleaning_of_its_partition_alone_and_is_reported() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        await prepared(tier)
+        path = next(name for name in sorted(tier.bench.world.tier.files) if name.endswith(".log"))
+        tier.bench.world.tier.corrupt(path, 80)
+        listed = tier.listed()
+        await tier.clean()
+        assert tier.role.uncleanable is not None and "00000.log: the batch at 70" in tier.role.uncleanable
+        assert tier.bench.events.named("log cannot be cleaned in the tier")
+        published = len(tier.bench.metadata.published)
+        await tier.clean()
+        assert (tier.listed(), len(tier.bench.metadata.published)) == (listed, published)
+
+    on_tier(scenario)
+
+
+def test_the_successor_goes_on_where_the_last_finished_pass_has_ended() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        await prepared(tier)
+        await tier.clean()
+        await replaced(tier)
+        tier.segment(*keyed(("a", "newest"), ("e", "1")))
+        data = batch_of(b"active", keys=[b"f"], timestamp=tier.bench.runtime.clock.time_ms())
+        tier.log.append_as_leader(data, leader_epoch=LeaderEpoch(1))
+        await tier.copy()
+        await tier.clean()
+        assert tier.cache.cleaned_to == (1, 14)
+        assert {one.cleaned for one in tier.served() if one.cleaned} >= {((0, 12), (1, 14))}
+        done = tier.bench.events.named("log cleaned in the tier")
+        assert [(one["dirty_from"], one["cleaned_to"]) for one in done] == [(0, 12), (12, 14)]
+
+    on_tier(scenario)

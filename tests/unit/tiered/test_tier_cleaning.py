@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound
+from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RetriableRemoteStorageError
 from tests.unit.tiered.cleaned_tier import HOUR_MS, CleanedTier, keyed, on_tier
 
 
@@ -260,3 +260,28 @@ def test_a_copy_of_another_lineage_is_cleaned_as_far_as_it_serves_and_stays() ->
         assert offsets == [1, 5], "b was cleaned in favour of what the lineage has lost"
 
     on_tier(scenario)
+
+
+def test_what_a_former_leader_has_marked_is_deleted_wherever_it_lies() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("x", "1"), ("y", "1" * 300)))
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.segment(*keyed(("a", "2"), ("b", "2")))
+        await tier.copy()
+        await tier.clean()
+        await tier.expire()
+        await tier.wait(61)
+        tier.bench.store.deleting = failing
+        with pytest.raises(RetriableRemoteStorageError):
+            await tier.expire()
+        assert [one[2] for one in tier.listed()].count("DELETE") == 1
+        tier.bench.store.deleting = lambda: None
+        tier.lead_anew(1)
+        await tier.expire()
+        assert [one[2] for one in tier.listed()].count("DELETE") == 0
+
+    on_tier(scenario)
+
+
+def failing() -> None:
+    raise RetriableRemoteStorageError("away")

@@ -37,6 +37,15 @@ async def test_it_comes_and_goes_with_its_segment(tier: Tier) -> None:
 
 
 @on_all_tiers
+async def test_what_is_left_of_a_deletion_that_was_cut_off_goes_with_the_next(tier: Tier) -> None:
+    tier.door.write(object_path(segment(8), ".log"), b"another")
+    await tier.storage.delete(segment(8))
+    tier.door.write(path(segment(7)), TEXT)
+    await tier.storage.delete(segment(7))
+    assert tier.objects() == {}
+
+
+@on_all_tiers
 async def test_one_without_a_segment_is_swept_once_it_is_old(tier: Tier) -> None:
     await tier.storage.copy(segment(7), replace(tier.files(), description=TEXT))
     tier.door.write(path(segment(8)), TEXT)

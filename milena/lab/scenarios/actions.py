@@ -4,7 +4,7 @@
 
     start | stop | kill | power_off | wipe: B        or a list
     begin: B                                         start it, and go on before it serves; ``start`` is the end of it
-    erase: {A: [name]}                               files of the log directories of a broker that is down
+    erase: {A: [name]}                               files in the log directories of a broker that is down
     replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
     produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"};
                                                      ``error``: what comes of it; ``meanwhile``: a list of actions;

@@ -72,7 +72,7 @@ class Driver(Protocol):
         ...
 
     async def erase(self, node: str, names: Sequence[str]) -> None:
-        """Files that lie directly in its log directories. Missing is no error. The node is down."""
+        """Files by their paths in its log directories. Missing is no error. The node is down."""
         ...
 
     def replace(self, node: str, peer: str | None) -> None:

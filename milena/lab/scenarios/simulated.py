@@ -87,7 +87,7 @@ class SimulatedDriver:
     async def erase(self, node: str, names: Sequence[str]) -> None:
         files = self._world.machine(_machine(node)).storage.files
         for path in list(files):
-            if path.count("/") == 2 and path.rpartition("/")[2] in names:
+            if "/".join(path.split("/")[2:]) in names:
                 del files[path]
 
     def replace(self, node: str, peer: str | None) -> None:

@@ -95,8 +95,8 @@ def lost_values(
         if ranges:
             for first, last in servable(segment, log_end=log_end, leader_epochs=leader_epochs):
                 for one in ranges:
-                    if first < one[1]:  # what is cleaned away is before the value that was kept for it
-                        found.setdefault(one, []).append((first, Offset(min(last, one[1] - 1))))
+                    if first < one[0]:  # that leader had no other records of this log
+                        found.setdefault(one, []).append((first, Offset(min(last, one[0] - 1))))
     return sorted(LostValues(*run, *one) for one, runs in found.items() for run in _joined(runs))
 
 
@@ -107,8 +107,9 @@ def _lost(
     leader_epochs: Sequence[EpochEntry],
     log_end: Offset,
 ) -> list[tuple[Offset, Offset]]:
-    """The ranges below a map's offsets that are not the log's, joined; ``ends`` keeps what was found of an entry."""
-    ranges = []
+    """The ranges below a map's offsets that are not the log's; ``ends`` keeps what was found of an entry. Those of
+    several leaders may overlap: each has cleaned up to where its log is another."""
+    ranges = set()
     for entry in offsets:
         if entry.offset is None:
             continue
@@ -117,8 +118,8 @@ def _lost(
             end = known.shared_end(entry.epoch, entry.offset, leader_epochs, log_end)
             end = ends[entry] = Offset(max(end, leader_epochs[0].start))
         if end < entry.offset:
-            ranges.append((end, Offset(entry.offset - 1)))
-    return _joined(ranges)
+            ranges.add((end, Offset(entry.offset - 1)))
+    return sorted(ranges)
 
 
 def _joined(runs: Iterable[tuple[Offset, Offset]]) -> list[tuple[Offset, Offset]]:

@@ -352,18 +352,22 @@ class FsspecTier:
         def remove(system: FileSystem) -> None:
             if not is_object_store(system) and not system.exists(home):
                 system.ls(f"{self._top}/{tier_names.ROOT}")
+                self._forget(system, partition, start_offset, segment)
                 return
             for suffix in reversed(tier_names.SUFFIXES):
                 with suppress(FileNotFoundError):
                     system.rm_file(f"{home}/{tier_names.object_name(start_offset, segment, suffix)}")
-            with suppress(FileNotFoundError):
-                system.rm_file(f"{self._top}/{tier_names.description_path(partition, start_offset, segment)}")
+            self._forget(system, partition, start_offset, segment)
             if removes_empty_folders_alone(system):
                 with suppress(OSError):  # it has other segments; an empty folder that remains costs nothing
                     system.rmdir(home)
 
         await self._do(f"cannot delete segment {to_text(segment)} in {self._settings.url}", remove)
         self._chunks.forget(f"{home}/{tier_names.object_name(start_offset, segment, LOG_SUFFIX)}")
+
+    def _forget(self, system: FileSystem, partition: TopicIdPartition, start_offset: int, segment: UUID) -> None:
+        with suppress(FileNotFoundError):
+            system.rm_file(f"{self._top}/{tier_names.description_path(partition, start_offset, segment)}")
 
     async def _segments(self, partition: TopicIdPartition) -> list[StoredSegment]:
         home, now = f"{self._top}/{tier_names.partition_folder(partition)}", self._clock.time_ms()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milena.protocol.types import LeaderEpoch
-from milena.tiered.segments.cleaner_offsets import CleanerOffsets, resolved
+from milena.tiered.segments.cleaner_offsets import CleanerOffsets, contradicts, resolved
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.unit.tiered.segments import offsets, segment
@@ -202,4 +202,9 @@ def test_what_counts_is_a_function_of_the_set(history: History, random: Random) 
             waiting.add(number)
     for number in range(len(history.segments)):
         if number not in history.deleted:
-            assert cleanings.count(history.segments[number]) == dumb_count(history, number)
+            segment_of_number = history.segments[number]
+            assert cleanings.count(segment_of_number) == dumb_count(history, number)
+            verdict = cleanings.verdict(segment_of_number)
+            assert verdict.counts == dumb_count(history, number)
+            rejecting = verdict.rejected_by
+            assert rejecting is None or contradicts(rejecting, segment_of_number.cleaned)

@@ -70,6 +70,18 @@ def test_segments_that_follow_each_other_are_told_as_one() -> None:
     assert lost(parts[0], parts[2], starts={0: 0, 1: 130}, log_end=200) == [(0, 39, 130, 154), (80, 119, 130, 154)]
 
 
+def test_what_only_a_later_leader_had_was_not_cleaned_by_a_former_one() -> None:
+    later = part(2, 120, 139, {1: 120}, {0: 155, 1: 180})
+    assert lost(later, starts={0: 0, 1: 120}, log_end=200) == []
+    whole = part(2, 0, 139, {0: 0, 1: 120}, {0: 155, 1: 180})
+    assert lost(whole, starts={0: 0, 1: 120}, log_end=200) == [(0, 119, 120, 154)]
+
+
+def test_what_each_of_two_leaders_has_cleaned_for_is_told() -> None:
+    whole = part(2, 0, 139, {0: 0, 1: 120}, {0: 155, 1: 180})
+    assert lost(whole, starts={0: 0, 1: 120, 2: 150}, log_end=200) == [(0, 119, 120, 154), (0, 139, 150, 179)]
+
+
 def test_only_what_a_segment_serves_counts() -> None:
     cut = part(1, 0, 139, {0: 0}, {0: 155})
     assert lost(cut, starts={0: 0, 1: 120}, log_end=200) == [(0, 119, 120, 154)]

@@ -16,6 +16,7 @@ from milena.protocol.records.batch import BatchView
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.protocol.uuids import from_text, to_text
 from milena.runtime.context import Runtime
+from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.reading.log_contents import batches_of
 from milena.tiered.segments.cleaner_offsets import CleanerOffset
@@ -83,7 +84,7 @@ class HandCleaner(Broker):
             segment_id=RemoteLogSegmentId(place, tier.runtime.random.uuid()),
             start_offset=Offset(first),
             end_offset=Offset(last),
-            epochs=tuple(sorted({entry.epoch: entry for one in sources for entry in one.epochs}.values())),
+            epochs=tuple(log.epochs.entries_in_range(Offset(first), Offset(last + 1))),
             broker_id=tier.node_id,
             event_timestamp_ms=tier.runtime.clock.time_ms(),
             size=len(data),
@@ -98,7 +99,8 @@ class HandCleaner(Broker):
             copied=False,
         )
         await tier.metadata.add(metadata)
-        await tier.storage.copy(metadata, await self._files(tier, newest, metadata.id, data))
+        files = replace(await self._files(tier, newest, metadata.id, data), description=description_of(metadata))
+        await tier.storage.copy(metadata, files)
         self._made[to_text(metadata.id)] = metadata
         return {"id": to_text(metadata.id)}
 

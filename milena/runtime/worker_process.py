@@ -57,6 +57,8 @@ class _Conversation:
         while value is not None:
             self.say(STEP, value)
             value = advanced(steps, pickle.loads(self.hear()))
+        if self._amount:
+            self._tell()  # the next work may be as small
         self.say(DONE, None)
 
     def hear(self) -> bytes:
@@ -76,9 +78,12 @@ class _Conversation:
         self._amount += amount
         now = time.monotonic()
         if self._amount >= REPORT_AT or now - self._reported > REPORT_SECONDS:
-            done, self._amount, self._reported = self._amount, 0, now
-            self.say(DID, done)
-            self.hear()
+            self._tell()
+
+    def _tell(self) -> None:
+        done, self._amount, self._reported = self._amount, 0, time.monotonic()
+        self.say(DID, done)
+        self.hear()
 
 
 def _listen(messages: SimpleQueue[bytes]) -> None:

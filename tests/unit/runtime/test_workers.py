@@ -25,9 +25,9 @@ from milena.runtime.workers import PlainWorker, ProcessWorker
 ROOT = Path(__file__).parents[3]
 
 
-def counting(_disk: Disk, report: Report, upto: int) -> Iterator[int]:
+def counting(_disk: Disk, report: Report, upto: int, amount: int = 1 << 20) -> Iterator[int]:
     for number in range(upto):
-        report(1 << 20)
+        report(amount)
         yield number
 
 
@@ -101,6 +101,18 @@ async def test_values_come_in_order_and_what_was_done_is_paced(worker: Worker, t
     assert sum(amounts) == 6 << 20
     (tmp_path / "file").touch()
     assert await worker.run(listing, unpaced, str(tmp_path)).next() == ["file"]
+
+
+async def test_work_that_is_small_is_paced_too(worker: Worker) -> None:
+    amounts: list[int] = []
+
+    async def paced(amount: int) -> None:
+        amounts.append(amount)
+
+    for _ in range(2):
+        steps = worker.run(counting, paced, 3, 1000)
+        assert [await steps.next() for _ in range(4)] == [0, 1, 2, None]
+    assert sum(amounts) == 6000
 
 
 async def test_the_work_hears_what_it_is_told(worker: Worker) -> None:

@@ -38,6 +38,17 @@ def cleaned_in_tier(cluster: LocalCluster, partition: str) -> int:
     return max((one["cleaned_to"] for one in mine), default=0)
 
 
+def broker_pid(cluster: LocalCluster) -> int:
+    (broker,) = cluster.brokers
+    assert broker.pid is not None
+    return broker.pid
+
+
+def workers(pid: int) -> list[int]:
+    """The processes that a broker has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def read(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, Mapping[bytes, bytes | None]]:
     """How many records there are up to the end, and the last of each key."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "log_level": 0, "enable.partition.eof": True}

@@ -15,7 +15,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
-from tests.wire.compacted import is_clean, read
+from tests.wire.compacted import broker_pid, is_clean, read, workers
 from tests.wire.waiting import wait_gone, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -39,20 +39,9 @@ def own(tmp_path: Path) -> Iterator[LocalCluster]:
         yield running
 
 
-def broker_pid(cluster: LocalCluster) -> int:
-    (broker,) = cluster.brokers
-    assert broker.pid is not None
-    return broker.pid
-
-
 def log_dir(cluster: LocalCluster) -> str:
     (broker,) = cluster.brokers
     return broker.log_dirs[0]
-
-
-def workers(pid: int) -> list[int]:
-    """The processes that a broker has started."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_killed(own: LocalCluster) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
+from tests.wire.compacted import broker_pid, read, workers
 from tests.wire.waiting import wait_gone, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -38,17 +39,6 @@ def own(tmp_path: Path) -> Iterator[LocalCluster]:
         yield running
 
 
-def broker_pid(cluster: LocalCluster) -> int:
-    (broker,) = cluster.brokers
-    assert broker.pid is not None
-    return broker.pid
-
-
-def workers(pid: int) -> list[int]:
-    """The processes that a broker has started."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def cleaned_to(cluster: LocalCluster, partition: str) -> int:
     """The first dirty offset in Kafka's checkpoint, -1 if it is not there."""
     (broker,) = cluster.brokers
@@ -66,25 +56,6 @@ def closed_to(cluster: LocalCluster, partition: str) -> int:
 
 def is_clean(cluster: LocalCluster, partition: str) -> bool:
     return cleaned_to(cluster, partition) == closed_to(cluster, partition) > 0
-
-
-def read(bootstrap: str, topic: str) -> tuple[int, Mapping[bytes, bytes | None]]:
-    """How many records there are, and the last of each key."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found: dict[bytes, bytes | None] = {}
-    count = position = 0
-    while position < end:
-        for record in consumer.consume(1000, timeout=5):
-            assert record.error() is None
-            key, offset = record.key(), record.offset()
-            assert isinstance(key, bytes)
-            assert offset is not None
-            found[key] = record.value()
-            count, position = count + 1, offset + 1
-    consumer.close()
-    return count, found
 
 
 def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_killed(own: LocalCluster) -> None:

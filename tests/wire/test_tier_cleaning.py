@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
-from tests.wire.test_compaction import broker_pid, read, workers
+from tests.wire.compacted import broker_pid, read, workers
 from tests.wire.tiers import logs, settings
 from tests.wire.waiting import wait_until
 

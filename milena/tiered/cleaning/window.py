@@ -130,6 +130,12 @@ def _overdue(window: Window, config: TopicConfig, now: int) -> int:
 def map_of_pass(
     cache: RemoteLogMetadataCache, epoch: LeaderEpoch, end: Offset, *, leader_epochs: Sequence[EpochEntry]
 ) -> CleanerOffsets:
-    """The cleaner-offset map of a pass by the leader of ``epoch`` that uses keys up to ``end`` (exclusive)."""
-    found = resolved(cache.cleanings.maps, epoch, first=leader_epochs[0].epoch)
+    """The cleaner-offset map of a pass by the leader of ``epoch`` that uses keys up to ``end`` (exclusive).
+
+    The first map says that leaders since the log's first epoch have cleaned nothing: what they may add is rejected.
+    """
+    first = leader_epochs[0].epoch
+    found = resolved(cache.cleanings.maps, epoch, first=first)
+    if not cache.cleanings.maps and first < epoch:
+        found = (CleanerOffset(first, None), *found)
     return (*found[:-1], CleanerOffset(epoch, max(found[-1].offset or Offset(0), end)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState
 from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RetriableRemoteStorageError
 from tests.unit.tiered.cleaned_tier import HOUR_MS, CleanedTier, keyed, on_tier
+from tests.unit.tiered.segments import offsets, update
 
 
 def test_of_each_key_the_last_record_stays_with_its_offset() -> None:
@@ -285,3 +288,28 @@ def test_what_a_former_leader_has_marked_is_deleted_wherever_it_lies() -> None:
 
 def failing() -> None:
     raise RetriableRemoteStorageError("away")
+
+
+def test_a_former_leaders_cleaning_that_is_rejected_is_deleted() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.segment(*keyed(("a", "2"), ("b", "2")))
+        await tier.copy()
+        tier.lead_anew(1)
+        await tier.clean()
+        (new,) = tier.served()
+        stale = replace(
+            new,
+            segment_id=replace(new.segment_id, id=UUID(int=99)),
+            cleaned=offsets({0: 4}),
+            state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
+            leader_epoch=UNFENCED,
+        )
+        await tier.bench.metadata.add(stale)
+        await tier.bench.metadata.update(update(stale, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+        await tier.expire()
+        await tier.wait(61)
+        await tier.expire()
+        assert [one.id for one in tier.cache.segments()] == [new.id] and await tier.offsets() == [2, 3]
+
+    on_tier(scenario)

@@ -60,7 +60,7 @@ class TierCleaner:
         cache, epochs = self._tier.metadata.cache(role.partition), log.epochs.entries
         unreliable: set[UUID] = {*self._tier.unreliable.of(role.partition), *(one.id for one in cache.doubtful())}
         found: list[Source] = []
-        start, end = log.log_start_offset, log.log_end_offset
+        start, end, copied_again = log.log_start_offset, log.log_end_offset, cache.copied_again
         for source in sources(cache, log_start=start, log_end=end, leader_epochs=epochs, without=unreliable):
             found.append(source)
             if not len(found) % SLICE:
@@ -69,7 +69,7 @@ class TierCleaner:
             return None
         now = self._tier.runtime.clock.time_ms()
         dirty_from = first_dirty(cache, log_start=start, log_end=end, leader_epochs=epochs)
-        window = old_enough(Window(found, dirty_from), log.config, now)
+        window = old_enough(Window(found, dirty_from, copied_again), log.config, now)
         found_dirty = dirtiness(window, log.config, now)
         role.figures.dirty_ratio = found_dirty.ratio
         if window.end <= window.first_dirty or not found_dirty.is_due(log.config.min_cleanable_dirty_ratio):

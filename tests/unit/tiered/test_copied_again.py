@@ -1,11 +1,9 @@
-"""Local segments that are copied once more, as they are, where the tier had been cleaned: their keys are dirty again."""
+"""Local segments that are copied again, as they are, where the tier had been cleaned: their keys are dirty again."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.cleaner_offsets import CleanedTo
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentUpdate
 from tests.unit.tiered.cleaned_tier import CleanedTier, keyed, on_tier
 
 
@@ -48,15 +46,14 @@ def test_a_pass_under_which_segments_are_copied_again_does_not_count() -> None:
         update = tier.bench.metadata.update
         again = 0
 
-        async def once_more(event: Any) -> RemoteLogMetadataCache | None:
+        async def once_more(event: RemoteLogSegmentUpdate) -> None:
             nonlocal again
-            found = await update(event)
+            await update(event)
             if event.first_dirty is None and not again:
                 again = tier.cache.copied_again + 1
                 lose(tier)
                 await tier.copy()
                 tier.bench.tier.unreliable.forget(tier.role.partition)
-            return found  # type: ignore[no-any-return, func-returns-value]
 
         tier.bench.metadata.update = once_more  # type: ignore[method-assign]
         await tier.clean()

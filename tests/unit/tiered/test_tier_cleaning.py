@@ -285,3 +285,19 @@ def test_what_a_former_leader_has_marked_is_deleted_wherever_it_lies() -> None:
 
 def failing() -> None:
     raise RetriableRemoteStorageError("away")
+
+
+def test_passes_are_slowed_down_together_with_the_cleanings_of_local_logs() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.segment(*keyed(("a", "2"), ("b", "2")))
+        await tier.copy()
+        clock = tier.bench.runtime.clock
+        tier.bench.tier.cleaning.change(10)
+        local = tier.bench.tier.cleaning.delay(1000)
+        began = clock.monotonic()
+        await tier.clean()
+        read = 2 * sum(one.size for one in tier.cache.segments() if not one.cleaned)
+        assert clock.monotonic() - began >= local + read / 10
+
+    on_tier(scenario)

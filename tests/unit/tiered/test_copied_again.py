@@ -43,13 +43,13 @@ def test_a_pass_under_which_segments_are_copied_again_does_not_count() -> None:
         tier.segment(*keyed(("c", "2"), ("d", "1")))
         tier.segment(*keyed(("d", "2"), ("e", "1")))
         await tier.copy()
-        update = tier.bench.metadata.update
+        as_before = tier.bench.metadata.update
         again = 0
 
-        async def once_more(event: RemoteLogSegmentUpdate) -> None:
+        async def once_more(update: RemoteLogSegmentUpdate) -> None:
             nonlocal again
-            await update(event)
-            if event.first_dirty is None and not again:
+            await as_before(update)
+            if update.first_dirty is None and not again:
                 again = tier.cache.copied_again + 1
                 lose(tier)
                 await tier.copy()

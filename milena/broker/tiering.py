@@ -78,6 +78,7 @@ def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
         get_logger("tier", node=node.node_id),
         UnreliableSegments(),
         CopyAttempts(node.runtime.clock, RetriableRemoteStorageError),
+        node.logs.cleaner.throttle,
         lambda: node.lifecycle.in_session,
     )
     manager = RemoteLogManager(tier, node.metrics)

@@ -68,7 +68,8 @@ class LogCleaner:
         self._events = events
         self.enabled = settings.enabled
         """Whether the node cleans logs, with however many tasks."""
-        self._throttle = Throttle(runtime.clock, settings.bytes_per_second)
+        self.throttle = Throttle(runtime.clock, settings.bytes_per_second)
+        """Of all that cleans logs on this node, in the tier, too."""
         self._tasks: Tasks | None = None
         self.cleaner = Cleaner(
             runtime.disk,
@@ -111,7 +112,7 @@ class LogCleaner:
         if settings == self.cleaner.settings:
             return
         self.cleaner.settings = settings
-        self._throttle.change(settings.bytes_per_second)
+        self.throttle.change(settings.bytes_per_second)
         if self._tasks is None:
             return
         for task in self.tasks:
@@ -213,7 +214,7 @@ class LogCleaner:
         return log.cleaned_to is not None and log.cleaned_to > chosen.found.first_dirty
 
     async def _paced(self, amount: int) -> None:
-        delay = self._throttle.delay(amount)
+        delay = self.throttle.delay(amount)
         if delay > 0:
             await self._runtime.clock.sleep(delay)
 

@@ -41,6 +41,8 @@ class Window(NamedTuple):
 
     sources: Sequence[Source]
     first_dirty: Offset
+    copied_again: int = 0
+    """That of the cache before it was looked at."""
 
     @property
     def end(self) -> Offset:

@@ -48,7 +48,7 @@ class RemoteLogMetadataCache:
     serves the read.
     """
 
-    __slots__ = ("_by_epoch", "_maps", "_segments", "changes", "claimed", "cleaned_to", "cleanings")
+    __slots__ = ("_by_epoch", "_maps", "_segments", "changes", "claimed", "cleaned_to", "cleanings", "copied_again")
 
     def __init__(self) -> None:
         self.changes = 0
@@ -58,6 +58,8 @@ class RemoteLogMetadataCache:
         self.cleaned_to: CleanedTo | None = None
         """The first dirty offset after the last pass of cleaning that a leader has finished, and its epoch."""
         self.cleanings = Cleanings()
+        self.copied_again = 0
+        """Counts segments that were copied as they are, uncleaned, where the tier had been before."""
         self._segments: dict[UUID, RemoteLogSegmentMetadata] = {}
         self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
         self._maps: dict[CleanerOffsets, tuple[CleanerOffsets, int]] = {}
@@ -103,9 +105,9 @@ class RemoteLogMetadataCache:
             self.changes += 1
             if known is not None:
                 self._remove(known)
-            self._put(event)
             if event.was_copied and (known is None or not known.was_copied):
-                self.cleanings.finished(event)
+                self._finished(event)
+            self._put(event)
             return True
         if event.is_claim:
             if event.first_dirty is not None:
@@ -124,10 +126,22 @@ class RemoteLogMetadataCache:
             self.cleanings.removed(known)
             return
         if after.was_copied and not known.was_copied:
-            self.cleanings.finished(after)
+            self._finished(after)
         self._segments[after.id] = after
         for epoch, _ in after.epochs:
             self._by_epoch[epoch].replace(known, after)
+
+    def _finished(self, segment: RemoteLogSegmentMetadata) -> None:
+        """A copy is finished, and not yet in the index. If it has local records where the tier had been cleaned, they
+        are dirty again."""
+        self.cleanings.finished(segment)
+        highest = self.highest_offset_for_epoch(segment.epochs[0].epoch)
+        if segment.cleaned or highest is None or highest < segment.start_offset:
+            return
+        self.copied_again += 1
+        done = self.cleaned_to
+        if done is not None and segment.start_offset < done.offset:
+            self.cleaned_to = done._replace(offset=segment.start_offset)
 
     def __len__(self) -> int:
         return len(self._segments)

@@ -12,6 +12,7 @@ from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
+from milena.storage.cleaning.throttle import Throttle
 from milena.storage.log.context import EventLog
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
@@ -71,6 +72,8 @@ class Tier:
     unreliable: UnreliableSegments
     copies: CopyAttempts
     """Attempts of all partitions: a store that rejects one copy will reject others."""
+    cleaning: Throttle
+    """Of what is cleaned in the tier and locally."""
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller is certainly valid: otherwise another broker may be the
     leader."""

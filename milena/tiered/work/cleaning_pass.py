@@ -351,6 +351,8 @@ class CleaningPass:
 
     async def _finish(self, end: Offset) -> None:
         """Tell where the next pass begins."""
+        if self._cache.copied_again != self._window.copied_again:
+            raise PassEnded("segments were copied again meanwhile, with records that had been cleaned away")
         tier, partition = self._tier, self._role.partition
         await tier.metadata.update(
             RemoteLogSegmentUpdate(

@@ -13,7 +13,6 @@ from milena.protocol.records.batch import CorruptBatch
 from milena.runtime.disk import WorkerEnded
 from milena.storage.cleaning.cleaned_segment import OffsetOverflow
 from milena.storage.cleaning.settings import CleanerSettings
-from milena.storage.cleaning.throttle import Throttle
 from milena.storage.files.checkpoints import CorruptCheckpoint
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot
@@ -37,7 +36,6 @@ class TierCleaner:
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
-        self._throttle = Throttle(tier.runtime.clock, float("inf"))
         self._secret: bytes | None = None
 
     async def round(self, _tier: Tier, role: ReplicaRole) -> None:
@@ -60,7 +58,7 @@ class TierCleaner:
         cache, epochs = self._tier.metadata.cache(role.partition), log.epochs.entries
         unreliable: set[UUID] = {*self._tier.unreliable.of(role.partition), *(one.id for one in cache.doubtful())}
         found: list[Source] = []
-        start, end = log.log_start_offset, log.log_end_offset
+        start, end, copied_again = log.log_start_offset, log.log_end_offset, cache.copied_again
         for source in sources(cache, log_start=start, log_end=end, leader_epochs=epochs, without=unreliable):
             found.append(source)
             if not len(found) % SLICE:
@@ -69,7 +67,7 @@ class TierCleaner:
             return None
         now = self._tier.runtime.clock.time_ms()
         dirty_from = first_dirty(cache, log_start=start, log_end=end, leader_epochs=epochs)
-        window = old_enough(Window(found, dirty_from), log.config, now)
+        window = old_enough(Window(found, dirty_from, copied_again), log.config, now)
         found_dirty = dirtiness(window, log.config, now)
         role.figures.dirty_ratio = found_dirty.ratio
         if window.end <= window.first_dirty or not found_dirty.is_due(log.config.min_cleanable_dirty_ratio):
@@ -124,7 +122,6 @@ class TierCleaner:
         config = self._tier.config()
         settings = CleanerSettings.of(config)
         threads = config.get_int(THREADS)
-        self._throttle.change(settings.bytes_per_second)
         if self._secret is None:
             self._secret = self._tier.runtime.random.bytes(SECRET_BYTES)
         return Means(
@@ -137,7 +134,7 @@ class TierCleaner:
         )
 
     async def _paced(self, amount: int) -> None:
-        delay = self._throttle.delay(amount)
+        delay = self._tier.cleaning.delay(amount)
         if delay > 0:
             await self._tier.runtime.clock.sleep(delay)
 

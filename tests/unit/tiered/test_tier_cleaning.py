@@ -313,3 +313,19 @@ def test_a_former_leaders_cleaning_that_is_rejected_is_deleted() -> None:
         assert [one.id for one in tier.cache.segments()] == [new.id] and await tier.offsets() == [2, 3]
 
     on_tier(scenario)
+
+
+def test_passes_are_slowed_down_together_with_the_cleanings_of_local_logs() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.segment(*keyed(("a", "2"), ("b", "2")))
+        await tier.copy()
+        clock = tier.bench.runtime.clock
+        tier.bench.tier.cleaning.change(10)
+        local = tier.bench.tier.cleaning.delay(1000)
+        began = clock.monotonic()
+        await tier.clean()
+        read = 2 * sum(one.size for one in tier.cache.segments() if not one.cleaned)
+        assert clock.monotonic() - began >= local + read / 10
+
+    on_tier(scenario)

@@ -14,6 +14,7 @@ from milena.lab.world.world import World, simulate
 from milena.node.metrics import Metrics
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.runtime.context import Runtime
+from milena.storage.cleaning.throttle import Throttle
 from milena.storage.log.context import LogContext
 from milena.storage.log.loading import open_log
 from milena.storage.log.partition_log import PartitionLog
@@ -179,6 +180,7 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
             events,
             UnreliableSegments(),
             CopyAttempts(runtime.clock, RetriableRemoteStorageError),
+            Throttle(runtime.clock, float("inf")),
             lambda: True,
         )
         await store.start()

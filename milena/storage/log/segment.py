@@ -285,7 +285,7 @@ class Segment:
         largest = self.time_index.last_before(end)
         start = self.offset_index.lookup(largest.offset)
         for batch in scan_batches(self.file(), start, self.size if position is None else position):
-            if batch.max_timestamp > largest.timestamp:
+            if batch.max_timestamp > largest.timestamp and batch.record_count:
                 largest = TimedOffset(batch.max_timestamp, batch.last_offset)
         return SegmentEnd(end, position, largest)
 

@@ -76,7 +76,8 @@ class LogContents:
         self.last_offset = batch.last_offset
         self.batches += 1
         self.records += max(batch.count, 0)
-        self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp)
+        if batch.count:  # else it was cleaned, and no index knows its time
+            self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp)
         self.codecs.add(_codec(batch))
         self._positions.append(position)
         self._bases.append(batch.base_offset)

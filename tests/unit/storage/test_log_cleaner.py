@@ -193,7 +193,7 @@ def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
 
 
-def looks_of(node: Node) -> list[PartitionLog]:
+def looks_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[PartitionLog]:
     """The logs that are looked at from now on."""
     cleaner, looked_at = node.logs.cleaner.cleaner, list[PartitionLog]()
     look = cleaner.look
@@ -202,11 +202,11 @@ def looks_of(node: Node) -> list[PartitionLog]:
         looked_at.append(log)
         return look(log, now)
 
-    cleaner.look = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(cleaner, "look", counted)
     return looked_at
 
 
-def test_many_due_logs_need_a_few_looks_at_each() -> None:
+def test_many_due_logs_need_a_few_looks_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """One at all of them before each round would keep the loop busy."""
 
     async def scenario(node: Node) -> None:
@@ -214,7 +214,7 @@ def test_many_due_logs_need_a_few_looks_at_each() -> None:
         for log in logs:
             write(node, log, 10)
         await node.runtime.clock.sleep(10)
-        looked_at = looks_of(node)
+        looked_at = looks_of(node, monkeypatch)
         await node.runtime.clock.sleep(10)
         assert all(log.cleaned_to is not None for log in logs)
         assert len(looked_at) == 3 * len(logs)  # at all, at each before its round, and at all again
@@ -222,13 +222,13 @@ def test_many_due_logs_need_a_few_looks_at_each() -> None:
     on_a_machine(scenario)
 
 
-def test_a_look_holds_for_a_while_only() -> None:
+def test_a_look_holds_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(node: Node) -> None:
         idle = node.log(7, cleanup_policy=COMPACT)
         logs = [node.log(number, cleanup_policy=COMPACT) for number in range(4)]
         for log in logs:
             write(node, log)
-        looked_at = looks_of(node)
+        looked_at = looks_of(node, monkeypatch)
         while logs[-1].cleaned_to is None:
             await node.runtime.clock.sleep(0.1)
         assert looked_at.count(idle) > len(logs)

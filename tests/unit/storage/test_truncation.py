@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.cleaning.rebuilt_batch import emptied
 from milena.storage.files.checkpoints import decode_epochs
 from milena.storage.files.names import EPOCHS, LOG
 from milena.storage.log.append_info import Origin
 from milena.storage.log.partition_log import PartitionLog
 from milena.storage.state.epoch_cache import EpochEntry
-from tests.unit.storage.logs import START_MS, LogFolder, append, marker, values_of
+from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, marker, values_of
 
 VALUES = [b"%02d" % number * 30 for number in range(20)]
 
@@ -61,6 +63,17 @@ def test_an_offset_within_a_batch_cuts_the_whole_batch(tmp_path: Path) -> None:
     assert values_of(log, 0, 2) == [b"a", b"b"]
     assert log.segments.active.next_offset() == 2
     assert log.log_end_offset == 2
+
+
+def test_the_time_of_a_batch_without_records_is_not_the_largest_of_what_is_left(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path).open()
+    append(log, b"a")
+    cleaned = batch_of(b"b", timestamp=START_MS + 9)
+    next(iter_batches(cleaned)).assign(Offset(1), LeaderEpoch(0))
+    log.append_as_follower(memoryview(emptied(BatchView(cleaned))))
+    append(log, b"c")
+    log.truncate_to(Offset(2))
+    assert log.segments.active.largest == (START_MS, 0)
 
 
 def test_a_log_ends_where_it_was_cut_though_compaction_has_removed_what_was_last(tmp_path: Path) -> None:

@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from milena.protocol.records.batch import BatchView
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
+from milena.storage.cleaning.rebuilt_batch import emptied
 from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.reading.log_contents import LogContents
 from milena.tiered.rescue.broker_logs import events_of
 from milena.tiered.rescue.cluster_restore import CannotRestore, RestoredLog
 from milena.tiered.rescue.verification import Verification
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.restored_logs import restored
 from tests.unit.tiered.segments import offsets, update
 from tests.unit.tiered.whole_tier import Cleaned, WholeTier, lineage, on_a_tier
@@ -129,6 +133,15 @@ async def test_what_is_kept_of_a_cleaned_segment_is_compared_with_its_metadata(t
     assert said(await tier.verified()) == expected
     by_files = {one[:2] for one in said(await tier.verified(with_metadata=False))}
     assert by_files == {("missing", 1), ("missing", 2), ("gap", None)}, "where these two end is not known either"
+
+
+def test_the_times_of_batches_without_records_are_in_no_index() -> None:
+    contents = LogContents()
+    batch = batch_of(b"value", timestamp=7)
+    contents.take(0, BatchView(memoryview(emptied(BatchView(batch)))))
+    assert (contents.batches, contents.max_timestamp_ms) == (1, -1)
+    contents.take(contents.size, BatchView(batch))
+    assert (contents.batches, contents.max_timestamp_ms) == (2, 7)
 
 
 # -- restored

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from milena.broker.follower.fetchers import Fetchers
     from milena.broker.replica.partitions import PartitionSet
     from milena.node.metadata.image import MetadataImage
+    from milena.node.metrics import Metrics
     from milena.runtime.context import Runtime
     from milena.storage.log.partition_log import PartitionLog
     from milena.storage.manager.log_manager import LogManager
@@ -32,6 +33,8 @@ class Inspected(Protocol):
     def image(self) -> MetadataImage: ...
     @property
     def logs(self) -> LogManager: ...
+    @property
+    def metrics(self) -> Metrics: ...
     @property
     def partitions(self) -> PartitionSet: ...
     @property
@@ -55,6 +58,7 @@ class BrokerVerbs:
             "retention": self.retention,
             "tiering": self.tiering,
             "remote_segments": self.remote_segments,
+            "metric": self.metric,
             "fetchers": self.fetchers,
             "image": self.image,
         }
@@ -77,7 +81,7 @@ class BrokerVerbs:
         while len(found) < max and position < log.log_end_offset:
             data = log.read_bytes(position, READ_BYTES, upper=log.log_end_offset, min_one=True)
             if not data:
-                break  # compaction has removed the last records
+                break  # it was cleaned, and then truncated where it has no records
             for batch in iter_batches(data):
                 if not batch.is_control:
                     found += [
@@ -122,6 +126,10 @@ class BrokerVerbs:
         from milena.broker.tier_verbs import segments_now
 
         return await segments_now(self._node.tier, found)
+
+    def metric(self, name: str, topic: str) -> dict[str, float]:
+        """name, topic: the value of one of the topic's metrics, as the endpoint of the metrics calls it"""
+        return {"value": self._node.metrics.value(name, topic=topic)}
 
     def image(self) -> dict[str, object]:
         """the metadata as it is known here: offset, epoch, digest"""

@@ -1,5 +1,6 @@
 """Segments that serve no more, since a cleaned one has taken their place or since their own map is rejected, or that
-another one outdoes, as the end of their copy was read only after it was made again: they are deleted after ``remote.log.compaction.source.retention.ms``, so that readers which are in them finish."""
+another one outdoes, as the end of their copy was read only after it was made again: they are deleted after
+``remote.log.compaction.source.retention.ms``, so that readers which are in them finish."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def judged(maps: Iterable[CleanerOffsets]) -> Judged:
     for _, group in groupby(by_author, key=author):
         those = [offsets for offsets in group if holds(offsets, bounds)]
         found.update(those)
-        bounds += [offsets for offsets in those if not any(_judges_as(bound, offsets) for bound in bounds)]
+        for offsets in sorted(those, key=len, reverse=True):
+            if not any(_judges_as(bound, offsets) for bound in bounds):
+                bounds.append(offsets)
     return Judged(frozenset(found), bounds)
 
 
@@ -103,8 +105,8 @@ def holds(offsets: CleanerOffsets, bounds: Iterable[CleanerOffsets]) -> bool:
 
 
 def _judges_as(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
-    """Whether what ``earlier`` contradicts ``later`` does, too: it has the same of all leaders before that of
-    ``earlier``, who judges those alone."""
+    """Whether what ``earlier`` contradicts ``later`` does, too, of a later leader or the same one: it has the same of
+    all leaders before that of ``earlier``, who judges those alone."""
     first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
     end = first + len(earlier) - 1
     if later[0].epoch > earlier[0].epoch or later[first:end] != earlier[:-1]:

@@ -107,7 +107,7 @@ def test_a_replacement_that_appears_beside_that_of_the_next_pass_is_deleted_too(
                 raise RemoteLogMetadataError("no answer in time")
             await update(event)
 
-        tier.bench.metadata.update = updating  # type: ignore[method-assign]
+        tier.bench.metadata.update = updating  # type: ignore[method-assign, assignment]
         with pytest.raises(RemoteLogMetadataError):
             await tier.clean()
         tier.segment(*keyed(("a", "last"), ("only 1", "y")))

@@ -98,12 +98,12 @@ class Cleanings:
             cleanings.removed(segment)
         return cleanings
 
-    def finished(self, segment: RemoteLogSegmentMetadata) -> None:
-        """A copy was finished. Call it once for each segment."""
+    def finished(self, segment: RemoteLogSegmentMetadata, *, replaces: bool = True) -> None:
+        """A copy was finished. Call it once for each segment. ``replaces``: whether what it replaces is new."""
         if not segment.cleaned:
             return
         self._counts[segment.cleaned] = self._counts.get(segment.cleaned, 0) + 1
-        for source in segment.replaces:
+        for source in segment.replaces if replaces else ():
             self._replaced.setdefault(source, set()).add(segment.cleaned)
         self._judged = None
 

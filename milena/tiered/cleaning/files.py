@@ -20,12 +20,16 @@ from milena.storage.files.txn_index import AbortedTxn, append_aborted
 from milena.tiered.store.remote_storage import SegmentFiles
 
 
+def cleaning_folder(log_folder: str) -> str:
+    return f"{log_folder}/{REMOTE_CLEANING}"
+
+
 class CleaningFolder:
     """Blocks, raises OSError."""
 
     def __init__(self, disk: Disk, log_folder: str) -> None:
         self._disk = disk
-        self.path = f"{log_folder}/{REMOTE_CLEANING}"
+        self.path = cleaning_folder(log_folder)
 
     def begin(self) -> None:
         """Empty it, and create it."""

@@ -73,9 +73,12 @@ class RemoteLogMetadataCache:
         claimed: LeaderEpoch = UNFENCED,
         cleanings: Cleanings | None = None,
         cleaned_to: CleanedTo | None = None,
+        *,
+        replaced_are_known: bool = False,
     ) -> RemoteLogMetadataCache:
         """A cache with the contents of another one: its ``segments``, in their states, its ``highest_offsets``, the
-        claimed epoch, what deleted segments have left behind in its cleanings, and how far it is clean."""
+        claimed epoch, what deleted segments have left behind in its cleanings, and how far it is clean.
+        ``replaced_are_known``: the cleanings have all listed segments that were replaced; others are deleted."""
         cache = cls()
         cache.claimed = claimed
         cache.cleaned_to = cleaned_to
@@ -83,7 +86,7 @@ class RemoteLogMetadataCache:
         for segment in segments:
             cache._put(segment)
             if segment.was_copied:
-                cache.cleanings.finished(segment)
+                cache.cleanings.finished(segment, replaces=not replaced_are_known)
         for epoch, offset in highest.items():
             cache._epoch(epoch).highest = offset
         return cache

@@ -89,7 +89,9 @@ class Snapshot:
 
     def cache(self) -> RemoteLogMetadataCache:
         cleanings = Cleanings(self.deleted, self.replaced)
-        return RemoteLogMetadataCache.restored(self.segments, self.highest, self.claimed, cleanings, self.cleaned_to)
+        return RemoteLogMetadataCache.restored(
+            self.segments, self.highest, self.claimed, cleanings, self.cleaned_to, replaced_are_known=True
+        )
 
 
 def encode_snapshot(partition: TopicIdPartition, snapshot: Snapshot) -> bytes:

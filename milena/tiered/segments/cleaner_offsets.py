@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -73,24 +74,61 @@ def offset_of(offsets: CleanerOffsets, epoch: LeaderEpoch) -> Offset | None:
     return offsets[index].offset if index < len(offsets) and offsets[index].epoch == epoch else None
 
 
-def accepted(maps: Iterable[CleanerOffsets]) -> frozenset[CleanerOffsets]:
-    """The maps that no accepted map of a later leader contradicts. Maps of one leader do not judge each other."""
+class Judged(NamedTuple):
+    """Of some maps, those that no accepted one of a later leader contradicts."""
+
+    accepted: frozenset[CleanerOffsets]
+    bounds: Sequence[CleanerOffsets]
+    """Those of them that judge as all of them do: a leader's map has those of its predecessors, so mostly the last."""
+
+
+def judged(maps: Iterable[CleanerOffsets]) -> Judged:
+    """Maps of one leader do not judge each other."""
     found: set[CleanerOffsets] = set()
-    for offsets in sorted({one for one in maps if one}, key=author, reverse=True):
-        if holds(offsets, found):
-            found.add(offsets)
-    return frozenset(found)
+    bounds: list[CleanerOffsets] = []
+    by_author = sorted({one for one in maps if one}, key=author, reverse=True)
+    for _, group in groupby(by_author, key=author):
+        those = [offsets for offsets in group if holds(offsets, bounds)]
+        found.update(those)
+        for offsets in sorted(those, key=len, reverse=True):
+            if not any(_judges_as(bound, offsets) for bound in bounds):
+                bounds.append(offsets)
+    return Judged(frozenset(found), bounds)
 
 
 def holds(offsets: CleanerOffsets, bounds: Iterable[CleanerOffsets]) -> bool:
     """Whether none of the ``bounds`` of later leaders contradicts the map."""
-    return not any(author(bound) > author(offsets) and contradicts(bound, offsets) for bound in bounds)
+    return not any(
+        author(bound) > author(offsets) and not _continues(bound, offsets) and contradicts(bound, offsets)
+        for bound in bounds
+    )
 
 
-def resolved(maps: Iterable[CleanerOffsets], epoch: LeaderEpoch, *, first: LeaderEpoch) -> CleanerOffsets:
-    """The map with which the leader of ``epoch`` begins: the furthest accepted one, which has all others, without what
-    is before the lineage's ``first`` epoch."""
-    furthest = max(accepted(maps), key=reach, default=NOT_CLEANED)
+def _judges_as(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
+    """Whether what ``earlier`` contradicts ``later`` does, too, of a later leader or the same one: it has the same of
+    all leaders before that of ``earlier``, who judges those alone."""
+    first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
+    end = first + len(earlier) - 1
+    if later[0].epoch > earlier[0].epoch or later[first:end] != earlier[:-1]:
+        return False
+    return end >= len(later) or later[end].epoch >= author(earlier)
+
+
+def _continues(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
+    """Whether ``later`` has all entries of ``earlier``, its last one perhaps with a higher offset: then it does not
+    contradict it. The usual case, which is told without a look at each entry."""
+    first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
+    end = first + len(earlier) - 1
+    if end >= len(later) or later[first:end] != earlier[:-1]:
+        return False
+    (epoch, offset), (_, own) = later[end], earlier[-1]
+    return epoch == author(earlier) and (own is None or (offset is not None and offset >= own))
+
+
+def resolved(accepted: Iterable[CleanerOffsets], epoch: LeaderEpoch, *, first: LeaderEpoch) -> CleanerOffsets:
+    """The map with which the leader of ``epoch`` begins: the furthest of the ``accepted`` ones, which has all others,
+    without what is before the lineage's ``first`` epoch."""
+    furthest = max(accepted, key=reach, default=NOT_CLEANED)
     kept = tuple(entry for entry in furthest if first <= entry.epoch < epoch)
     own = offset_of(furthest, epoch)
     return (*kept, CleanerOffset(epoch, own))

@@ -1,7 +1,7 @@
 """Which of a partition's segments count, as far as cleanings decide that: a function of the set of its segments, not of
 the order in which they became known.
 
-A segment does not count if its cleaner-offset map is rejected (``cleaner_offsets.accepted``), or if a segment that was
+A segment does not count if its cleaner-offset map is rejected (``cleaner_offsets.judged``), or if a segment that was
 finished, with an accepted map, replaces it. Of those that count, the furthest cleaned serves. What was deleted keeps
 its say: its map judges others, and what it has replaced does not come back.
 """
@@ -14,10 +14,11 @@ from uuid import UUID
 
 from milena.tiered.segments.cleaner_offsets import (
     CleanerOffsets,
-    accepted,
+    Judged,
     author,
     contradicts,
     holds,
+    judged,
     kept_of_deleted,
     reach,
 )
@@ -39,7 +40,7 @@ class Verdict(NamedTuple):
 class Cleanings:
     """The cleanings of one partition. Falsy as long as there were none. Pure: no clock, no I/O."""
 
-    __slots__ = ("_accepted", "_counts", "_deleted", "_holds", "_replaced")
+    __slots__ = ("_counts", "_deleted", "_holds", "_judged", "_replaced")
 
     def __init__(
         self,
@@ -51,9 +52,9 @@ class Cleanings:
         self._deleted: list[CleanerOffsets] = list(deleted)
         self._replaced: dict[UUID, set[CleanerOffsets]] = {one: set(maps) for one, maps in replaced}
         """The maps of the segments that have replaced a segment."""
-        self._accepted: frozenset[CleanerOffsets] | None = None
-        self._holds: dict[CleanerOffsets, bool] = {}
-        """What was asked of the accepted maps."""
+        self._judged: Judged | None = None
+        self._holds: dict[int, tuple[CleanerOffsets, bool]] = {}
+        """What was asked of the accepted maps, by the identity of the map: a hash would go through all of it."""
 
     def __bool__(self) -> bool:
         return bool(self._counts or self._deleted or self._replaced)
@@ -71,10 +72,13 @@ class Cleanings:
     @property
     def maps(self) -> frozenset[CleanerOffsets]:
         """The accepted maps."""
-        if self._accepted is None:
-            self._accepted = accepted([*self._counts, *self._deleted])
+        return self._judge().accepted
+
+    def _judge(self) -> Judged:
+        if self._judged is None:
+            self._judged = judged([*self._counts, *self._deleted])
             self._holds.clear()
-        return self._accepted
+        return self._judged
 
     @classmethod
     def of(cls, segments: Iterable[RemoteLogSegmentMetadata]) -> Cleanings:
@@ -94,14 +98,14 @@ class Cleanings:
             cleanings.removed(segment)
         return cleanings
 
-    def finished(self, segment: RemoteLogSegmentMetadata) -> None:
-        """A copy was finished. Call it once for each segment."""
+    def finished(self, segment: RemoteLogSegmentMetadata, *, replaces: bool = True) -> None:
+        """A copy was finished. Call it once for each segment. ``replaces``: whether what it replaces is new."""
         if not segment.cleaned:
             return
         self._counts[segment.cleaned] = self._counts.get(segment.cleaned, 0) + 1
-        for source in segment.replaces:
+        for source in segment.replaces if replaces else ():
             self._replaced.setdefault(source, set()).add(segment.cleaned)
-        self._accepted = None
+        self._judged = None
 
     def removed(self, segment: RemoteLogSegmentMetadata) -> None:
         """A segment is not listed any more."""
@@ -114,7 +118,7 @@ class Cleanings:
             return
         del self._counts[segment.cleaned]
         self._deleted = kept_of_deleted([*self._deleted, segment.cleaned])
-        self._accepted = None
+        self._judged = None
 
     def verdict(self, segment: RemoteLogSegmentMetadata) -> Verdict:
         """Whether the segment counts, and if not, why."""
@@ -132,8 +136,8 @@ class Cleanings:
         return not any(self._hold(offsets) for offsets in self._replaced.get(segment.id, ()))
 
     def _hold(self, offsets: CleanerOffsets) -> bool:
-        maps = self.maps
-        found = self._holds.get(offsets)
+        bounds = self._judge().bounds
+        found = self._holds.get(id(offsets))
         if found is None:
-            found = self._holds[offsets] = holds(offsets, maps)
-        return found
+            found = self._holds[id(offsets)] = offsets, holds(offsets, bounds)
+        return found[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
@@ -81,6 +81,9 @@ class Tier:
     """Whether nothing was ever published when the tier's place was looked for: it may be a new one."""
     was_seen: bool = False
     """Whether the tier's place was found by this process."""
+    in_use: set[str] = field(default_factory=set)
+    """Where tasks of this broker have files, beside those of a log. A task that ends late, as it waits for the store,
+    and one of the next role of the same replica must not have theirs in the same place."""
 
     def report(self, what: str, replica: HostedReplica, error: Exception) -> None:
         """Log that a round has failed."""

@@ -32,6 +32,17 @@ PREFIX: Final = "overruled-segment"
 async def republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
     """Copy the doubtful segments that the log needs to new ones, and delete those that it does not need any more. What
     is local is copied from there (``copying``). Raises the errors in ``tier.FAILURES``."""
+    place = _path(log, LOG_SUFFIX)
+    if place in tier.in_use:
+        return  # a round of a former role has not ended yet
+    tier.in_use.add(place)
+    try:
+        await _republish(tier, role, log)
+    finally:
+        tier.in_use.discard(place)
+
+
+async def _republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
     cache = tier.metadata.cache(role.partition)
     for segment in sorted(cache.doubtful(), key=lambda one: one.start_offset):
         if not role.holds(log) or not tier.in_session() or not log.epochs.entries:

@@ -1,12 +1,18 @@
-"""Segments that serve no more, since a cleaned one has taken their place or since their own map is rejected: they are
-deleted after ``remote.log.compaction.source.retention.ms``, so that readers which are in them finish."""
+"""Segments that serve no more, since a cleaned one has taken their place or since their own map is rejected, or that
+another one outdoes, as the end of their copy was read only after it was made again: they are deleted after
+``remote.log.compaction.source.retention.ms``, so that readers which are in them finish."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Final
+from uuid import UUID
 
 from milena.protocol.types import Offset
 from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.lineage import is_within_leader_epochs
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.shared.tier import Tier
 from milena.tiered.work.marks import is_needed
@@ -25,17 +31,59 @@ def retired(tier: Tier, role: ReplicaRole, log: PartitionLog) -> list[RemoteLogS
     if not cache.cleanings or not log.epochs.entries:
         return []
     listed = cache.segments()
-    found = [one for one in listed if one.state is _COPIED and not cache.serves(one)]
+    finished = [one for one in listed if one.state is _COPIED]
+    found = [one for one in finished if not cache.serves(one)]
+    found += _outdone(cache, log, [one for one in finished if cache.serves(one)])
     marked = [one for one in listed if one.state is _MARKED and one.id not in role.copying]
     role.retiring = {one.id: role.retiring.get(one.id, now) for one in found}
     delay = tier.config().get_int(DELAY) / 1000
     due = [one for one in found if now - role.retiring[one.id] >= delay]
     epochs = log.epochs.entries
     start, end = max(log.log_start_offset, epochs[0].start), log.local_log_start_offset
+    may_vanish = {*tier.unreliable.of(role.partition), *(one.id for one in cache.doubtful())} if due else set()
     return marked + [
         one
         for one in due
         if not is_needed(
-            cache, one, epochs, max(start, one.start_offset), min(end, Offset(one.end_offset + 1)), frozenset()
+            cache,
+            one,
+            epochs,
+            max(start, one.start_offset),
+            min(end, Offset(one.end_offset + 1)),
+            {one.id, *may_vanish} if cache.serves(one) else frozenset(),
         )
     ]
+
+
+def _outdone(
+    cache: RemoteLogMetadataCache, log: PartitionLog, counting: Sequence[RemoteLogSegmentMetadata]
+) -> Iterator[RemoteLogSegmentMetadata]:
+    """Those of the segments that count, by start offset, which are entirely of this log and never read, since cleaned
+    ones have all of their offsets."""
+    for one in _overlapping(counting):
+        if is_within_leader_epochs(one, log_end=log.log_end_offset, leader_epochs=log.epochs.entries):
+            readers = _served_instead(cache, log, one)
+            if readers and all(other.cleaned and other.id != one.id for other in readers):
+                yield one
+
+
+def _served_instead(
+    cache: RemoteLogMetadataCache, log: PartitionLog, one: RemoteLogSegmentMetadata
+) -> list[RemoteLogSegmentMetadata]:
+    """What is read of the offsets of a segment."""
+    every = cache.served(one.start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
+    return [served.segment for served in takewhile(lambda served: served.first <= one.end_offset, every)]
+
+
+def _overlapping(segments: Sequence[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:
+    """Those, of ``segments`` by start offset, that have an offset which another one has, too."""
+    furthest: RemoteLogSegmentMetadata | None = None
+    told: set[UUID] = set()
+    for one in segments:
+        if furthest is not None and one.start_offset <= furthest.end_offset:
+            for other in (furthest, one):
+                if other.id not in told:
+                    told.add(other.id)
+                    yield other
+        if furthest is None or one.end_offset > furthest.end_offset:
+            furthest = one

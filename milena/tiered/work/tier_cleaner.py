@@ -18,6 +18,7 @@ from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot
 from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
+from milena.tiered.cleaning.files import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.cleaning_pass import CleaningPass, Done, Means, PassEnded
@@ -43,6 +44,16 @@ class TierCleaner:
         log = role.log
         if log is None or not _may_clean(self._tier, role, log) or not await catch_up(self._tier, role, log):
             return
+        place, in_use = cleaning_folder(log.folder), self._tier.in_use
+        if place in in_use:
+            return  # a pass of a former role has not ended yet
+        in_use.add(place)
+        try:
+            await self._clean(role, log)
+        finally:
+            in_use.discard(place)
+
+    async def _clean(self, role: ReplicaRole, log: PartitionLog) -> None:
         while (window := await self._due(role, log)) is not None:
             if not (self._tier.copies.may_begin and role.attempts.may_begin):
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -150,6 +151,44 @@ async def successor_cleans(tier: CleanedTier) -> None:
 
 def test_by_a_successor_that_cleans_at_once() -> None:
     interrupted(successor_cleans, after=False)
+
+
+def test_a_pass_of_a_former_office_that_ends_late_takes_no_files_of_the_next_one() -> None:
+    """The former one waits for the store. Without its index of aborted transactions the next one would clean records in
+    favour of aborted ones."""
+
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("b", "1")))
+        tier.batch(*keyed(("a", "aborted")), producer=(7, 0, 0), transactional=True)
+        tier.end((7, 0), commit=False)
+        tier.segment(*keyed(("c", "1"), ("c", "2")))
+        await tier.copy()
+        fetch, waiting, goes_on, fetches = tier.bench.store.fetch, asyncio.Event(), asyncio.Event(), 0
+
+        async def fetching(*arguments: Any, **options: Any) -> Any:
+            nonlocal fetches
+            fetches += 1
+            if fetches == 1:
+                waiting.set()
+                await goes_on.wait()
+            elif former.done() is False:
+                goes_on.set()
+                await asyncio.wait([former])
+            return await fetch(*arguments, **options)
+
+        tier.bench.store.fetch = fetching  # type: ignore[method-assign]
+        former = asyncio.ensure_future(tier.clean())
+        await waiting.wait()
+        tier.lead_anew(1)
+        await tier.clean()
+        goes_on.set()
+        await former
+        assert await state(tier) == {b"a": b"1", b"b": b"1", b"c": b"2"} or tier.cleaned_to() is None
+        await tier.clean()
+        assert (await state(tier), tier.cleaned_to()) == ({b"a": b"1", b"b": b"1", b"c": b"2"}, (1, 6))
+        assert not tier.bench.events.named("cleaning in the tier failed")
+
+    on_tier(scenario)
 
 
 async def expires(tier: CleanedTier) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milena.protocol.types import LeaderEpoch
+from milena.tiered.segments import cleaner_offsets
 from milena.tiered.segments.cleaner_offsets import CleanerOffsets, contradicts, resolved
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
@@ -134,6 +135,28 @@ def test_a_leader_begins_with_the_map_of_its_predecessors(
 
 def test_a_leader_continues_its_own_map() -> None:
     assert resolved([offsets({0: 100, 1: 155})], LeaderEpoch(1), first=LeaderEpoch(0)) == offsets({0: 100, 1: 155})
+
+
+def test_maps_of_leaders_that_continue_each_other_are_judged_by_the_last_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each change of the tier would compare every map with every other, entry by entry."""
+    compared: list[CleanerOffsets] = []
+
+    def comparing(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
+        compared.append(earlier)
+        return contradicts(later, earlier)
+
+    monkeypatch.setattr(cleaner_offsets, "contradicts", comparing)
+    leaders = 40
+    every = [
+        cleaned(number, {epoch: 100 + epoch for epoch in range(first, number)})
+        for first in (0, leaders // 2)
+        for number in range(first + 1, leaders)
+    ]
+    cleanings = Cleanings()
+    for one in every:
+        cleanings.finished(one)
+    assert all(cleanings.count(one) for one in every)
+    assert len(compared) <= 2 * len(every)
 
 
 # -- against an oracle that knows the whole history

@@ -90,6 +90,23 @@ def test_a_snapshot_has_claims_maps_and_what_was_replaced() -> None:
     assert not again.apply(replace(update(source, DELETING), leader_epoch=LeaderEpoch(3))), "void"
 
 
+def test_what_was_replaced_and_deleted_does_not_come_back_with_a_snapshot() -> None:
+    """Nobody would remove it then: it would grow with each start."""
+    cache = RemoteLogMetadataCache()
+    source = segment(1, 0, 9, {0: 0})
+    cache.apply(source)
+    cache.apply(update(source, FINISHED))
+    replacement = replace(segment(2, 0, 9, {0: 0}), cleaned=offsets({0: 10}), replaces=(source.id,))
+    cache.apply(replacement)
+    cache.apply(update(replacement, FINISHED))
+    assert Snapshot.of(cache, None, Offset(0)).cache().cleanings.replaced.keys() == {source.id}
+    for state in (DELETING, DELETED):
+        cache.apply(update(source, state))
+    again = Snapshot.of(cache, None, Offset(0)).cache()
+    assert not cache.cleanings.replaced and not again.cleanings.replaced
+    assert Snapshot.of(again, None, Offset(0)) == Snapshot.of(cache, None, Offset(0))
+
+
 def test_a_snapshot_of_an_older_version_is_refused_and_so_it_refuses_ours() -> None:
     """Each reads the topic instead: versions may be changed back and forth."""
     ours = encode_snapshot(PARTITION, snapshot())

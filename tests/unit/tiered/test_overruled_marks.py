@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -68,6 +70,41 @@ def test_what_is_still_wanted_is_read_at_once_and_published_under_a_new_id(numbe
         data = await (await bench.store.fetch(again, 0)).read()
         assert len(data) == again.size
         assert [name for name in bench.runtime.disk.list(bench.log.folder) if name.startswith("overruled")] == []
+
+    on_bench(scenario)
+
+
+def test_a_round_of_a_former_office_that_ends_late_takes_no_files_of_the_next_one() -> None:
+    """This broker led, waits for the store, and leads again."""
+
+    async def scenario(bench: Bench) -> None:
+        role = await with_mark(bench)
+        await copy_round(bench.tier, role)
+        data = await (await bench.store.fetch(bench.metadata.cache(role.partition).segments()[0], 0)).read()
+        fetch, waiting, goes_on = bench.store.fetch, asyncio.Event(), asyncio.Event()
+
+        async def fetching(*arguments: Any, **options: Any) -> Any:
+            if not waiting.is_set():
+                waiting.set()
+                await goes_on.wait()
+            return await fetch(*arguments, **options)
+
+        async def copying() -> None:
+            goes_on.set()
+            await asyncio.wait([former])
+
+        bench.store.fetch, bench.store.copying = fetching, copying  # type: ignore[method-assign]
+        former = asyncio.ensure_future(expire_round(bench.tier, role))
+        await waiting.wait()
+        bench.replica.term, bench.replica.leader_epoch = 3, LeaderEpoch(2)
+        role = bench.role()
+        await expire_round(bench.tier, role)
+        goes_on.set()
+        await former
+        await expire_round(bench.tier, role)
+        again = served(bench, role)
+        assert again is not None and not again.doubtful
+        assert await (await bench.store.fetch(again, 0)).read() == data
 
     on_bench(scenario)
 

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState
+from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
+from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState, RemoteLogSegmentUpdate
 from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RetriableRemoteStorageError
 from tests.unit.tiered.cleaned_tier import HOUR_MS, CleanedTier, keyed, on_tier
 from tests.unit.tiered.segments import offsets, update
@@ -88,6 +89,43 @@ def test_what_was_replaced_is_deleted_after_a_delay() -> None:
         await tier.expire()
         assert (tier.listed(), tier.bench.stored()) == ([(0, 3, "COPY")], [0])
         assert await tier.offsets() == [2, 3] and tier.log.log_start_offset == 0
+
+    on_tier(scenario)
+
+
+def test_a_replacement_that_appears_beside_that_of_the_next_pass_is_deleted_too() -> None:
+    """The end of its copy was written, and read only after the next pass. Nothing replaces it, and nobody reads it."""
+
+    async def scenario(tier: CleanedTier) -> None:
+        for number in range(4):
+            tier.segment(*keyed(("a", f"{number}"), (f"only {number}", "x")))
+        await tier.copy()
+        update = tier.bench.metadata.update
+        late: list[RemoteLogSegmentUpdate] = []
+
+        async def updating(event: RemoteLogSegmentUpdate) -> None:
+            if not late and event.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                late.append(event)
+                raise RemoteLogMetadataError("no answer in time")
+            await update(event)
+
+        tier.bench.metadata.update = updating  # type: ignore[method-assign, assignment]
+        with pytest.raises(RemoteLogMetadataError):
+            await tier.clean()
+        tier.segment(*keyed(("a", "last"), ("only 1", "y")))
+        await tier.copy()
+        await tier.wait(60)
+        await tier.clean()
+        await update(late[0])
+        assert tier.listed().count((0, 3, "COPY")) == 2
+        await tier.expire()
+        await tier.wait(59)
+        await tier.expire()
+        assert tier.listed().count((0, 3, "COPY")) == 2
+        await tier.wait(2)
+        await tier.expire()
+        assert [one[:2] for one in tier.listed()] == tier.ranges() == [(0, 3), (4, 7), (8, 9)]
+        assert tier.bench.stored() == [0, 4, 8] and await tier.offsets() == [1, 5, 7, 8, 9]
 
     on_tier(scenario)
 

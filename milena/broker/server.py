@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from milena.broker.apis.table import broker_apis
 from milena.broker.controller_link.auto_create import AutoCreation
 from milena.broker.controller_link.controller_link import ControllerLink
 from milena.broker.controller_link.lifecycle import (
+    CONTROLLED_SHUTDOWN_TIMEOUT,
+    KAFKAS_WORDS,
     SUPPORTED_FEATURES,
     BrokerState,
     Lifecycle,
@@ -64,9 +66,6 @@ if TYPE_CHECKING:
     from milena.node.serving.verbs import Verbs
     from milena.tiered.work.tier_manager import RemoteLogManager
 
-CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
-"""Seconds that the controller may take to move this broker's leaderships."""
-
 
 class Broker:
     """One broker. API modules know it as ``node``."""
@@ -86,7 +85,7 @@ class Broker:
         Nothing is touched before ``listen``.
         """
         self.ready = False
-        """Unfenced and serving."""
+        """Serving: it has been unfenced once."""
         self.runtime = runtime
         self.node_id = NodeId(config.node_id)
         self.metrics = metrics or Metrics()
@@ -243,6 +242,11 @@ class Broker:
         return self._lifecycle.state if self._lifecycle is not None else BrokerState.NOT_RUNNING
 
     @property
+    def healthy(self) -> bool:
+        """Serving, and unfenced as far as it can know: the controller has answered within a session."""
+        return self.ready and self.lifecycle.in_session
+
+    @property
     def bound_listeners(self) -> dict[str, tuple[str, int]]:
         return dict(self.server.bound)
 
@@ -304,7 +308,8 @@ class Broker:
         await lifecycle.unfenced.wait()
         self.server.serve()
         self.ready = True
-        self._log.info("broker serves", listeners=[f"{host}:{port}" for host, port in self.server.bound.values()])
+        listeners = [f"{host}:{port}" for host, port in self.server.bound.values()]
+        self._log.info("broker serves", listeners=listeners, state=KAFKAS_WORDS)
 
     async def stop(self) -> None:
         """End in order, from whatever point ``start`` has reached. Idempotent."""

@@ -20,6 +20,7 @@ from milena.protocol.records.decompression import load_codecs
 from milena.runtime.descriptors import DescriptorWatch
 from milena.runtime.logging import get_logger
 from milena.runtime.process import PARENT_GONE, Stop, settle_memory
+from milena.runtime.tcp.hosts import from_here
 from milena.storage.manager.log_dir import DirectoryError
 from milena.up import channel, nodes_file
 from milena.up.layout import ClusterDir
@@ -136,7 +137,8 @@ class NodeProcess:
         from milena.broker.metadata.metadata_source import SharedLog
 
         metadata = self._controller.metadata
-        address = next(iter(self._controller.bound_listeners.values()))
+        host, port = next(iter(self._controller.bound_listeners.values()))
+        address = (from_here(host), port)
         return SharedLog(address=address, log=metadata.log, snapshots=metadata.snapshots, on_commit=metadata.on_commit)
 
     async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
@@ -153,7 +155,7 @@ class NodeProcess:
         return [role for role in (self._controller, self._broker) if role is not None]
 
     def _health(self) -> dict[str, object]:
-        ready = len(self._roles) == len(self._config.roles) and all(role.ready for role in self._roles)
+        ready = len(self._roles) == len(self._config.roles) and all(role.healthy for role in self._roles)
         return {"ready": ready, "node": self._config.node_id, "roles": sorted(self._config.roles)}
 
     def _announce(self) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import cached_property
+from socket import gethostname
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.config.listeners import SECURITY_PROTOCOLS
@@ -44,6 +45,7 @@ from milena.protocol.uuids import to_text
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
+from milena.runtime.tcp.hosts import ALL_ADDRESSES
 from milena.storage.log.context import LogContext
 from milena.storage.manager.log_dir import DirectoryError, LogDir
 
@@ -208,16 +210,23 @@ class Controller:
         await committed
 
     def advertised(self) -> dict[str, tuple[str, int]]:
-        """Where this controller is reached, by listener name: as configured, with the ports it is bound to."""
+        """Where this controller is reached, by listener name: as configured, with the ports it is bound to, and by this
+        machine's name where it listens on all addresses."""
         advertised = {}
         for endpoint in self.config.advertised_controller_listeners or self.config.controller_listeners:
             host, port = self.server.bound.get(endpoint.name, (endpoint.host, endpoint.port))
-            advertised[endpoint.name] = (endpoint.host or host, endpoint.port or port)
+            host = endpoint.host or host
+            advertised[endpoint.name] = (gethostname() if host in ALL_ADDRESSES else host, endpoint.port or port)
         return advertised
 
     def _endpoint_image(self, name: str, address: tuple[str, int]) -> ListenerImage:
         protocol = SECURITY_PROTOCOLS.index(self.config.security_protocols.get(name, "PLAINTEXT"))
         return ListenerImage(name, *address, protocol)
+
+    @property
+    def healthy(self) -> bool:
+        """It leads."""
+        return self.ready
 
     def current_leader(self) -> CurrentLeader:
         return CurrentLeader(self.node_id, self.metadata.epoch)

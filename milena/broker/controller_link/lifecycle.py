@@ -44,6 +44,10 @@ SUPPORTED_FEATURES: Final = {name: RANGES[name] for name in (ELR_VERSION, KRAFT_
 """What this broker can live with; a feature that is not named counts as level 0 alone."""
 STARTING_INTERVAL: Final = 0.01
 FAILURE_PAUSE: Final = 0.05
+CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
+"""Seconds that the controller may take to move this broker's leaderships."""
+KAFKAS_WORDS: Final = "Transitioning from RECOVERY to RUNNING"
+"""What Kafka's BrokerLifecycleManager logs, and tools such as Testcontainers wait for."""
 
 
 class BrokerState(IntEnum):

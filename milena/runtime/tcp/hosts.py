@@ -10,7 +10,15 @@ LONGEST_NAME: Final = 253
 """Maximum lengths of a name and of one label, as in DNS (RFC 1035)."""
 LONGEST_LABEL: Final = 63
 LAST_PORT: Final = 65_535
+ALL_ADDRESSES: Final = ("", "::", "0.0.0.0")
+"""Hosts that a listener may have, but that nobody can be sent to."""
 _SHOWN: Final = 100
+
+
+def from_here(host: str) -> str:
+    """Where this machine reaches what listens on ``host``. Without IPv6 nothing connects to ``::``, but a socket may
+    still listen there, as in most containers."""
+    return "localhost" if host in ALL_ADDRESSES else host
 
 
 def fault_of(host: str) -> str | None:

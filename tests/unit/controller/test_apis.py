@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from socket import gethostname
 from typing import Any
 
 import pytest
 
-from milena.lab.world.world import simulate
+from milena.controller.server import Controller
+from milena.lab.world.world import World, simulate
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
@@ -15,7 +17,7 @@ from milena.protocol.schemas.api_versions import decode_api_versions_response
 from milena.protocol.schemas.registry import Role, served
 from milena.protocol.types import METADATA_TOPIC
 from tests.unit.controller.cluster import CLUSTER_ID, directory
-from tests.unit.controller.simulated import HOST, PORT, Site, scenario
+from tests.unit.controller.simulated import HOST, PORT, Site, config, scenario
 
 ANONYMOUS = bytes.fromhex("000005557365720a414e4f4e594d4f55530000")
 """User:ANONYMOUS as Kafka serializes it (vector of docs/kafka-semantics.md: Test vectors)."""
@@ -33,6 +35,16 @@ def test_every_served_api_has_its_module() -> None:
             assert site.controller.server.dispatcher.find(key, versions.max) is not None
 
     simulate(scenario(steps), seed=1)
+
+
+@pytest.mark.parametrize("host", ["", "[::]"])
+def test_a_controller_on_all_addresses_is_found_by_the_name_of_its_machine(host: str) -> None:
+    async def steps(world: World) -> None:
+        runtime = world.machine(HOST).start()
+        controller = Controller(runtime, config(listeners=f"CONTROLLER://{host}:{PORT}"))
+        assert controller.advertised() == {"CONTROLLER": (gethostname(), PORT)}
+
+    simulate(steps, seed=1)
 
 
 def test_api_versions_tell_the_levels_and_the_offset_of_their_last_change() -> None:

@@ -15,6 +15,7 @@ from milena.runtime.descriptors import kept, limit
 from milena.runtime.network import Framer
 from milena.runtime.system_clock import SystemClock
 from milena.runtime.tcp.connection import TcpConnection
+from milena.runtime.tcp.hosts import from_here
 from milena.runtime.tcp.sockets import TcpNetwork
 from tests.contract.peers import Peer
 
@@ -172,3 +173,8 @@ async def test_ipv6_peers_are_named_in_brackets() -> None:
         peer.abort()
     listener.close()
     await asyncio.sleep(0)
+
+
+def test_what_listens_on_all_addresses_is_reached_on_this_machine_with_and_without_ipv6() -> None:
+    assert [from_here(host) for host in ("::", "0.0.0.0", "")] == ["localhost"] * 3
+    assert from_here("broker-1") == "broker-1"

@@ -1,0 +1,42 @@
+# Milena in a container, configured as the image apache/kafka is (docs/containers.md).
+#
+#     docker build -t milena-kafka .
+#     docker run -p 9092:9092 milena-kafka
+#
+# Any image with Python 3.11 or later, bash and Debian's tools for users will do as BASE_IMAGE. Wheels in a folder `wheels`
+# beside this file are installed in place of those of a package index (`make image`).
+ARG BASE_IMAGE=python:3.13-slim
+
+FROM ${BASE_IMAGE} AS build
+WORKDIR /src
+COPY pyproject.toml setup.py README.md LICENSE MANIFEST.in ./
+COPY LICENSE wheels* wheels/
+COPY compiling compiling
+COPY milena milena
+RUN python3 -m venv /opt/milena \
+    && if ls wheels/*.whl > /dev/null 2>&1; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/src/wheels; fi \
+    && /opt/milena/bin/pip install --no-cache-dir --disable-pip-version-check . \
+    && /opt/milena/bin/pip uninstall --yes --quiet pip setuptools \
+    && python3 -m compileall -q /opt/milena/lib
+
+FROM ${BASE_IMAGE}
+# The user, the folders and the command of apache/kafka. Named volumes take the owner of the folder that they cover.
+RUN groupadd --gid 1000 appuser \
+    && useradd --uid 1000 --gid 1000 --no-create-home --home-dir /var/lib/kafka --shell /bin/bash appuser \
+    && mkdir -p /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /var/lib/kafka/data /var/lib/kafka/tier \
+    && chown -R appuser:root /etc/kafka /mnt/shared/config /var/lib/kafka \
+    && chmod -R ug+w /etc/kafka /var/lib/kafka
+COPY --from=build /opt/milena /opt/milena
+COPY docker/run docker/health docker/server.properties /etc/kafka/docker/
+ENV PATH=/opt/milena/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONSAFEPATH=1 \
+    PYTHONUNBUFFERED=1
+USER appuser
+WORKDIR /var/lib/kafka
+EXPOSE 9092 9404
+VOLUME ["/etc/kafka/secrets", "/mnt/shared/config", "/var/lib/kafka/data"]
+# SIGTERM, which `docker stop` sends, is a controlled shutdown. With thousands of partitions it takes longer than the 10 s that
+# an engine grants: `docker stop --time 60`, or stop_grace_period in a compose file.
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=3s --timeout=3s --start-period=60s --retries=3 CMD ["/etc/kafka/docker/health"]
+CMD ["/etc/kafka/docker/run"]

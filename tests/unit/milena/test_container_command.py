@@ -1,0 +1,82 @@
+"""`milena container` takes what Kafka's image takes: the file, variables and options of `milena node` that follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milena.command_line.errors import UsageError, UserError
+from milena.commands.container import DATA, configuration_file, implied, options, variables
+
+COMBINED = {
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_LISTENERS": "PLAINTEXT://:9092,BROKER://:9093,CONTROLLER://:9094",
+}
+
+
+def test_without_a_file_and_variables_the_defaults_are_used(tmp_path: Path) -> None:
+    nothing = {"PATH": "/bin", "CLUSTER_ID": "x", "KAFKA_HEAP_OPTS": "-Xmx1g"}
+    assert configuration_file(nothing, str(tmp_path / "none"), "defaults") == "defaults"
+
+
+def test_any_variable_replaces_all_defaults(tmp_path: Path) -> None:
+    assert configuration_file({"KAFKA_NODE_ID": "2"}, str(tmp_path / "none"), "defaults") is None
+
+
+@pytest.mark.parametrize("environment", [{}, {"KAFKA_NODE_ID": "2"}])
+def test_a_mounted_file_lies_below_the_variables(tmp_path: Path, environment: dict[str, str]) -> None:
+    mounted = tmp_path / "server.properties"
+    mounted.write_text("node.id=1\n")
+    assert configuration_file(environment, str(mounted), "defaults") == str(mounted)
+
+
+def test_a_mounted_file_without_content_counts_as_none(tmp_path: Path) -> None:
+    mounted = tmp_path / "server.properties"
+    mounted.write_text(" \n")
+    assert configuration_file({}, str(mounted), "defaults") == "defaults"
+
+
+def test_a_mounted_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Is a directory"):
+        configuration_file({}, str(tmp_path), "defaults")
+
+
+def test_listeners_follow_from_the_advertised_ones() -> None:
+    given = {"KAFKA_PROCESS_ROLES": "broker", "KAFKA_ADVERTISED_LISTENERS": "A://broker:19092,B://localhost:9092"}
+    assert implied(given, "")["KAFKA_LISTENERS"] == "A://0.0.0.0:19092,B://0.0.0.0:9092"
+    assert "KAFKA_LISTENERS" not in implied({**given, "KAFKA_PROCESS_ROLES": "controller"}, "")
+    assert "KAFKA_LISTENERS" not in implied({**given, "KAFKA_LISTENERS": "A://:1"}, "")
+
+
+def test_data_lies_in_the_volume_unless_file_or_variables_say_otherwise() -> None:
+    assert implied({"KAFKA_NODE_ID": "1"}, "")["KAFKA_LOG_DIRS"] == DATA
+    assert "KAFKA_LOG_DIRS" not in implied({"KAFKA_LOG_DIRS": "/data"}, "")
+    assert "KAFKA_LOG_DIRS" not in implied({}, "log.dir=/data\n")
+
+
+def test_a_node_that_is_both_and_names_no_voters_votes_for_itself() -> None:
+    assert implied(COMBINED, "")["KAFKA_CONTROLLER_QUORUM_VOTERS"] == "1@localhost:9094"
+    for key, value in (
+        ("KAFKA_CONTROLLER_QUORUM_VOTERS", "1@other:9"),
+        ("KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS", "other:9"),
+        ("KAFKA_PROCESS_ROLES", "broker"),
+        ("KAFKA_LISTENERS", "PLAINTEXT://:9092"),
+        ("KAFKA_CONTROLLER_LISTENER_NAMES", ""),
+    ):
+        assert "KAFKA_CONTROLLER_QUORUM_VOTERS" not in implied({**COMBINED, key: value}, ""), key
+
+
+def test_arguments_are_variables() -> None:
+    assert variables(["A=1", "B=x=y", "C="]) == {"A": "1", "B": "x=y", "C": ""}
+    with pytest.raises(UsageError, match="--broker"):
+        variables(["--broker"])
+
+
+def test_a_level_of_log4j_becomes_the_nearest_one() -> None:
+    assert options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "trace"})[-2:] == ["--log-level", "debug"]
+    assert options({"MILENA_METRICS_PORT": "1234"}) == ["--control", "1234", "--control-host", "0.0.0.0"]
+    with pytest.raises(UserError, match=r"KAFKA_LOG4J_ROOT_LOGLEVEL: 'loud' is not one of ALL, TRACE"):
+        options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"})

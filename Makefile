@@ -6,11 +6,12 @@ PYTEST := $(BIN)/pytest
 DIR    ?= milena-data
 SEED   ?=
 ORDER  ?= 1
+ENGINE ?= build/containers
 ARGS   ?=
 TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos $(ARGS)
 
 .PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance nightly bench wheel \
-  release-check compiled clean
+  release-check compiled image image-base engine-down clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -116,6 +117,15 @@ wheel: $(READY) ## build the sdist, the pure wheel and the compiled one for this
 
 release-check: $(READY) ## the same, check their metadata, run a cluster from each wheel; nothing is uploaded
 	@$(BIN)/python .ci/release_check.py $(ARGS)
+
+image: $(READY) ## the container image milena-kafka where no image can be pulled (Debian's packages; needs root): docker build . elsewhere
+	@$(BIN)/python .ci/containers.py image $(ENGINE)
+
+image-base: $(READY) ## its base alone, milena-base; starts an engine in ENGINE=build/containers if none answers
+	@$(BIN)/python .ci/containers.py base $(ENGINE)
+
+engine-down: $(READY) ## end the engine that `make image` or `make image-base` has started
+	@$(BIN)/python .ci/containers.py stop $(ENGINE)
 
 clean: ## remove what the tools left
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,206 @@
+"""Milena's image where no image can be pulled: from Debian's packages, and wheels brought in from outside of the build.
+
+Usage: python .ci/containers.py base|image|kcat|stop FOLDER
+
+``base`` makes `milena-base` by debootstrap, ``image`` builds `milena-kafka` on it, ``kcat`` makes `milena-kcat`, a client
+for compose's profile `clients`; each does what is missing before it. If no engine answers (DOCKER_HOST, or the
+default), one is started, with everything that it keeps in FOLDER, and ``stop`` ends it. The last line of standard
+output is the engine's address, for DOCKER_HOST. Ends with 3 and the reason where this machine cannot do it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BASE, IMAGE, KCAT = "milena-base", "milena-kafka", "milena-kcat"
+SUITE = "bookworm"
+PACKAGES = "python3,python3-venv,ca-certificates"
+CONTEXT = ("Dockerfile", ".dockerignore", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
+FOLDERS = ("compiling", "docker", "milena")
+LEFT_OUT = ("./var/cache/apt/*", "./var/lib/apt/lists/*", "./dev/*")
+CANNOT = 3
+ENGINE_LIMIT = 60.0
+"""Seconds that an engine may take to answer."""
+
+
+class Cannot(Exception):
+    """Why this machine cannot do it."""
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ("base", "image", "kcat", "stop"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    what, folder = arguments[0], Path(arguments[1]).resolve()
+    try:
+        if what == "stop":
+            stop_engine(folder)
+            return 0
+        folder.mkdir(parents=True, exist_ok=True)
+        address = engine(folder)
+        os.environ["DOCKER_HOST"] = address
+        if what == "kcat":
+            make_kcat(folder)
+        else:
+            make_base(folder)
+        if what == "image":
+            make_image(folder)
+    except Cannot as reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        return CANNOT
+    print(address)
+    return 0
+
+
+# The engine
+
+
+def engine(folder: Path) -> str:
+    """The address of an engine that answers; starts one if none does. Raises Cannot."""
+    need("docker", "docker.io")
+    own = f"unix://{folder}/docker.sock"
+    for address in (os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock", own):
+        if answers(address):
+            return address
+    if os.geteuid():
+        raise Cannot("no engine answers, and only root can start one")
+    need("dockerd", "docker.io")
+    need("iptables", "iptables")
+    say(f"starting an engine in {folder}")
+    places = ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/docker.pid"]
+    with (folder / "dockerd.log").open("ab") as log:
+        started = subprocess.Popen(["dockerd", "-H", own, *places], stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + ENGINE_LIMIT
+    while not answers(own):
+        if started.poll() is not None or time.monotonic() > deadline:
+            last = (folder / "dockerd.log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise Cannot(f"the engine does not start: {' '.join(last)[-300:]}")
+        time.sleep(0.2)
+    return own
+
+
+def answers(address: str) -> bool:
+    asked = ["docker", "-H", address, "version", "--format", "{{.Server.Version}}"]
+    return subprocess.run(asked, capture_output=True, check=False, timeout=60).returncode == 0
+
+
+def stop_engine(folder: Path) -> None:
+    """End the engine that was started in this folder, by its process id."""
+    try:
+        process = int((folder / "docker.pid").read_text())
+        os.kill(process, signal.SIGTERM)
+    except (FileNotFoundError, ProcessLookupError):
+        say(f"no engine runs in {folder}")
+        return
+    deadline = time.monotonic() + ENGINE_LIMIT
+    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    say(f"the engine in {folder} has ended; its images and volumes stay in {folder}/data")
+
+
+# The images
+
+
+def make_base(folder: Path) -> None:
+    """`milena-base`, unless it is there: Debian's Python and what it needs. Raises Cannot."""
+    if has(BASE):
+        return
+    if os.geteuid():
+        raise Cannot(f"{BASE} is not there, and only root can make it: debootstrap makes files of other users")
+    need("debootstrap", "debootstrap")
+    say(f"making {BASE} of Debian's packages ({SUITE}), which takes about a minute")
+    root = folder / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root))
+    import_image(root, BASE)
+
+
+def make_kcat(folder: Path) -> None:
+    """`milena-kcat`, unless it is there. Raises Cannot."""
+    if has(KCAT):
+        return
+    root = folder / "root"
+    if not (root / "etc/debian_version").exists():
+        run("docker", "image", "rm", "--force", BASE)
+        make_base(folder)
+    make_base(folder)
+    say(f"making {KCAT}")
+    install = "apt-get update -q && apt-get install -y -q --no-install-recommends kcat"
+    run("chroot", str(root), "sh", "-c", install)
+    import_image(root, KCAT)
+    shutil.rmtree(root)  # it is no base any more
+
+
+def import_image(root: Path, name: str) -> None:
+    packed = ["tar", "-C", str(root), "-c", *(f"--exclude={path}" for path in LEFT_OUT), "."]
+    with subprocess.Popen(packed, stdout=subprocess.PIPE) as tar:
+        done = subprocess.run(["docker", "import", "-", name], stdin=tar.stdout, capture_output=True, check=False)
+    if tar.returncode or done.returncode:
+        raise Cannot(f"{name} cannot be imported: {done.stderr.decode(errors='replace').strip()[-300:]}")
+
+
+def make_image(folder: Path) -> None:
+    """`milena-kafka` of these sources. Raises Cannot."""
+    version = run("docker", "run", "--rm", BASE, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    wheels = fetch_wheels(folder / "wheels", version.strip())
+    say(f"building {IMAGE}")
+    with tempfile.TemporaryDirectory() as name:
+        context = Path(name)
+        for file in CONTEXT:
+            shutil.copy(ROOT / file, context)
+        for tree in FOLDERS:
+            shutil.copytree(ROOT / tree, context / tree, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(wheels, context / "wheels")
+        run("docker", "build", "--quiet", "--build-arg", f"BASE_IMAGE={BASE}", "--tag", IMAGE, str(context))
+
+
+def fetch_wheels(wheels: Path, python: str) -> Path:
+    """What the image installs, for this version of Python. Raises Cannot."""
+    say(f"fetching wheels for Python {python}")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+    shutil.rmtree(wheels, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", str(wheels)]
+    run(*pip, "--only-binary=:all:", f"--python-version={python}", *needed)
+    return wheels
+
+
+def has(image: str) -> bool:
+    return subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode == 0
+
+
+# Running programs
+
+
+def need(command: str, package: str) -> None:
+    if shutil.which(command) is None and not Path("/usr/sbin", command).exists():
+        raise Cannot(f"{command} is not there (Debian and Ubuntu: apt-get install {package})")
+    if platform.system() != "Linux":
+        raise Cannot("this needs Linux; elsewhere `docker build .` makes the image")
+
+
+def run(*command: str) -> str:
+    """What it printed. Raises Cannot with its last words."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        words = (done.stderr.strip() or done.stdout.strip())[-500:]
+        raise Cannot(f"`{' '.join(command[:3])} ...` failed: {words}")
+    return done.stdout
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -2,8 +2,8 @@
 
 Usage: python .ci/containers.py base|image|kcat|stop FOLDER
 
-``base`` makes `milena-base` by debootstrap, ``image`` builds `milena-kafka` on it, ``kcat`` makes `milena-kcat`, a client
-for compose's profile `clients`; each does what is missing before it. If no engine answers (DOCKER_HOST, or the
+``base`` makes `milena-base` by debootstrap, ``image`` builds `milena-kafka` on it, ``kcat`` makes `milena-kcat`,
+a client for profile `clients`; each does what is missing before it. If no engine answers (DOCKER_HOST, or the
 default), one is started, with everything that it keeps in FOLDER, and ``stop`` ends it. The last line of standard
 output is the engine's address, for DOCKER_HOST. Ends with 3 and the reason where this machine cannot do it.
 """

@@ -16,13 +16,14 @@ from milena.broker.controller_link.auto_create import AutoCreation
 from milena.broker.controller_link.controller_link import ControllerLink
 from milena.broker.controller_link.lifecycle import (
     CONTROLLED_SHUTDOWN_TIMEOUT,
-    KAFKAS_WORDS,
+    IN_KAFKA,
     SUPPORTED_FEATURES,
     BrokerState,
     Lifecycle,
     Registration,
     advertised_listeners,
 )
+from milena.broker.controller_link.membership import cluster_of
 from milena.broker.controller_link.producer_ids import ProducerIds
 from milena.broker.follower.fetchers import Fetchers
 from milena.broker.gauges import register_gauges
@@ -79,11 +80,10 @@ class Broker:
         rules: Rules | None = None,
         apis: ApiTable | None = None,
         shared: Callable[[], SharedLog] | None = None,
+        cluster_id: str | None = None,
     ) -> None:
-        """``shared``: the metadata log of the controller in the same process, once that has started.
-
-        Nothing is touched before ``listen``.
-        """
+        """``shared``: the metadata log of the controller in the same process, once that has started. ``cluster_id``: of
+        the only cluster that this broker may join. Nothing is touched before ``listen``."""
         self.ready = False
         """Serving: it has been unfenced once."""
         self.runtime = runtime
@@ -110,6 +110,7 @@ class Broker:
         self.sliced_work = self.server.dispatcher.sliced_work
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
+        self._wanted_cluster = cluster_id
         self._lifecycle: Lifecycle | None = None
         self._log = get_logger("broker", node=self.node_id)
         self.client_log = LimitedLog(self._log, runtime.clock.monotonic)
@@ -273,7 +274,7 @@ class Broker:
         if not self.server.bound:
             await self.listen()
         self.logs.open()
-        cluster_id = self.logs.cluster_id or await self.controller.cluster_id()
+        cluster_id = await cluster_of(self.logs, self.controller, self._wanted_cluster)
         self.logs.format(cluster_id)
         self._metadata.source = metadata = self._open_metadata(cluster_id)
         metadata.subscribe(self._published)
@@ -308,8 +309,7 @@ class Broker:
         await lifecycle.unfenced.wait()
         self.server.serve()
         self.ready = True
-        listeners = [f"{host}:{port}" for host, port in self.server.bound.values()]
-        self._log.info("broker serves", listeners=listeners, state=KAFKAS_WORDS)
+        self._log.info("broker serves", listeners=[f"{h}:{p}" for h, p in self.server.bound.values()], state=IN_KAFKA)
 
     async def stop(self) -> None:
         """End in order, from whatever point ``start`` has reached. Idempotent."""

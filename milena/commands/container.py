@@ -53,7 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     if os.environ.get("KAFKA_ADVERTISED_LISTENERS") == "":
         del os.environ["KAFKA_ADVERTISED_LISTENERS"]  # compose files leave a variable empty that is not to be there
     file = configuration_file(os.environ)
-    os.environ.update(implied(os.environ, "" if file is None else read(file)))
+    content = "" if file is None else read(file)
+    os.environ.update(implied(os.environ, content))
+    check_folders(settings(os.environ, content))
 
     from milena.commands import node
 
@@ -89,13 +91,17 @@ def read(file: str) -> str:
         raise UserError(f"{file}: {error.strerror}") from None
 
 
-def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
-    """Variables that follow from what is given. ``file``: the content of the configuration file."""
+def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
+    """Of the file's content, and over them those of the variables. Raises ConfigError."""
     from milena.config.sources import from_environment, from_properties
 
-    given = {key: setting.value for key, setting in from_properties(file.encode("latin-1"), "").items()}
-    own = {key: setting.value for key, setting in from_environment(environment).items()}
-    both, added = given | own, {}
+    found = from_properties(file.encode("latin-1"), MOUNTED) | from_environment(environment)
+    return {key: setting.value for key, setting in found.items()}
+
+
+def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
+    """Variables that follow from what is given. ``file``: the content of the configuration file."""
+    own, both, added = settings(environment, ""), settings(environment, file), {}
     roles = both.get("process.roles", "")
     if "listeners" not in own and roles.strip() != "controller" and own.get("advertised.listeners"):
         listening = re.sub("://[^:]*:", "://0.0.0.0:", own["advertised.listeners"])
@@ -117,6 +123,36 @@ def only_voter(settings: Mapping[str, str]) -> str | None:
     if roles != {"broker", "controller"} or not name or listener is None:
         return None
     return f"{settings.get('node.id', '')}@localhost:{listener[1]}"
+
+
+def check_folders(settings: Mapping[str, str]) -> None:
+    """Raises UserError if no log directory can be used, or the folder of the tier cannot: a volume is missing then, or
+    belongs to somebody else."""
+    folders = [folder.strip() for folder in (settings.get("log.dirs") or settings.get("log.dir", "")).split(",")]
+    faults = [fault for fault in map(fault_of, filter(None, folders)) if fault is not None]
+    if faults and len(faults) == len(folders):
+        raise UserError(f"log.dirs: {'; '.join(faults)}")
+    tier = settings.get("rsm.config.dir", "").strip()
+    if tier and settings.get("remote.log.storage.system.enable", "").strip().lower() == "true":
+        fault = fault_of(tier)
+        if fault is not None:
+            raise UserError(f"rsm.config.dir: {fault}")
+
+
+def fault_of(folder: str) -> str | None:
+    """Why this user cannot keep files there; None if it can. The folder is made if it is missing."""
+    user = os.geteuid()
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return f"{folder} is mounted read-only"
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            return f"{folder} belongs to user {os.stat(folder).st_uid}; user {user}, who runs this, may not write there"
+    except PermissionError:
+        return f"{folder} is not there, and user {user}, who runs this, may not make it: mount a volume there"
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return None
 
 
 def options(environment: Mapping[str, str]) -> list[str]:

@@ -52,6 +52,7 @@ class NodeProcess:
         self._cluster = cluster
         self._is_child = is_child
         self._control_address = None if values.control is None else (values.control_host, values.control)
+        self._cluster_id = values.cluster_id or os.environ.get("CLUSTER_ID") or None
         self._formatting = self._read_formatting(values)
         self._metrics = Metrics()
         self._controller: Controller | None = None
@@ -65,8 +66,9 @@ class NodeProcess:
             return None
         from milena.controller.log.formatting import Formatting
 
-        cluster_id = values.cluster_id or os.environ.get("CLUSTER_ID")
-        return Formatting.parse(cluster_id=cluster_id, features=values.feature, release_version=values.release_version)
+        return Formatting.parse(
+            cluster_id=self._cluster_id, features=values.feature, release_version=values.release_version
+        )
 
     async def run(self, runtime: Runtime, stop: Stop) -> int:
         """Start, serve until the stop is requested, stop. Returns the exit code."""
@@ -123,7 +125,7 @@ class NodeProcess:
         from milena.broker.server import Broker
 
         shared = self._shared_log if self._config.is_controller else None
-        return Broker(runtime, self._config, metrics=self._metrics, shared=shared)
+        return Broker(runtime, self._config, metrics=self._metrics, shared=shared, cluster_id=self._cluster_id)
 
     def make_controller(self, runtime: Runtime) -> Controller:
         """The controller's role. A test peer makes another one."""

@@ -46,7 +46,7 @@ STARTING_INTERVAL: Final = 0.01
 FAILURE_PAUSE: Final = 0.05
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
-KAFKAS_WORDS: Final = "Transitioning from RECOVERY to RUNNING"
+IN_KAFKA: Final = "Transitioning from RECOVERY to RUNNING"
 """What Kafka's BrokerLifecycleManager logs, and tools such as Testcontainers wait for."""
 
 
@@ -82,9 +82,13 @@ class Registration:
 
     def hint(self, error: ErrorCode) -> str:
         """What a refusal may mean that has no message of its own."""
-        if error is not ErrorCode.UNSUPPORTED_VERSION or self.compacts_tier:
-            return ""
-        return f" (compacted topics in the tier need {COMPACTION_ENABLE}=true on all their brokers)"
+        if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return f" (the log directories belong to cluster {self.cluster_id}, and that controller leads another one)"
+        if error is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            return f" (another broker runs with node.id={self.node_id})"
+        if error is ErrorCode.UNSUPPORTED_VERSION and not self.compacts_tier:
+            return f" (compacted topics in the tier need {COMPACTION_ENABLE}=true on all their brokers)"
+        return ""
 
 
 class Lifecycle:
@@ -207,6 +211,8 @@ class Lifecycle:
                 self.epoch = BrokerEpoch(response.broker_epoch)
                 self._log.info("registered", broker_epoch=self.epoch, controller=self._controller.address)
                 return
+            if waiting and error is ErrorCode.REQUEST_TIMED_OUT:
+                error = ErrorCode.DUPLICATE_BROKER_REGISTRATION  # the last try had too little time to hear so again
             if error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION or clock.monotonic() >= deadline:
                 reason = f"broker {mine.node_id} could not register with {self._controller.address}: {error.name}"
                 reason += mine.hint(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from milena.command_line.errors import UsageError, UserError
-from milena.commands.container import DATA, configuration_file, implied, options, variables
+from milena.commands.container import DATA, check_folders, configuration_file, implied, options, variables
 
 COMBINED = {
     "KAFKA_NODE_ID": "1",
@@ -80,3 +80,15 @@ def test_a_level_of_log4j_becomes_the_nearest_one() -> None:
     assert options({"MILENA_METRICS_PORT": "1234"}) == ["--control", "1234", "--control-host", "0.0.0.0"]
     with pytest.raises(UserError, match=r"KAFKA_LOG4J_ROOT_LOGLEVEL: 'loud' is not one of ALL, TRACE"):
         options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"})
+
+
+def test_a_folder_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    wrong, right = f"{tmp_path}/file", f"{tmp_path}/right"
+    with pytest.raises(UserError, match=rf"log\.dirs: {wrong}: File exists"):
+        check_folders({"log.dirs": wrong})
+    tier = {"log.dirs": f"{wrong},{right}", "remote.log.storage.system.enable": "true"}
+    with pytest.raises(UserError, match=rf"rsm\.config\.dir: {wrong}/tier: Not a directory"):
+        check_folders({**tier, "rsm.config.dir": f"{wrong}/tier"})
+    check_folders({**tier, "rsm.config.dir": f"{tmp_path}/tier"})
+    assert (tmp_path / "right").is_dir() and (tmp_path / "tier").is_dir()

@@ -1,0 +1,35 @@
+"""Skips all of it, with the reason, where no container can be run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milena.up.ports import free
+from tests.containers.engine import ROOT, Project, compose_command, missing
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine() -> None:
+    """An engine answers, and has the image."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(f"no container can be run: {reason}")
+
+
+@pytest.fixture(scope="session")
+def project(engine: None) -> Callable[..., Project]:
+    """Makes a project of a compose file; by default of the one in the root, on free ports."""
+    command = compose_command()
+    if command is None:
+        pytest.skip("there is neither Compose v2 nor docker-compose (Debian: apt-get install docker-compose)")
+    names = ("PORT_1", "PORT_2", "PORT_3", "METRICS_PORT_CONTROLLER", *(f"METRICS_PORT_{n}" for n in (1, 2, 3)))
+
+    def make(name: str, file: Path = ROOT / "docker-compose.yml") -> Project:
+        ports = map(str, free("127.0.0.1", len(names)))
+        return Project(command, f"milena-{name}-{os.getpid()}", file, dict(zip(names, ports, strict=True)))
+
+    return make

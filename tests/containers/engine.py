@@ -1,0 +1,141 @@
+"""An engine, as a person uses it: `docker`, and compose in either of its forms."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.wire.waiting import wait_until
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+IMAGE: Final = os.environ.get("MILENA_IMAGE", "milena-kafka")
+LIMIT: Final = 120
+
+
+def docker(*arguments: str, check: bool = True) -> str:
+    """Its standard output. Raises AssertionError with what it said."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def missing() -> str | None:
+    """Why no container can be run; None if one can."""
+    if shutil.which("docker") is None:
+        return "docker is not installed"
+    if not docker("version", "--format", "{{.Server.Version}}", check=False):
+        return "no engine answers (make containers starts one)"
+    if not docker("image", "inspect", "--format", "{{.Id}}", IMAGE, check=False):
+        return f"there is no image {IMAGE} (make image, or docker build -t {IMAGE} .)"
+    return None
+
+
+def compose_command() -> list[str] | None:
+    """None if there is neither Compose v2 nor docker-compose."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) is not None:
+            done = subprocess.run([*command, "version"], capture_output=True, check=False, timeout=LIMIT)
+            if done.returncode == 0:
+                return command
+    return None
+
+
+@dataclass
+class Container:
+    """A container, by name or id."""
+
+    id: str
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(docker("inspect", "--format", "{{json .State}}", self.id))
+        return found
+
+    @property
+    def health(self) -> str:
+        return str(self.state()["Health"]["Status"])
+
+    @property
+    def log(self) -> str:
+        """Both of its streams."""
+        done = subprocess.run(["docker", "logs", self.id], capture_output=True, text=True, timeout=LIMIT, check=True)
+        return done.stdout + done.stderr
+
+    def wait_healthy(self) -> None:
+        wait_until(lambda: self.health == "healthy", f"{self.id} is not healthy", LIMIT)
+
+    def wait_unhealthy(self) -> None:
+        wait_until(lambda: self.health == "unhealthy", f"{self.id} is still healthy", LIMIT)
+
+    def wait_logged(self, text: str) -> None:
+        wait_until(lambda: text in self.log, f"{self.id} has not logged {text!r}", LIMIT)
+
+    def ended(self) -> int:
+        """Wait for its end; the exit code."""
+        wait_until(lambda: self.state()["Status"] == "exited", f"{self.id} runs", LIMIT)
+        return int(self.state()["ExitCode"])
+
+    def run(self, *command: str) -> str:
+        """What a command in it printed."""
+        return docker("exec", self.id, *command)
+
+
+def given(variables: Mapping[str, str]) -> list[str]:
+    """The options of `docker run` for these variables."""
+    return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+
+
+@contextmanager
+def started(*options: str, image: str = IMAGE, command: Sequence[str] = ()) -> Iterator[Container]:
+    """`docker run`; removed at the end, with its anonymous volumes."""
+    container = Container(docker("run", "--detach", *options, image, *command))
+    try:
+        yield container
+    finally:
+        docker("rm", "--force", "--volumes", container.id)
+
+
+@dataclass
+class Project:
+    """A compose file under a name of its own."""
+
+    command: list[str]
+    name: str
+    file: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def compose(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*self.command, "-p", self.name, "-f", str(self.file), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=3 * LIMIT,
+            check=False,
+            env={**os.environ, **self.variables},
+        )
+        assert done.returncode == 0, f"{' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def container(self, service: str) -> Container:
+        return Container(self.compose("ps", "-q", service).strip())
+
+    def up(self) -> None:
+        """Until all that have a health check are healthy."""
+        self.compose("up", "--detach")
+        for identity in self.compose("ps", "-q").split():
+            Container(identity).wait_healthy()
+
+    @contextmanager
+    def running(self) -> Iterator[Project]:
+        """Up, and at the end down with its volumes."""
+        try:
+            self.up()
+            yield self
+        finally:
+            self.compose("down", "--volumes")

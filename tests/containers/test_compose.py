@@ -1,0 +1,105 @@
+"""`docker compose up` with the repository's file: clients inside and outside, a leader killed, a broker cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.containers.engine import Project, docker, given, started
+from tests.wire.command import milena
+from tests.wire.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(600)
+INSIDE = "broker-1:9092,broker-2:9092,broker-3:9092"
+
+
+@pytest.fixture(scope="module")
+def cluster(project: Callable[..., Project]) -> Iterator[Project]:
+    with project("first").running() as running:
+        yield running
+
+
+def bootstrap(cluster: Project) -> str:
+    return ",".join(f"localhost:{cluster.variables[f'PORT_{number}']}" for number in (1, 2, 3))
+
+
+def create(cluster: Project, topic: str) -> None:
+    milena("topic", "create", topic, "--partitions", "3", "--replicas", "3", "-b", bootstrap(cluster))
+
+
+def write(cluster: Project, topic: str, count: int) -> None:
+    """Records 0 to ``count`` - 1, acknowledged by all."""
+    producer = Producer({"bootstrap.servers": bootstrap(cluster), "acks": "all", "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(60) == 0
+
+
+def read(cluster: Project, topic: str) -> list[str]:
+    found = milena("consume", topic, "--from-beginning", "--exit", "--json", "-b", bootstrap(cluster)).out
+    return [json.loads(line)["value"] for line in found.splitlines()]
+
+
+def leader(cluster: Project, topic: str) -> int:
+    described = json.loads(milena("topic", "describe", topic, "--json", "-b", bootstrap(cluster)).out)
+    return int(described[0]["partitions"][0]["leader"])
+
+
+def test_clients_write_and_read_on_the_host_and_in_the_network(cluster: Project) -> None:
+    create(cluster, "orders")
+    write(cluster, "orders", 10)
+    found = cluster.container("broker-2").run("milena", "consume", "orders", "-b", INSIDE, "--from-beginning", "--exit")
+    assert len(found.splitlines()) == 10
+
+
+def test_a_leader_is_killed_and_writing_and_reading_go_on(cluster: Project) -> None:
+    create(cluster, "kept")
+    write(cluster, "kept", 100)
+    killed = cluster.container(f"broker-{leader(cluster, 'kept')}")
+    docker("kill", killed.id)
+    write(cluster, "kept", 100)
+    assert sorted(read(cluster, "kept")) == sorted(2 * [str(number) for number in range(100)])
+    docker("start", killed.id)
+    killed.wait_healthy()
+
+
+def test_a_broker_that_is_cut_off_is_not_healthy_until_it_is_back(cluster: Project) -> None:
+    alone, network = cluster.container("broker-3"), f"{cluster.name}_default"
+    docker("network", "disconnect", network, alone.id)
+    alone.wait_unhealthy()
+    docker("network", "connect", "--alias", "broker-3", network, alone.id)
+    alone.wait_healthy()
+
+
+def test_a_second_cluster_runs_beside_the_first(cluster: Project, project: Callable[..., Project]) -> None:
+    create(cluster, "of-the-first")
+    with project("second").running() as second:
+        create(second, "of-the-second")
+        assert "of-the-first" not in milena("topic", "list", "-b", bootstrap(second)).out
+    assert "of-the-second" not in milena("topic", "list", "-b", bootstrap(cluster)).out
+
+
+def test_a_second_broker_with_the_same_id_ends_with_a_sentence(cluster: Project) -> None:
+    settings = {
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "broker",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1000@controller:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_LISTENERS": "PLAINTEXT://:9092",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "KAFKA_INITIAL_BROKER_REGISTRATION_TIMEOUT_MS": "3000",
+    }
+    with started("--network", f"{cluster.name}_default", *given(settings)) as second:
+        assert second.ended() == 1
+        assert "another broker runs with node.id=1" in second.log
+
+
+def test_down_and_up_again_keeps_the_data(cluster: Project) -> None:
+    create(cluster, "stays")
+    write(cluster, "stays", 50)
+    cluster.compose("down")
+    cluster.up()
+    wait_until(lambda: len(read(cluster, "stays")) == 50, "the records are not all there")

@@ -1,0 +1,148 @@
+"""The image by itself: what it has, how it starts without a word, how it stops, and what it says if it cannot start."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milena.up.ports import free
+from tests.containers.engine import docker, given, started
+from tests.wire.command import milena
+
+COMBINED = {
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
+}
+TIER = {
+    "KAFKA_REMOTE_LOG_STORAGE_SYSTEM_ENABLE": "true",
+    "KAFKA_REMOTE_LOG_STORAGE_MANAGER_CLASS_NAME": ("org.apache.kafka.server.log.remote.storage.LocalTieredStorage"),
+    "KAFKA_RSM_CONFIG_DIR": "/mnt/tier",
+}
+CLUSTERS = ("4L6g3nShT-eMCtK--X86sw", "5L6g3nShT-eMCtK--X86sw")
+SERVES = "Transitioning from RECOVERY to RUNNING"
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def volume() -> Iterator[str]:
+    name = docker("volume", "create", f"milena-{uuid.uuid4().hex[:12]}")
+    yield name
+    docker("volume", "rm", name)
+
+
+def test_without_a_word_it_is_one_node_for_clients_on_this_machine() -> None:
+    port = free("127.0.0.1", 1)[0]
+    advertised = f"KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:{port}"
+    with started("-p", f"127.0.0.1:{port}:9092") as alone:
+        alone.wait_healthy()
+        assert SERVES in alone.log
+        assert "localhost:9092" in alone.run("milena", "broker", "list", "-b", "localhost:9092")
+    with started("-p", f"127.0.0.1:{port}:9092", *given(COMBINED), "--env", advertised) as reached:
+        reached.wait_logged(SERVES)
+        milena("produce", "-b", f"localhost:{port}", "t", stdin="hello\n")
+        found = milena("consume", "-b", f"localhost:{port}", "t", "--from-beginning", "--exit").out
+        assert "hello" in found
+
+
+def test_it_runs_as_the_user_of_kafkas_image_and_has_no_tools_to_build_with() -> None:
+    with started() as node:
+        assert node.run("id", "-u") == "1000"
+        script = "for tool in gcc cc make pip pip3; do command -v $tool; done; ls /opt/milena/bin; true"
+        found = node.run("sh", "-c", script).split()
+        assert "milena" in found
+        assert not {"gcc", "cc", "make", "/opt/milena/bin/pip", "pip"} & set(found)
+        assert (
+            node.run("sh", "-c", "stat -c %u /var/lib/kafka/data /mnt/shared/config /etc/kafka/docker").split()
+            == ["1000"] * 3
+        )
+
+
+def test_sigterm_is_a_controlled_shutdown_and_the_next_start_is_clean(volume: str) -> None:
+    where = ("--volume", f"{volume}:/var/lib/kafka/data", *given(COMBINED))
+    with started(*where) as first:
+        first.wait_logged(SERVES)
+        docker("stop", "--time", "60", first.id)
+        assert first.ended() == 0
+        assert "SIGTERM" in first.log
+    with started(*where) as second:
+        second.wait_logged(SERVES)
+        assert '"unclean": []' in second.log
+
+
+def test_arguments_are_variables_and_a_mounted_file_lies_below_them() -> None:
+    words = [f"{name}={value}" for name, value in COMBINED.items()]
+    with started(command=["/etc/kafka/docker/run", *words, "KAFKA_NODE_ID=5"]) as node:
+        node.wait_logged("ready node=5")
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        file = Path(name, "server.properties")
+        text = "".join(
+            f"{key.removeprefix('KAFKA_').lower().replace('_', '.')}={value}\n" for key, value in COMBINED.items()
+        )
+        file.write_text(text + "controller.quorum.voters=6@localhost:9093\n")
+        with started("--volume", f"{name}:/mnt/shared/config", "--env", "KAFKA_NODE_ID=6") as node:
+            node.wait_logged("ready node=6")
+
+
+def test_testcontainers_script_starts_it() -> None:
+    """Its Kafka class replaces the command, copies a script in that runs /etc/kafka/docker/run, and waits for a line of
+    the log. It names no voters."""
+    waiting = "while [ ! -f /tmp/start.sh ]; do sleep 0.1; done; /tmp/start.sh"
+    variables = {**COMBINED, "KAFKA_LISTENERS": "PLAINTEXT://:9092,BROKER://:9093,CONTROLLER://:9094"} | {
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+        "CLUSTER_ID": CLUSTERS[0],
+    }
+    del variables["KAFKA_ADVERTISED_LISTENERS"]
+    with started(*given(variables), command=["sh", "-c", waiting]) as node, tempfile.TemporaryDirectory() as name:
+        script = Path(name, "start.sh")
+        advertised = "PLAINTEXT://localhost:32768,BROKER://$(hostname):9093"
+        script.write_text(f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={advertised}\n/etc/kafka/docker/run \n")
+        script.chmod(0o777)
+        docker("cp", str(script), f"{node.id}:/tmp/start.sh")
+        node.wait_logged(SERVES)
+        node.wait_healthy()
+
+
+def test_bad_input_is_one_sentence_and_an_exit_code() -> None:
+    for options, code, said in (
+        (
+            given({**COMBINED, "KAFKA_LOG_DIRS": "/data"}),
+            1,
+            "log.dirs: /data is not there, and user 1000, who runs this",
+        ),
+        (["--tmpfs", "/var/lib/kafka/data:ro"], 1, "log.dirs: /var/lib/kafka/data is mounted read-only"),
+        (["--tmpfs", "/var/lib/kafka/data:mode=700"], 1, "belongs to user 0; user 1000, who runs this, may not write"),
+        (given({**COMBINED, **TIER}), 1, "rsm.config.dir: /mnt/tier is not there, and user 1000, who runs this"),
+        (given({**COMBINED, "MILENA_METRICS_PORT": "9092"}), 1, "cannot listen on :9092: address already in use"),
+        (given({"KAFKA_LOG_DRIS": "/data"}), 1, "environment variable KAFKA_LOG_DRIS: unknown configuration key"),
+        (given({**COMBINED, "KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"}), 1, "KAFKA_LOG4J_ROOT_LOGLEVEL: 'loud' is not"),
+        (given({**COMBINED, "MILENA_METRICS_PORT": "no"}), 2, "--control no: not a port number"),
+        (given({**COMBINED, "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9,2@b:9"}), 1, "quorums are not supported yet"),
+    ):
+        with started(*options) as node:
+            assert node.ended() == code, node.log
+            last = node.log.strip().splitlines()[-1]
+            assert last.startswith("milena: ") and said in last, node.log
+            assert "Traceback" not in node.log
+
+
+def test_a_volume_of_another_cluster_or_node_is_refused(volume: str) -> None:
+    where = ("--volume", f"{volume}:/var/lib/kafka/data")
+    with started(*where, *given({**COMBINED, "CLUSTER_ID": CLUSTERS[0]})) as owner:
+        owner.wait_logged(SERVES)
+    with started(*where, *given({**COMBINED, "CLUSTER_ID": CLUSTERS[1]})) as other:
+        assert other.ended() == 1
+        assert f"/var/lib/kafka/data belongs to cluster {CLUSTERS[0]}, not {CLUSTERS[1]}" in other.log
+    with started(*where, *given({**COMBINED, "KAFKA_NODE_ID": "2"})) as other:
+        assert other.ended() == 1
+        assert "/var/lib/kafka/data belongs to node 1, not 2" in other.log

@@ -58,8 +58,9 @@ def test_a_broker_that_is_cut_off_is_fenced_and_elected_again(seed: int) -> None
 
         # Not before its session has run out.
         await asyncio.sleep(SESSION - 1)
-        assert not broker_image(cluster, 1).fenced
+        assert not broker_image(cluster, 1).fenced and cluster.brokers[1].healthy
         await until(lambda: broker_image(cluster, 1).fenced, SESSION)
+        assert cluster.brokers[1].ready and not cluster.brokers[1].healthy
         cut_off = partition_image(cluster, topic)
         assert (cut_off.leader, cut_off.isr) == (-1, (1,))
         assert cut_off.leader_epoch == before.leader_epoch + 1
@@ -76,6 +77,7 @@ def test_a_broker_that_is_cut_off_is_fenced_and_elected_again(seed: int) -> None
 
         cluster.world.fabric.heal(host_of(1), CONTROLLER)
         await until(lambda: not broker_image(cluster, 1).fenced, 30)
+        await until(lambda: cluster.brokers[1].healthy)
         after = partition_image(cluster, topic)
         assert (after.leader, after.isr, after.leader_epoch) == (1, (1,), before.leader_epoch + 2)
         assert broker_image(cluster, 1).epoch == registered_in

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.config.node_config import NodeConfig
 from milena.config.values import ConfigError
 from milena.runtime.logging import get_logger
+from milena.runtime.tcp.hosts import from_here
 from milena.storage.files.names import REMOTE_FOLDER, REMOTE_INDEX_CACHE
 from milena.tiered.metadata.settings import MetadataTopicSettings
 from milena.tiered.metadata.topic_based_manager import TopicMetadataManager
@@ -106,7 +107,8 @@ def _metadata(node: Tiered, config: NodeConfig) -> TopicMetadataManager:
         raise ConfigError(f"remote.log.metadata.manager.listener.name={listener} is none of the broker's listeners")
 
     def addresses() -> Sequence[tuple[str, int]]:
-        return [node.bound_listeners[listener]]
+        host, port = node.bound_listeners[listener]
+        return [(from_here(host), port)]
 
     def folder(partition: TopicIdPartition) -> str | None:
         log = node.logs.get(partition.topic, partition.partition)

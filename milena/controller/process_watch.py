@@ -24,6 +24,7 @@ from milena.node.metadata.image import BrokerImage
 from milena.protocol.requests.frames import ReceiveBuffers
 from milena.protocol.requests.memory_budget import MemoryBudget
 from milena.runtime.context import Runtime
+from milena.runtime.logging import get_logger
 from milena.runtime.network import Connection
 from milena.runtime.tasks import Tasks
 
@@ -63,6 +64,7 @@ class ProcessWatch:
         self._watched: dict[int, _Watched] = {}
         self._buffers = ReceiveBuffers(MemoryBudget(MAX_ANSWER, runtime.clock.monotonic))
         self._closed = False
+        self._log = get_logger("controller")
 
     def close(self) -> None:
         """What ends from now on says nothing. Idempotent."""
@@ -112,6 +114,12 @@ class ProcessWatch:
                 seen.append((endpoint.host, endpoint.port))
         if not watched.gone:
             watched.seen_listening = tuple(seen)
+        if not watched.gone and not seen:
+            self._log.warning(
+                "a broker is not reached at any address that it advertises; others may not reach it either",
+                broker=watched.broker,
+                advertised=[f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints],
+            )
 
     def _lost(self, watched: _Watched, caller: Caller) -> None:
         if watched.caller is not caller or self._closed:

@@ -30,11 +30,11 @@ def create(cluster: Project, topic: str) -> None:
     milena("topic", "create", topic, "--partitions", "3", "--replicas", "3", "-b", bootstrap(cluster))
 
 
-def write(cluster: Project, topic: str, count: int) -> None:
-    """Records 0 to ``count`` - 1, acknowledged by all."""
+def write(cluster: Project, topic: str, count: int, *, width: int = 0) -> None:
+    """Records 0 to ``count`` - 1, of ``width`` bytes or more, acknowledged by all."""
     producer = Producer({"bootstrap.servers": bootstrap(cluster), "acks": "all", "enable.idempotence": True})
     for number in range(count):
-        producer.produce(topic, str(number).encode())
+        producer.produce(topic, str(number).zfill(width).encode())
     assert producer.flush(60) == 0
 
 
@@ -72,6 +72,18 @@ def test_a_broker_that_is_cut_off_is_not_healthy_until_it_is_back(cluster: Proje
     alone.wait_unhealthy()
     docker("network", "connect", "--alias", "broker-3", network, alone.id)
     alone.wait_healthy()
+
+
+def test_segments_go_to_the_tier_that_all_brokers_share(cluster: Project) -> None:
+    settings = ("remote.storage.enable=true", "segment.bytes=1048576", "local.retention.bytes=1")
+    configs = [word for setting in settings for word in ("--config", setting)]
+    milena("topic", "create", "old", "--partitions", "1", "--replicas", "3", *configs, "-b", bootstrap(cluster))
+    write(cluster, "old", 3000, width=1000)
+    first = cluster.container("broker-1")
+    listing = ("sh", "-c", "find /var/lib/kafka/tier -name '*.log' | wc -l")
+    wait_until(lambda: first.run(*listing) != "0", "nothing is in the tier", 120)
+    assert cluster.container("broker-2").run(*listing) != "0"
+    assert len(read(cluster, "old")) == 3000
 
 
 def test_a_second_cluster_runs_beside_the_first(cluster: Project, project: Callable[..., Project]) -> None:

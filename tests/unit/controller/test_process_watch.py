@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from milena.lab.world.world import World, simulate
 from milena.node.framing import KafkaFramer
@@ -134,6 +135,21 @@ def test_listeners_that_close_after_the_connection_are_found_closed() -> None:
         process.stop_listening()
         await asyncio.sleep(0.9)
         assert process.fenced()
+
+    watching(steps)
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_the_log_names_a_broker_whose_addresses_lead_nowhere_once(listens: bool) -> None:
+    async def steps(process: Process) -> None:
+        if listens:
+            await process.listen()
+        await process.register()
+        with capture_logs() as lines:
+            await process.beat()
+            await process.beat()
+        found = [(line["broker"], line["advertised"]) for line in lines if "not reached at any" in line["event"]]
+        assert found == ([] if listens else [(1, ["PLAINTEXT://b:9092"])])
 
     watching(steps)
 

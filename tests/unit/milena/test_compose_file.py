@@ -36,6 +36,7 @@ def test_a_controller_and_three_brokers_in_racks_find_each_other() -> None:
     assert {config.get_str_or_none("broker.rack") for config in nodes.values()} == {None, "rack-1", "rack-2", "rack-3"}
     assert not any(config.warnings for config in nodes.values())
     for name, config in nodes.items():
+        assert config.get_bool("remote.log.storage.system.enable")  # the controller checks the topics' configuration
         assert config.quorum_voters == {1000: ("controller", 9093)}
         assert config.log_dirs == (DATA,)
         if config.is_broker:

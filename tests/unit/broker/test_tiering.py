@@ -1,0 +1,30 @@
+"""How the tier's own clients reach the broker that they run in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from milena.broker.tiering import Tiered, _metadata
+from milena.config.node_config import NodeConfig
+from milena.lab.world.world import World, simulate
+
+
+@pytest.mark.parametrize("bound", ["::", "0.0.0.0"])
+def test_a_broker_on_all_addresses_is_reached_by_its_tier_without_ipv6_too(bound: str) -> None:
+    config = NodeConfig.of(
+        process_roles="broker",
+        node_id=1,
+        listeners="PLAINTEXT://:9092",
+        controller_listener_names="CONTROLLER",
+        controller_quorum_voters="1000@controller:9093",
+    )
+
+    async def steps(world: World) -> None:
+        runtime = world.machine("broker").start()
+        node = SimpleNamespace(runtime=runtime, node_id=1, bound_listeners={"PLAINTEXT": (bound, 9092)})
+        assert _metadata(cast(Tiered, node), config)._addresses() == [("localhost", 9092)]
+
+    simulate(steps, seed=1)

@@ -113,6 +113,10 @@ class Disk(Protocol):
 
     def make_folders(self, path: str) -> None: ...
 
+    def make_folder(self, path: str) -> None:
+        """Raises FileNotFoundError if the folder that it is to be in does not exist, FileExistsError."""
+        ...
+
     def rename(self, old: str, new: str, *, sync: bool = True) -> None: ...
 
     def remove(self, path: str) -> None:

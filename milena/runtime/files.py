@@ -212,6 +212,9 @@ class RealDisk:
     def make_folders(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
+    def make_folder(self, path: str) -> None:
+        os.mkdir(path)
+
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         os.replace(old, new)
         if sync:

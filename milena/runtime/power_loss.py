@@ -175,6 +175,11 @@ class LossyDisk(RealDisk):
         for made in reversed(missing):
             self._note(made, partial(super().remove_tree, made))
 
+    def make_folder(self, path: str) -> None:
+        self.check(path)
+        super().make_folder(path)
+        self._note(path, partial(super().remove_tree, path))
+
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         self.check(old)
         replaced = self._keep_aside(new) if os.path.isfile(new) else None

@@ -45,7 +45,7 @@ OF_PROCESSES: dict[str, Callable[[SteeredNode], str | None]] = {
 OF_NODES = (
     "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
-    "remote_segments", "fetchers", "brokers", "partitions", "fail_disk",
+    "remote_segments", "metric", "fetchers", "brokers", "partitions", "fail_disk",
 )  # fmt: skip
 """What brokers and controllers can be asked, for those who ask where no node tells it."""
 
@@ -69,7 +69,7 @@ COMMAND = CommandLine(
     "  trace, traced                              note requests with their answers, and show them\n"
     "  release, wait, rules, clear                let go what a rule holds, wait for its hits, look at rules\n"
     "  cut, heal, links                           let nothing through from and to peer=, direction=in, out or both\n"
-    "  describe_partition, read_log, roll, retention, fetchers, image        of brokers\n"
+    "  describe_partition, read_log, roll, retention, metric, fetchers, image of brokers\n"
     "  brokers, partitions, image                                            of the controller\n"
     "A peer is a node's id or the beginning of a client id.",
     [Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)],

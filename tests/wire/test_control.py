@@ -18,7 +18,7 @@ from tests.wire.properties import combined, write
 from tests.wire.raw import connected, is_closed
 
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?|[+-]Inf|NaN)')
-OWN = ("milena_build_info", "milena_contained_errors", "milena_remote_uncompacted_replicas")
+OWN = ("milena_remote_uncompacted_replicas", "milena_build_info", "milena_contained_errors")
 """What Kafka has no name for."""
 KAFKA = (
     "kafka_cluster_",

@@ -250,6 +250,13 @@ class SimulatedDisk:
             storage.folders[folder] = None
             storage.journal.made(folder)
 
+    def make_folder(self, path: str) -> None:
+        if posixpath.dirname(path) not in self.storage.folders:
+            raise _missing(path)
+        if self.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self.make_folders(path)
+
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         self.check("rename", old)
         storage = self.storage

@@ -32,9 +32,10 @@ class CleaningFolder:
         self.path = cleaning_folder(log_folder)
 
     def begin(self) -> None:
-        """Empty it, and create it."""
+        """Empty it, and create it. Raises FileNotFoundError if the log was moved or deleted: a folder in its place
+        would be loaded as a log."""
         self.remove()
-        self._disk.make_folders(self.path)
+        self._disk.make_folder(self.path)
 
     def remove(self) -> None:
         self._disk.remove_tree(self.path)

@@ -89,6 +89,8 @@ def first_dirty(
     later = next((entry for entry in leader_epochs if entry.epoch > done.epoch), None)
     if later is not None:
         bound = min(bound, later.start)
+    if done.epoch in known:
+        return max(bound, log_start)  # up to there the author's log is this one, whatever else is in the tier
     for epoch in cache.epochs():
         if leader_epochs[0].epoch <= epoch <= done.epoch and epoch not in known:
             bound = min(bound, *(segment.epoch_start(epoch) for segment in cache.segments_of_epoch(epoch)))

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
-from milena.tiered.segments.cleaner_offsets import CleanedTo, CleanerOffsets, Reach, reach
+from milena.tiered.segments.cleaner_offsets import CleanedTo, CleanerOffset, CleanerOffsets, Reach, reach
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.epoch_segments import EpochSegments
 from milena.tiered.segments.lineage import epoch_at, is_within_leader_epochs, serving_range
@@ -48,7 +48,17 @@ class RemoteLogMetadataCache:
     serves the read.
     """
 
-    __slots__ = ("_by_epoch", "_maps", "_segments", "changes", "claimed", "cleaned_to", "cleanings", "copied_again")
+    __slots__ = (
+        "_by_epoch",
+        "_entries",
+        "_maps",
+        "_segments",
+        "changes",
+        "claimed",
+        "cleaned_to",
+        "cleanings",
+        "copied_again",
+    )
 
     def __init__(self) -> None:
         self.changes = 0
@@ -64,6 +74,8 @@ class RemoteLogMetadataCache:
         self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
         self._maps: dict[CleanerOffsets, tuple[CleanerOffsets, int]] = {}
         """The map of each cleaning, which may have thousands of entries, and how many listed segments share it."""
+        self._entries: dict[CleanerOffset, CleanerOffset] = {}
+        """Those of former leaders, which the maps of all later ones have, and keep when their segments are deleted."""
 
     @classmethod
     def restored(
@@ -275,7 +287,10 @@ class RemoteLogMetadataCache:
 
     def _put(self, segment: RemoteLogSegmentMetadata) -> None:
         if segment.cleaned:
-            shared, count = self._maps.get(segment.cleaned, (segment.cleaned, 0))
+            shared, count = self._maps.get(segment.cleaned, (None, 0))
+            if shared is None:
+                of_others = [self._entries.setdefault(entry, entry) for entry in segment.cleaned[:-1]]
+                shared = (*of_others, segment.cleaned[-1])
             self._maps[shared] = shared, count + 1
             segment = replace(segment, cleaned=shared)
         self._segments[segment.id] = segment

@@ -204,6 +204,7 @@ class _Source:
 
     def __init__(self, body: bytes, position: int, partition: TopicIdPartition) -> None:
         self.maps: list[CleanerOffsets] = []
+        self._entries: dict[CleanerOffset, CleanerOffset] = {}
         self._body = body
         self._position = position
         self._partition = partition
@@ -220,8 +221,8 @@ class _Source:
 
     def offsets(self) -> CleanerOffsets:
         (count,) = self._next(_NUMBER)
-        entries = self.epochs(count)
-        return tuple(CleanerOffset(epoch, None if offset < 0 else offset) for epoch, offset in entries)
+        entries = [CleanerOffset(epoch, None if offset < 0 else offset) for epoch, offset in self.epochs(count)]
+        return tuple([self._entries.setdefault(entry, entry) for entry in entries])  # one map continues another
 
     def map(self) -> CleanerOffsets:
         (index,) = self._next(_NUMBER)

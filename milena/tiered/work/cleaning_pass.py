@@ -115,8 +115,9 @@ class CleaningPass:
     async def run(self) -> Done | None:
         """The whole pass; None if all dirty records are of transactions whose end is not in the tier. The worker is
         ended and the folder removed whatever comes."""
-        await self._disk.offload(self._folder.begin)
         try:
+            self.check()
+            await self._disk.offload(self._folder.begin)
             return await self._run()
         finally:
             self._means.worker.end()

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.types import Offset
 from milena.runtime.disk import WorkerEnded
 from milena.storage.cleaning.cleaned_segment import OffsetOverflow
 from milena.storage.cleaning.settings import CleanerSettings
@@ -54,13 +55,15 @@ class TierCleaner:
             in_use.discard(place)
 
     async def _clean(self, role: ReplicaRole, log: PartitionLog) -> None:
-        while (window := await self._due(role, log)) is not None:
+        cleaned_to = Offset(0)
+        while (window := await self._due(role, log)) is not None and window.first_dirty >= cleaned_to:
             if not (self._tier.copies.may_begin and role.attempts.may_begin):
                 return
             await check_place(self._tier, role)
             done = await self._attempt(role, log, window)
             if done is None or done.cleaned_to <= window.first_dirty:
                 return
+            cleaned_to = done.cleaned_to
 
     async def _due(self, role: ReplicaRole, log: PartitionLog) -> Window | None:
         """What is to be cleaned now; None if nothing is due, or the role has ended."""

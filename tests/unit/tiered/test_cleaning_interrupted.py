@@ -11,6 +11,7 @@ import pytest
 
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk, Report, WorkerEnded
+from milena.storage.files.names import LOG, segment_file
 from milena.tiered.cleaning.steps import clean_tier
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
@@ -259,5 +260,29 @@ def test_the_successor_goes_on_where_the_last_finished_pass_has_ended() -> None:
         assert {one.cleaned for one in tier.served() if one.cleaned} >= {((0, 12), (1, 14))}
         done = tier.bench.events.named("log cleaned in the tier")
         assert [(one["dirty_from"], one["cleaned_to"]) for one in done] == [(0, 12), (12, 14)]
+
+    on_tier(scenario)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("to", ["/data/t-0.0123-delete", "/elsewhere/t-0"])
+def test_a_pass_that_begins_when_its_log_is_gone_makes_no_folder_of_it(to: str, ends: bool) -> None:
+    """Such a folder would be loaded as a log, and as a second one if the first was moved to another directory."""
+
+    async def scenario(tier: CleanedTier) -> None:
+        await prepared(tier)
+        check, disk, folder = tier.bench.store.check, tier.bench.runtime.disk, tier.log.folder
+
+        async def checking() -> None:
+            await check()
+            disk.make_folders("/elsewhere")
+            disk.rename(folder, to)
+            if ends:
+                tier.role.end()
+
+        tier.bench.store.check = checking  # type: ignore[method-assign]
+        with suppress(FileNotFoundError):
+            await tier.clean()
+        assert not disk.exists(folder) and disk.exists(f"{to}/{segment_file(0, LOG)}")
 
     on_tier(scenario)

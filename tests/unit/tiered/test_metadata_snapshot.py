@@ -126,3 +126,16 @@ def test_segments_of_one_cleaning_share_their_map() -> None:
     assert len(written) < 2 * 12 * 1000, "not once for each segment"
     read = decode_snapshot(written, PARTITION).segments
     assert all(one.cleaned is read[0].cleaned for one in read)
+
+
+def test_maps_that_continue_each_other_share_their_entries() -> None:
+    """Those of deleted segments, too: there is one for each leader that has cleaned, with all before it."""
+    cache = RemoteLogMetadataCache()
+    for number in range(1, 6):
+        one = replace(segment(number, 0, 9, {0: 0}), cleaned=offsets({epoch: epoch + 5 for epoch in range(number)}))
+        for event in (one, update(one, FINISHED), update(one, DELETING), update(one, DELETED)):
+            cache.apply(event)
+    again = decode_snapshot(encode_snapshot(PARTITION, Snapshot.of(cache, None, Offset(0))), PARTITION).cache()
+    for known in (cache, again):
+        entries = [entry for offsets in known.cleanings.deleted for entry in offsets[:-1]]
+        assert len(entries) == 10 and len({id(entry) for entry in entries}) == 4

@@ -303,6 +303,33 @@ def test_a_copy_of_another_lineage_is_cleaned_as_far_as_it_serves_and_stays() ->
     on_tier(scenario)
 
 
+def test_what_an_unclean_election_has_cut_off_does_not_make_the_log_dirty_for_ever() -> None:
+    """Its segments stay in the tier, with an epoch that the log does not have."""
+
+    async def scenario(tier: CleanedTier) -> None:
+        tier.segment(*keyed(("a", "1"), ("a", "2")))
+        tier.lead_anew(1)
+        tier.segment(*keyed(("b", "1"), ("b", "lost")))
+        await tier.copy()
+        await tier.clean()
+        assert tier.cleaned_to() == (1, 4)
+        tier.log.truncate_to(Offset(2))
+        tier.lead_anew(2)
+        tier.segment(*keyed(("c", "1"), ("c", "2")))
+        await tier.copy()
+        await tier.clean()
+        assert (tier.cleaned_to(), await tier.offsets()) == ((2, 4), [1, 3])
+        await tier.clean()
+        done = tier.bench.events.named("log cleaned in the tier")
+        assert [(one["dirty_from"], one["cleaned_to"]) for one in done] == [(0, 4), (2, 4)]
+        tier.segment(*keyed(("c", "3"), ("d", "1")))
+        await tier.copy()
+        await tier.clean()
+        assert tier.bench.events.named("log cleaned in the tier")[-1]["dirty_from"] == 4
+
+    on_tier(scenario)
+
+
 def test_what_a_former_leader_has_marked_is_deleted_wherever_it_lies() -> None:
     async def scenario(tier: CleanedTier) -> None:
         tier.segment(*keyed(("x", "1"), ("y", "1" * 300)))

@@ -3,8 +3,10 @@ difference."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
@@ -14,10 +16,10 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.readers import READERS, Record
-from tests.oracle.tools import OFFSETS, Tools
+from tests.oracle.tools import DUMP, OFFSETS, Tools
 from tests.wire.admin import create_topic
 from tests.wire.compacted import cleaned_in_tier
-from tests.wire.tiers import TIERED, settings
+from tests.wire.tiers import TIERED, logs, settings
 from tests.wire.waiting import wait_until
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -39,6 +41,7 @@ class Cleaned(NamedTuple):
 
     cluster: LocalCluster
     written: Written
+    tier: Path
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def cleaned(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> It
         written = write(running.bootstrap)
         compact(running.bootstrap)
         wait_until(lambda: cleaned_in_tier(running, f"{TOPIC}-0") == written.end, "the tier to be cleaned")
-        yield Cleaned(running, written)
+        yield Cleaned(running, written, folder / "tier" / "kafka-tiered-storage")
 
 
 def compact(bootstrap: str) -> None:
@@ -109,3 +112,19 @@ def test_tools_tell_its_bounds(tools: Tools, cleaned: Cleaned) -> None:
         "latest-tiered": end - 1,
     }.items():
         assert tools(OFFSETS, *server, "--topic", TOPIC, "--time", moment).split() == [f"{TOPIC}:0:{offset}"], moment
+
+
+def test_kafkas_dump_reads_the_cleaned_segments(tools: Tools, cleaned: Cleaned, tmp_path: Path) -> None:
+    """What they have replaced may still lie beside them."""
+    left = {offset for offset, _, _ in READERS["librdkafka"](cleaned.cluster.bootstrap, TOPIC)[0]}
+    found: set[int] = set()
+    for number, log in enumerate(logs(cleaned.tier, f"{TOPIC}-0-*")):
+        file = tmp_path / str(number) / f"{log.name.partition('-')[0]}.log"  # the tool takes the base offset from it
+        file.parent.mkdir()
+        shutil.copy(log, file)
+        ran = tools.run(DUMP, "--deep-iteration", "--print-data-log", "--files", str(file))
+        assert "baseOffset" in ran.out or not file.stat().st_size
+        assert "isvalid: false" not in ran.out and "Exception" not in ran.out + ran.err
+        offsets = set(map(int, re.findall(r"^\| offset: (\d+) ", ran.out, re.MULTILINE)))
+        found |= offsets if offsets <= left else set()
+    assert found == left

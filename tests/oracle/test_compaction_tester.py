@@ -18,10 +18,10 @@ from tests.wire.compacted import cleaned_to
 
 TESTER: Final = f"{TOOLS}.LogCompactionTester"
 CODECS: Final = ("none", "zstd")
-TOPICS, MESSAGES, DUPLICATES = 2, 100_000, 5
+TOPICS, MESSAGES, DUPLICATES = 2, 300_000, 5
+"""Compressed, a topic has two closed segments."""
 SETTINGS: Final = {
     "log.segment.bytes": str(1 << 20),
-    "log.roll.ms": "1000",  # compressed, a topic has less than that
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.cleaner.delete.retention.ms": "100",

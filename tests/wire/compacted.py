@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from milena.testing.local_cluster import LocalCluster
 
@@ -42,6 +43,15 @@ def broker_pid(cluster: LocalCluster) -> int:
     (broker,) = cluster.brokers
     assert broker.pid is not None
     return broker.pid
+
+
+def write_each_key(producer: Producer, keys: int, update: int) -> dict[bytes, bytes]:
+    """Give each of so many keys of partition 0 of ``t`` a new value, which is returned."""
+    values = {b"key-%d" % number: b"%d:" % update + os.urandom(50) for number in range(keys)}
+    for key, value in values.items():
+        producer.produce("t", value, key=key, partition=0)
+    assert producer.flush(60) == 0
+    return values
 
 
 def workers(pid: int) -> list[int]:

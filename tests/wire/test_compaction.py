@@ -15,7 +15,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
-from tests.wire.compacted import broker_pid, is_clean, read, workers
+from tests.wire.compacted import broker_pid, is_clean, read, workers, write_each_key
 from tests.wire.waiting import wait_gone, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -49,11 +49,7 @@ def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_kille
     producer = Producer({"bootstrap.servers": own.bootstrap, "enable.idempotence": True, "linger.ms": 20})
     last: dict[bytes, bytes] = {}
     for update in range(UPDATES):
-        for number in range(KEYS):
-            key = b"key-%d" % number
-            last[key] = b"%d:" % update + os.urandom(50)
-            producer.produce("t", last[key], key=key, partition=0)
-        assert producer.flush(60) == 0
+        last |= write_each_key(producer, KEYS, update)
         if update % 10 == 9:
             wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
             for pid in workers(broker_pid(own)):

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
-from tests.wire.compacted import broker_pid, read, workers
+from tests.wire.compacted import broker_pid, read, workers, write_each_key
 from tests.wire.tiers import logs, settings
 from tests.wire.waiting import wait_until
 
@@ -51,11 +51,7 @@ def test_a_consumer_finds_the_last_value_of_each_key_in_the_tier(tmp_path: Path)
         producer = Producer({"bootstrap.servers": own.bootstrap, "enable.idempotence": True, "linger.ms": 20})
         last: dict[bytes, bytes] = {}
         for update in range(UPDATES):
-            for number in range(KEYS):
-                key = b"key-%d" % number
-                last[key] = b"%d:" % update + os.urandom(50)
-                producer.produce("t", last[key], key=key, partition=0)
-            assert producer.flush(60) == 0
+            last |= write_each_key(producer, KEYS, update)
             if update in (UPDATES // 3, UPDATES // 2):
                 wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
                 for pid in workers(broker_pid(own)):

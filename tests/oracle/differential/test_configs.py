@@ -26,7 +26,13 @@ OF_THE_NODE: Final = frozenset({
 """Broker keys whose values cannot be the same."""
 RATE: Final = "leader.replication.throttled.rate"
 """Of dynamic configurations alone."""
-OF_OUR_OWN: Final = {"broker.connection.loss.fencing.enable", "forwarded.request.visible.timeout.ms"}
+OF_OUR_OWN: Final = {
+    "broker.connection.loss.fencing.enable",
+    "forwarded.request.visible.timeout.ms",
+    "remote.log.compaction.enable",
+    "remote.log.compaction.source.retention.ms",
+    "remote.log.manager.cleaner.thread.pool.size",
+}
 """Keys that Kafka does not have."""
 
 

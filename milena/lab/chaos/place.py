@@ -1,0 +1,115 @@
+"""What a place where chaos happens (the simulation, processes, containers, a Kafka cluster) can do to its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.faults import Kind
+from milena.runtime.context import Runtime
+
+
+class Place(Protocol):
+    """A running cluster. Nodes go by their ids. Methods return when the thing is done, and raise UserError with what
+    the place says if it cannot be done.
+
+    What is cut off, slow or failing stays so until it is healed; ``heal`` and ``start`` may be called when nothing is
+    wrong."""
+
+    name: str
+    """As on the command line: ``simulation``, ``processes``, ``containers``, ``kafka``."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The clock, the randomness and the tasks of the run itself."""
+        ...
+
+    @property
+    def brokers(self) -> Sequence[int]: ...
+
+    @property
+    def controller(self) -> int: ...
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The faults that this place can inject."""
+        ...
+
+    @property
+    def clients(self) -> Sequence[Clients]:
+        """The client libraries that work here; each kind of work goes to all that can do it."""
+        ...
+
+    @property
+    def session(self) -> float:
+        """``broker.session.timeout.ms``, in seconds."""
+        ...
+
+    # -- processes
+
+    async def kill(self, node: int) -> None: ...
+
+    async def shut_down(self, node: int) -> None:
+        """In order, by SIGTERM. Returns when the process has ended."""
+        ...
+
+    async def start(self, node: int) -> None:
+        """Returns when the node serves."""
+        ...
+
+    async def pause(self, node: int) -> None: ...
+
+    async def resume(self, node: int) -> None: ...
+
+    async def power_off(self, node: int) -> None: ...
+
+    async def wipe(self, node: int) -> None:
+        """The node is down."""
+        ...
+
+    # -- links
+
+    async def cut(self, sender: int, receiver: int) -> None:
+        """Nothing that ``sender`` sends reaches ``receiver``: one way. Clients are not affected."""
+        ...
+
+    async def heal_links(self) -> None:
+        """All of them."""
+        ...
+
+    # -- disks and clocks
+
+    async def fill_disk(self, node: int) -> None:
+        """Writes to one of its log directories fail with ENOSPC until it is started again."""
+        ...
+
+    async def slow_disk(self, node: int, seconds: float) -> None:
+        """Each sync takes so much longer. 0: no longer."""
+        ...
+
+    async def jump_clock(self, node: int, seconds: float) -> None:
+        """The wall clock is so far ahead, or behind if negative; not the monotonic one. 0: right again."""
+        ...
+
+    # -- the tier, of all brokers
+
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+        """``away``: each call fails. ``delay``: seconds added to each call. ``lose``: the share of new segments whose
+        objects vanish after they were written. Without arguments: the tier is whole again (what was lost stays so)."""
+        ...
+
+    async def lost_objects(self) -> Sequence[str]:
+        """The paths of the objects that ``break_tier`` has lost so far."""
+        ...
+
+    # -- the end
+
+    async def keep(self, folder: Path) -> None:
+        """Write the nodes' logs, and what else explains a failure, to a folder."""
+        ...
+
+    async def close(self) -> None:
+        """End everything that this place has started."""
+        ...

@@ -17,11 +17,13 @@ from milena.lab.histories.events import RequestOutcome, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a record. ``offset`` is -1 if it is not known. ``error``: the library's text, "" for none."""
+    """What became of a record. ``offset`` is -1 if it is not known. ``error``: the library's text, "" for none.
+    ``identity``: producer id and epoch that it was sent with, "" if the library does not tell."""
 
     outcome: RequestOutcome
     offset: int = -1
     error: str = ""
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

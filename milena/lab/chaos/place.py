@@ -27,6 +27,11 @@ class Place(Protocol):
         ...
 
     @property
+    def bootstrap(self) -> Sequence[tuple[str, int]]:
+        """The brokers' addresses as ``runtime`` reaches them."""
+        ...
+
+    @property
     def brokers(self) -> Sequence[int]: ...
 
     @property
@@ -43,8 +48,18 @@ class Place(Protocol):
         ...
 
     @property
+    def topics(self) -> frozenset[str]:
+        """The kinds of topics that this place can have: names of ``chaos.topics.TOPICS``."""
+        ...
+
+    @property
     def session(self) -> float:
         """``broker.session.timeout.ms``, in seconds."""
+        ...
+
+    @property
+    def lag(self) -> float:
+        """``replica.lag.time.max.ms``, in seconds."""
         ...
 
     # -- processes

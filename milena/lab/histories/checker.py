@@ -46,6 +46,7 @@ from milena.lab.histories.events import (
     FinalLog,
     FinalTopic,
     Hole,
+    Invoke,
     Poll,
     Send,
     TopicChange,
@@ -118,6 +119,8 @@ class Checker:
 
     def add(self, event: Event) -> None:
         match event:
+            case Invoke():
+                """Its end is what counts (``lab.chaos.journal`` adds those that are missing)."""
             case Send():
                 self._log(event.partition).sent(event)
             case Poll():

@@ -101,7 +101,7 @@ class Cluster:
             allow_auto_topic_creation=allow_auto_create,
             include_topic_authorized_operations=False,
         )
-        view = _view(response)
+        view = view_of(response)
         self._brokers = dict(view.brokers) or self._brokers
         for name, topic in view.topics.items():
             self._topics[name] = newest = newest_of(self._newest.get(name), topic)
@@ -219,7 +219,7 @@ def newest_of(known: TopicView | None, told: TopicView) -> TopicView:
     return replace(told, partitions=partitions)
 
 
-def _view(response: MetadataResponse) -> ClusterView:
+def view_of(response: MetadataResponse) -> ClusterView:
     brokers = {
         int(broker.node_id): BrokerView(
             int(broker.node_id), broker.host, int(broker.port), messages.get(broker, "rack", None)

@@ -1,0 +1,63 @@
+"""Admin operations of a run: topics are made, configured and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.journal import Journal
+from milena.lab.histories.events import Invoke, RequestOutcome, TopicChange
+from milena.runtime.clock import Clock
+from milena.runtime.randomness import Randomness
+
+MADE: Final = "made-"
+"""The beginning of the names of all that are made here."""
+LONGEST_PAUSE: Final = 4.0
+RETENTION: Final = 1_000_000
+"""The least milliseconds."""
+
+
+class Changes:
+    """By one library."""
+
+    def __init__(self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, replicas: int) -> None:
+        self._clients = clients
+        self._journal = journal
+        self._clock = clock
+        self._random = random
+        self._replicas = replicas
+
+    async def make(self, stopping: asyncio.Event) -> None:
+        admin = await self._clients.admin()
+        number = 0
+        while not stopping.is_set():
+            name = f"{MADE}{self._clients.name}-{number}"
+            number += 1
+            config = self._config()
+            begun = self._begin(name, exists=True)
+            outcome = await admin.create_topic(name, 1 + self._random.below(3), self._replicas, config)
+            self._journal.note(TopicChange(name, True, outcome, config, begun))
+            await self._pause()
+            if outcome is RequestOutcome.OK and self._random.below(2):
+                config = self._config()
+                begun = self._begin(name, exists=True)
+                changed = await admin.set_config(name, config)
+                self._journal.note(TopicChange(name, True, changed, config, begun))
+                await self._pause()
+            if outcome is RequestOutcome.OK and self._random.below(3):
+                begun = self._begin(name, exists=False)
+                self._journal.note(TopicChange(name, False, await admin.delete_topic(name), begun=begun))
+            await self._pause()
+        await admin.close()
+
+    def _begin(self, name: str, *, exists: bool) -> float:
+        begun = self._journal.now()
+        self._journal.note(Invoke("change", begun, value=name, acks=int(exists)))
+        return begun
+
+    def _config(self) -> dict[str, str]:
+        return {"retention.ms": str(RETENTION + self._random.below(RETENTION))}
+
+    async def _pause(self) -> None:
+        await self._clock.sleep(self._random.uniform(0, LONGEST_PAUSE))

@@ -1,0 +1,74 @@
+"""What is there when all faults have ended: logs, topics and committed offsets, read by Milena's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from milena.lab.chaos.changes import MADE
+from milena.lab.chaos.journal import Journal
+from milena.lab.chaos.writers import name_of
+from milena.lab.histories.events import FinalLog, FinalTopic, RequestOutcome, TopicPartition
+from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
+from milena.node.client import admin
+from milena.node.client.admin import TOPIC_CONFIG, TOPIC_RESOURCE
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import Consumer
+from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.protocol.errors import ErrorCode, KafkaError
+
+POLL: Final = 1.0
+
+
+class Ending:
+    """Raises KafkaError, ChannelError: nothing is wrong any more, so these are failures of the cluster."""
+
+    def __init__(self, client: Cluster, journal: Journal) -> None:
+        self._client = client
+        self._journal = journal
+
+    async def logs(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Note each log from its start to its end, one at a time. Returns the ends of those with records."""
+        ends = {}
+        for place in places:
+            log = await self._log(place)
+            self._journal.note(log)
+            if log.records:
+                ends[place] = log.records[-1][0] + 1
+        return ends
+
+    async def _log(self, place: TopicPartition) -> FinalLog:
+        start = (await find_offset(self._client, *place, EARLIEST)).offset
+        end = (await find_offset(self._client, *place, LATEST)).offset
+        consumer = Consumer(self._client, reset=None)
+        consumer.assign({place: start})
+        found: list[tuple[int, str, int]] = []
+        at = start
+        while at < end:
+            for record in await consumer.poll(POLL):
+                found.append((record.offset, name_of((record.value or b"").decode()), record.leader_epoch))
+            at = consumer.position(*place) or 0
+        await consumer.close()
+        return FinalLog(place, tuple(found), start, dense=True)
+
+    async def topics(self) -> None:
+        """Those that were made, with their configurations."""
+        for name in sorted((await self._client.metadata()).topics):
+            if not name.startswith(MADE):
+                continue
+            try:
+                entries = await admin.describe_configs(self._client, TOPIC_RESOURCE, name)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                continue  # its deletion was still under way
+            config = {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_CONFIG}
+            self._journal.note(FinalTopic(name, config))
+
+    async def commits(self, groups: Sequence[str], places: Sequence[TopicPartition]) -> None:
+        for group in groups:
+            begun = self._journal.now()
+            offsets = await admin.group_offsets(self._client, group)
+            head = (group, "", begun, self._journal.now(), RequestOutcome.OK)
+            for place in places:
+                self._journal.note(OffsetFetch(*head, place, offsets.get(place, NO_OFFSET)))

@@ -1,0 +1,92 @@
+"""Whether all partitions are in sync, as each broker tells it over the wire: so it works with any cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from milena.lab.chaos.topics import Topic
+from milena.lab.chaos.writable import Replicas
+from milena.lab.histories.events import TopicPartition
+from milena.node.client.cluster import Cluster, ClusterView, view_of
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.metadata import MetadataResponse
+
+INTERVAL: Final = 0.25
+ASKING: Final = 3.0
+"""Seconds for one answer."""
+
+
+class NotHealthy(AssertionError):
+    """The cluster did not recover. The message says what is missing."""
+
+
+class Health:
+    """Asks the brokers at ``bootstrap``, one by one."""
+
+    def __init__(
+        self, client: Cluster, brokers: Sequence[int], bootstrap: Sequence[tuple[str, int]], topics: Sequence[Topic]
+    ) -> None:
+        self._client = client
+        self._clock = client.runtime.clock
+        self._brokers = frozenset(brokers)
+        self._bootstrap = bootstrap
+        self._min_isr = {topic.name: topic.min_isr for topic in topics}
+
+    async def views(self) -> list[ClusterView | None]:
+        """The metadata of each broker, None from one that does not answer."""
+        return [await self.view(address) for address in self._bootstrap]
+
+    async def view(self, address: tuple[str, int]) -> ClusterView | None:
+        try:
+            response: MetadataResponse = await self._client.to(*address).request(
+                ApiKey.METADATA,
+                timeout=ASKING,
+                topics=None,
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=False,
+            )
+        except (ChannelError, KafkaError):
+            return None
+        return view_of(response)
+
+    async def partitions(self) -> Mapping[TopicPartition, Replicas]:
+        """Those of the run's topics with the newest leader epoch that a broker tells; none if nobody answers."""
+        newest: dict[TopicPartition, tuple[int, Replicas]] = {}
+        for view in await self.views():
+            for name, topic in ({} if view is None else view.topics).items():
+                for number, told in topic.partitions.items():
+                    place = (name, number)
+                    if name in self._min_isr and told.leader_epoch > newest.get(place, (-2, None))[0]:
+                        replicas = Replicas(told.leader, told.isr, self._min_isr[name])
+                        newest[place] = (told.leader_epoch, replicas)
+        return {place: replicas for place, (_, replicas) in newest.items()}
+
+    async def in_sync(self, seconds: float) -> None:
+        """Returns once every broker tells that all are there and that all replicas of all topics are in sync. Raises
+        NotHealthy."""
+        await self.wait(lambda views: [text for view in views for text in self._missing(view)], seconds)
+
+    async def wait(self, missing: Callable[[list[ClusterView | None]], Collection[str]], seconds: float) -> None:
+        """Until nothing is missing. Raises NotHealthy."""
+        end = self._clock.monotonic() + seconds
+        while texts := missing(await self.views()):
+            if self._clock.monotonic() > end:
+                raise NotHealthy(f"after {seconds:.0f} seconds: {'; '.join(sorted(set(texts))[:10])}")
+            await self._clock.sleep(INTERVAL)
+
+    def _missing(self, view: ClusterView | None) -> list[str]:
+        if view is None:
+            return ["a broker does not answer"]
+        found = [f"broker {one} is away" for one in self._brokers - set(view.brokers)]
+        for name, topic in view.topics.items():
+            for number, told in topic.partitions.items():
+                if told.leader < 0:
+                    found.append(f"{name}-{number} has no leader")
+                elif set(told.isr) != set(told.replicas):
+                    found.append(f"{name}-{number}: ISR {sorted(told.isr)} of {sorted(told.replicas)}")
+        return found

@@ -1,0 +1,91 @@
+"""Replicas move to other brokers and back while all else goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from milena.lab.chaos.health import Health
+from milena.lab.chaos.journal import Journal
+from milena.lab.histories.events import TopicPartition
+from milena.node.client.cluster import Cluster, ClusterView
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError
+from milena.runtime.randomness import Randomness
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+
+ASKING_MS: Final = 5000
+RETURNING: Final = 60.0
+"""Seconds in which replicas must be where they were."""
+AT_ONCE: Final = 4
+"""The most partitions that move."""
+
+
+class Moves:
+    """Of the partitions ``places``."""
+
+    def __init__(
+        self,
+        client: Cluster,
+        health: Health,
+        journal: Journal,
+        random: Randomness,
+        brokers: Sequence[int],
+        places: Sequence[TopicPartition],
+    ) -> None:
+        self._client = client
+        self._health = health
+        self._journal = journal
+        self._random = random
+        self._brokers = brokers
+        self._places = places
+
+    async def go_and_return(self, seconds: float) -> None:
+        """Some partitions get other replicas, one less than they had if there are no other brokers; after ``seconds``
+        those that they had."""
+        before = await self._replicas()
+        chosen = self._random.shuffled(self._places)[: 1 + self._random.below(AT_ONCE)]
+        for place in chosen:
+            if place in before:
+                count = min(len(before[place]), len(self._brokers) - 1)
+                await self._move(place, self._random.shuffled(self._brokers)[:count])
+        await self._client.runtime.clock.sleep(seconds)
+        end = self._client.runtime.clock.monotonic() + RETURNING
+        left = {place: before[place] for place in chosen if place in before}
+        while left:
+            for place, replicas in left.items():
+                await self._move(place, replicas)
+            await self._client.runtime.clock.sleep(1.0)
+            now = await self._replicas()
+            left = {place: had for place, had in left.items() if set(now.get(place, ())) != set(had)}
+            if self._client.runtime.clock.monotonic() > end:
+                raise AssertionError(f"{sorted(left)} did not get their replicas back in {RETURNING:.0f} seconds")
+
+    async def _replicas(self) -> Mapping[TopicPartition, tuple[int, ...]]:
+        view: ClusterView | None = None
+        for view in await self._health.views():
+            if view is not None:
+                break
+        topics = {} if view is None else view.topics
+        return {
+            (name, number): told.replicas for name, topic in topics.items() for number, told in topic.partitions.items()
+        }
+
+    async def _move(self, place: TopicPartition, replicas: Sequence[int]) -> None:
+        self._journal.say(f"{place[0]}-{place[1]} moves to {list(replicas)}")
+        try:
+            response: AlterPartitionReassignmentsResponse = await self._client.ask_any(
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                timeout_ms=ASKING_MS,
+                topics=[{"name": place[0], "partitions": [{"partition_index": place[1], "replicas": list(replicas)}]}],
+            )
+        except (KafkaError, ChannelError) as error:
+            self._journal.say(f"{place[0]}-{place[1]}: {error}")
+            return
+        for result in response.responses:
+            for partition in result.partitions:
+                if partition.error_code:
+                    self._journal.say(f"{place[0]}-{place[1]}: error {partition.error_code}")

@@ -1,0 +1,210 @@
+"""Milena's own client behind the protocols of the workload. It works in all places, also with a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Final
+
+from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Got, Sent
+from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.node.client import admin
+from milena.node.client.admin import TOPIC_RESOURCE
+from milena.node.client.cluster import Cluster
+from milena.node.client.consumer import ConsumedRecord, Consumer
+from milena.node.client.group_consumer import GroupConsumer
+from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.node.client.producer import OutcomeUnknown, Producer
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import KafkaError
+from milena.protocol.records.batch import Codec
+from milena.runtime.context import Runtime
+
+REQUEST_TIMEOUT: Final = 3.0
+CONNECT_TIMEOUT: Final = 2.0
+DELIVERY: Final = 120.0
+"""Seconds; longer than any fault lasts."""
+MEMBER_SESSION_MS: Final = 6000
+CODECS: Final = (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY, Codec.GZIP)
+RETRY: Final = 0.2
+"""Seconds before the next attempt after an error that a poll has raised."""
+
+
+class OwnClients:
+    """Implements ``clients.Clients``."""
+
+    name = "milena"
+    can = frozenset({"produce", "consume", "group", "admin"})
+
+    def __init__(self, runtime: Runtime, bootstrap: Sequence[tuple[str, int]]) -> None:
+        self._runtime = runtime
+        self._bootstrap = bootstrap
+
+    def cluster(self, name: str = "chaos") -> Cluster:
+        """Channels of their own; the caller closes them."""
+        return Cluster(
+            self._runtime, self._bootstrap, name, request_timeout=REQUEST_TIMEOUT, connect_timeout=CONNECT_TIMEOUT
+        )
+
+    async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
+        return _Producer(self.cluster(), acks, idempotent)
+
+    async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
+        return _Consumer(self.cluster(), positions)
+
+    async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
+        return _Member(self.cluster(), group, topics)
+
+    async def admin(self) -> ChaosAdmin:
+        return _Admin(self.cluster())
+
+
+class _Producer:
+    def __init__(self, cluster: Cluster, acks: int, idempotent: bool) -> None:
+        self._cluster = cluster
+        self._producer = Producer(
+            cluster,
+            acks=acks,
+            idempotent=idempotent,
+            codec=cluster.runtime.random.choice(CODECS),
+            request_timeout=REQUEST_TIMEOUT,
+            delivery_timeout=DELIVERY,
+        )
+
+    async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
+        data = None if value is None else value.encode()
+        try:
+            future = await self._producer.enqueue(
+                partition[0], data, key=None if key is None else key.encode(), partition=partition[1]
+            )
+            produced = await future
+        except OutcomeUnknown as error:
+            return Sent(RequestOutcome.UNKNOWN, error=str(error), identity=_named(error.identity))
+        except KafkaError as error:
+            return Sent(RequestOutcome.FAILED, error=f"{error.code.name}: {error}")
+        return Sent(RequestOutcome.OK, produced.offset, identity=_named(produced.identity))
+
+    async def close(self) -> None:
+        await self._producer.close()
+        self._cluster.close()
+
+
+def _named(identity: object) -> str:
+    return "" if identity is None else str(identity)
+
+
+class _Consumer:
+    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int]) -> None:
+        self._cluster = cluster
+        self._consumer = Consumer(cluster)
+        self._consumer.assign(positions)
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        try:
+            return _got(await self._consumer.poll(seconds))
+        except KafkaError:
+            await self._cluster.runtime.clock.sleep(RETRY)
+            return ()
+
+    async def end_of(self, partition: TopicPartition) -> tuple[int, int] | None:
+        try:
+            start = await find_offset(self._cluster, *partition, EARLIEST)
+            end = await find_offset(self._cluster, *partition, LATEST)
+        except (KafkaError, ChannelError):
+            return None
+        return start.offset, end.offset
+
+    async def close(self) -> None:
+        await self._consumer.close()
+        self._cluster.close()
+
+
+class _Member:
+    def __init__(self, cluster: Cluster, group: str, topics: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._assignments = 0
+        self._member = GroupConsumer(
+            cluster,
+            group,
+            topics,
+            session_timeout_ms=MEMBER_SESSION_MS,
+            rebalance_timeout_ms=MEMBER_SESSION_MS,
+            auto_commit=False,
+            assigned=self._assigned,
+        )
+
+    def _assigned(self, _: list[TopicPartition]) -> None:
+        self._assignments += 1
+
+    @property
+    def session(self) -> str:
+        return f"{self._member.member_id}, assignment {self._assignments}"
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        try:
+            return _got(await self._member.poll(seconds))
+        except (KafkaError, ChannelError):
+            await self._cluster.runtime.clock.sleep(RETRY)
+            return ()
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> RequestOutcome:
+        """The client tries again if it can: an earlier attempt may take effect after an error, too."""
+        try:
+            await self._member.commit(offsets)
+        except (KafkaError, ChannelError):
+            return RequestOutcome.UNKNOWN
+        return RequestOutcome.OK
+
+    async def close(self) -> None:
+        await self._member.close()
+        self._cluster.close()
+
+
+class _Admin:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def create_topic(
+        self, name: str, partitions: int, replicas: int, config: Mapping[str, str]
+    ) -> RequestOutcome:
+        topic = admin.NewTopic(name, partitions, replicas, configs=config)
+        return await _changed(name, admin.create_topics(self._cluster, [topic]))
+
+    async def delete_topic(self, name: str) -> RequestOutcome:
+        return await _changed(name, admin.delete_topics(self._cluster, [name]))
+
+    async def set_config(self, topic: str, config: Mapping[str, str]) -> RequestOutcome:
+        try:
+            await admin.alter_configs(self._cluster, TOPIC_RESOURCE, topic, config)
+        except (KafkaError, ChannelError):
+            return RequestOutcome.UNKNOWN
+        return RequestOutcome.OK
+
+    async def topics(self) -> Sequence[str] | None:
+        try:
+            return list((await self._cluster.metadata()).topics)
+        except ChannelError:
+            return None
+
+    async def close(self) -> None:
+        self._cluster.close()
+
+
+async def _changed(name: str, change: Awaitable[admin.Results]) -> RequestOutcome:
+    """A rejection may follow a success whose answer was lost: it proves nothing."""
+    try:
+        return RequestOutcome.OK if (await change)[name] is None else RequestOutcome.UNKNOWN
+    except (KafkaError, ChannelError):
+        return RequestOutcome.UNKNOWN
+
+
+def _got(records: Sequence[ConsumedRecord]) -> list[Got]:
+    return [
+        Got(
+            (record.topic, record.partition),
+            record.offset,
+            None if record.key is None else record.key.decode(),
+            None if record.value is None else record.value.decode(),
+            record.leader_epoch,
+        )
+        for record in records
+    ]

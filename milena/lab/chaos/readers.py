@@ -1,0 +1,138 @@
+"""The readers of a run: at the tail, from the start again and again, of everything in compacted topics, in groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, Clients, Got
+from milena.lab.chaos.journal import Journal
+from milena.lab.chaos.topics import TOMBSTONES_STAY
+from milena.lab.chaos.writers import name_of
+from milena.lab.histories.events import Invoke, Poll, TopicPartition
+from milena.lab.histories.group_events import OffsetCommit
+from milena.lab.histories.keyed import FullRead
+from milena.runtime.clock import Clock
+from milena.runtime.randomness import Randomness
+
+POLL: Final = 0.5
+LONGEST_SESSION: Final = 15.0
+LONGEST_READ: Final = 20.0
+"""Seconds after which a read of everything is given up."""
+
+
+class Readers:
+    """Those of one library. ``ends`` is set when nobody writes any more: what the reader at the tail must reach."""
+
+    def __init__(
+        self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, tombstones_stay: float
+    ) -> None:
+        """``tombstones_stay``: 0 if brokers' clocks jump: then nobody can say how long they do."""
+        self.ends: Mapping[TopicPartition, int] | None = None
+        self._clients = clients
+        self._journal = journal
+        self._clock = clock
+        self._random = random
+        self._tombstones_stay = tombstones_stay
+
+    async def follow(self, places: Sequence[TopicPartition]) -> None:
+        """Reads everything from the start, and all that comes, until it has reached the ends."""
+        session = f"{self._clients.name} at the tail"
+        consumer = await self._clients.consumer(dict.fromkeys(places, 0))
+        reached = dict.fromkeys(places, 0)
+        while self.ends is None or any(reached[place] < end for place, end in self.ends.items()):
+            for got in self._noted(session, await consumer.poll(POLL)):
+                reached[got.partition] = got.offset + 1
+        now = self._journal.now()
+        for place in self.ends:
+            self._journal.note(Poll(place, session, now, ()))
+        await consumer.close()
+
+    async def read_again(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
+        """Reads one partition from its start for a while, then another: also what is only in the tier."""
+        number = 0
+        while not stopping.is_set():
+            number += 1
+            consumer = await self._clients.consumer({self._random.choice(places): 0})
+            until = self._clock.monotonic() + self._random.uniform(1, LONGEST_SESSION)
+            while self._clock.monotonic() < until and not stopping.is_set():
+                self._noted(f"{self._clients.name} from the start, {number}", await consumer.poll(POLL))
+            await consumer.close()
+
+    async def share(self, group: str, topics: Sequence[str], stopping: asyncio.Event) -> None:
+        """A member of a group, which commits what it has read, goes, and comes again."""
+        while not stopping.is_set():
+            member = await self._clients.member(group, topics)
+            until = self._clock.monotonic() + self._random.uniform(3, 2 * LONGEST_SESSION)
+            while self._clock.monotonic() < until and not stopping.is_set():
+                found = self._noted("", await member.poll(POLL), member)
+                await self._commit(group, member, {got.partition: got.offset + 1 for got in found})
+            await member.close()
+
+    async def _commit(self, group: str, member: ChaosMember, offsets: Mapping[TopicPartition, int]) -> None:
+        """Libraries may try again by themselves, and do not tell as which member."""
+        if not offsets:
+            return
+        begun, name = self._journal.now(), member.session
+        for place, offset in offsets.items():
+            self._journal.note(Invoke("offset commit", begun, place, str(offset), group))
+        outcome = await member.commit(offsets)
+        head = (group, "", begun, self._journal.now(), outcome, name, -1)
+        for place, offset in offsets.items():
+            self._journal.note(OffsetCommit(*head, partition=place, offset=offset, retried=True))
+
+    def _noted(self, session: str, records: Sequence[Got], member: ChaosMember | None = None) -> Sequence[Got]:
+        found: dict[TopicPartition, list[tuple[int, str]]] = {}
+        for got in records:
+            found.setdefault(got.partition, []).append((got.offset, name_of(got.value or "")))
+        now = self._journal.now()
+        for place, pairs in found.items():
+            self._journal.note(Poll(place, session if member is None else member.session, now, tuple(pairs)))
+        return records
+
+    async def read_keys(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
+        """Reads everything in a compacted partition, then in another."""
+        while not stopping.is_set():
+            await self._clock.sleep(self._random.uniform(0, 4))
+            place = self._random.choice(places)
+            if not await self.read_everything(place):
+                self._journal.say(f"{self._clients.name}: {place[0]}-{place[1]} was not read to its end")
+
+    async def read_everything(
+        self, place: TopicPartition, *, final: bool = False, seconds: float = LONGEST_READ
+    ) -> bool:
+        """Notes what each key has. Returns False if the end was not reached in time."""
+        begun = self._journal.now()
+        consumer = await self._clients.consumer({place: 0})
+        try:
+            found = await self._latest(consumer, place, begun + seconds)
+        finally:
+            await consumer.close()
+        if found is None:
+            return False
+        upto, keys = found
+        last = tuple((key, offset, value) for key, (offset, value) in sorted(keys.items()))
+        stay = TOMBSTONES_STAY if final else self._tombstones_stay
+        self._journal.note(FullRead(place, begun, self._journal.now(), upto, last, stay, final))
+        return True
+
+    async def _latest(
+        self, consumer: ChaosConsumer, place: TopicPartition, deadline: float
+    ) -> tuple[int, dict[str, tuple[int, str | None]]] | None:
+        """The high watermark, and each key's last record below it. The last record of a log is never cleaned away: one
+        at or behind the last offset will come."""
+        bounds = await consumer.end_of(place)
+        keys: dict[str, tuple[int, str | None]] = {}
+        if bounds is None:
+            return None
+        start, upto = bounds
+        at = start - 1
+        while at < upto - 1:
+            if self._journal.now() > deadline:
+                return None
+            for got in await consumer.poll(POLL):
+                at = got.offset
+                if at < upto and got.key is not None:
+                    keys[got.key] = got.offset, None if got.value is None else name_of(got.value)
+        return upto, keys

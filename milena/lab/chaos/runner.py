@@ -1,0 +1,121 @@
+"""One run of chaos: work, faults, the end, and the verdict on the history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from milena.lab.chaos.ending import Ending
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.health import Health
+from milena.lab.chaos.journal import HISTORY, Journal
+from milena.lab.chaos.moves import Moves
+from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
+from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.place import Place
+from milena.lab.chaos.plan import Shape, plan
+from milena.lab.chaos.topics import PLAIN, REPLICAS, Topic, chosen
+from milena.lab.chaos.unclean import Unclean
+from milena.lab.chaos.verdict import Verdict, judge
+from milena.lab.chaos.workload import Workload
+from milena.lab.histories.events import RequestOutcome
+from milena.lab.histories.group_events import Settled
+from milena.runtime.randomness import Randomness
+
+CALM: Final = 3.0
+"""Seconds of work after the last fault, and before the first one."""
+READING: Final = 180.0
+"""Seconds in which readers must reach the end, and everything must be read."""
+CREATING: Final = 60.0
+PACE: Final = 0.1
+"""Suits processes of one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to run. ``kinds``: None for all that the place has. ``pace``: seconds between two records of a partition
+    and a library. ``unsafe``: also unclean elections, and acks=1 is judged as if it promised something."""
+
+    seed: int
+    seconds: float
+    kinds: Collection[Kind] | None = None
+    unsafe: bool = False
+    pace: float = PACE
+    exclude: Collection[str] = field(default_factory=frozenset)
+    """Kinds of topics that the run does not have."""
+
+
+def kinds_of(order: Order, place: Place) -> list[Kind]:
+    """The faults of a run. Those that only an unsafe run, or only a named kind, has are left out of the others."""
+    if order.kinds is not None:
+        return [kind for kind in Kind if kind in order.kinds]
+    return [kind for kind in Kind if kind in place.kinds and kind is not Kind.LOST_OBJECTS]
+
+
+async def run(order: Order, place: Place, folder: Path) -> Verdict:
+    """Raises NotHealthy, TimeoutError and what the place raises, if the run cannot be judged; the history so far is in
+    the folder in any case."""
+    journal = Journal(folder, place.runtime.clock)
+    topics = chosen([name for name in place.topics if name not in order.exclude], unsafe=order.unsafe)
+    try:
+        await _run(order, place, journal, topics)
+    except BaseException as error:
+        journal.say(f"the run has failed: {type(error).__name__}: {error}")
+        raise
+    finally:
+        journal.close()
+    return judge(folder / HISTORY, topics, unsafe=order.unsafe)
+
+
+async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[Topic]) -> None:
+    random = Randomness(order.seed)
+    clock = place.runtime.clock
+    client = OwnClients(place.runtime, place.bootstrap).cluster("nemesis")
+    health = Health(client, place.brokers, place.bootstrap, topics)
+    await _create(place, health, topics)
+    kinds = kinds_of(order, place)
+    workload = Workload(place.clients, topics, journal, clock, random, pace=order.pace, kinds=kinds)
+    shape = Shape(place.brokers, place.controller, place.session, place.lag)
+    places = [partition for topic in topics for partition in topic.places]
+    moves = Moves(client, health, journal, random, place.brokers, places)
+    nemesis = Nemesis(place, health, journal, shape, Unclean(place, health, journal, moves))
+    rounds = plan(order.seed, order.seconds, kinds, shape, unsafe=order.unsafe)
+    async with asyncio.TaskGroup() as tails:
+        following = [tails.create_task(tail) for tail in workload.tails()]
+        async with asyncio.TaskGroup() as working:
+            for number, work in enumerate(workload.work()):
+                working.create_task(work, name=f"chaos client {number}")
+            await clock.sleep(CALM)
+            await nemesis.trouble(rounds, clock.monotonic() + order.seconds)
+            await clock.sleep(CALM)
+            workload.stopping.set()
+        journal.say("nobody writes any more")
+        await health.in_sync(IN_SYNC)
+        journal.note(Settled(journal.now()))
+        async with asyncio.timeout(READING):
+            ending = Ending(client, journal)
+            workload.finish(await ending.logs(workload.logs))
+            await _read_keys(workload)
+            await ending.topics()
+            await ending.commits(workload.groups, PLAIN.places)
+            await asyncio.wait(following)
+    client.close()
+
+
+async def _create(place: Place, health: Health, topics: Sequence[Topic]) -> None:
+    admin = await OwnClients(place.runtime, place.bootstrap).admin()
+    await health.in_sync(CREATING)
+    for topic in topics:
+        outcome = await admin.create_topic(topic.name, topic.partitions, REPLICAS, topic.config)
+        assert outcome is RequestOutcome.OK, f"{topic.name} was not created"
+    await admin.close()
+    await health.in_sync(CREATING)
+
+
+async def _read_keys(workload: Workload) -> None:
+    for place in workload.keyed:
+        for reader in workload.readers:
+            assert await reader.read_everything(place, final=True, seconds=READING), f"{place} was not read to its end"

@@ -1,0 +1,198 @@
+"""Chaos in the simulation: the nodes of one process, with virtual time, bit for bit the same for a seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from milena.command_line.errors import UserError
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.journal import HISTORY
+from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.runner import Order, run
+from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, LAG, REPLICAS, SESSION, TOPICS
+from milena.lab.chaos.verdict import Verdict
+from milena.lab.cluster import BROKER_PORT, CONTROLLER, CONTROLLER_ID, NodeEnded, SimulatedCluster, host_of
+from milena.lab.world.tiering import FOLDER
+from milena.lab.world.world import Machine, World, simulate
+from milena.runtime.context import Runtime
+from milena.tiered.store.tier_config import LOCAL
+
+BROKERS: Final = 3
+METADATA: Final = "rlmm.config.remote.log.metadata.topic"
+TIER: Final = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.storage.manager.class.name": LOCAL,
+    "rsm.config.dir": FOLDER,
+    f"{METADATA}.num.partitions": "2",
+    f"{METADATA}.replication.factor": str(REPLICAS),
+    f"{METADATA}.min.isr": "2",
+}
+SMALL_MEMORY: Final = {"log.cleaner.dedupe.buffer.size": str(4 << 20)}
+DISKS: Final = ("/data-1", "/data-2")
+METADATA_DISK: Final = "/metadata"
+ATTEMPTS: Final = 5
+"""To start a node, which may end again, for example because a disk fails."""
+
+
+class SimulatedPlace:
+    """Implements ``place.Place``."""
+
+    name = "simulation"
+
+    def __init__(self, world: World, brokers: int = BROKERS) -> None:
+        settings = {**CLUSTER, **COMPACTED_TIER, **TIER, **SMALL_MEMORY}
+        of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
+        overrides = {name.replace(".", "_"): value for name, value in settings.items()}
+        self._world = world
+        self._cluster = SimulatedCluster(world, overrides=overrides, broker_overrides=of_brokers)
+        self._brokers = range(1, brokers + 1)
+        self._runtime = world.machine("client").start()
+
+    async def open(self) -> None:
+        await self._cluster.start_controller()
+        for broker in self._brokers:
+            await self._cluster.start_broker(broker)
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    @property
+    def bootstrap(self) -> Sequence[tuple[str, int]]:
+        return [(host_of(broker), BROKER_PORT) for broker in self._brokers]
+
+    @property
+    def brokers(self) -> Sequence[int]:
+        return self._brokers
+
+    @property
+    def controller(self) -> int:
+        return CONTROLLER_ID
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return frozenset(
+            {
+                Kind.KILL,
+                Kind.STOP,
+                Kind.HANG,
+                Kind.RESTART,
+                Kind.CONTROLLER,
+            }
+        )
+
+    @property
+    def clients(self) -> Sequence[Clients]:
+        return [OwnClients(self._runtime, self.bootstrap)]
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(TOPICS)
+
+    @property
+    def session(self) -> float:
+        return SESSION
+
+    @property
+    def lag(self) -> float:
+        return LAG
+
+    async def kill(self, node: int) -> None:
+        await self._cluster.kill(_machine(node))
+
+    async def shut_down(self, node: int) -> None:
+        """One that is told to end while it cannot reach the others may end otherwise."""
+        try:
+            if node == CONTROLLER_ID:
+                await self._cluster.stop_controller()
+            else:
+                await self._cluster.stop_broker(node)
+        except NodeEnded as error:
+            raise UserError(str(error)) from None
+
+    async def start(self, node: int) -> None:
+        if self._of(node).alive:
+            return
+        for attempt in range(ATTEMPTS):
+            try:
+                if node == CONTROLLER_ID:
+                    await self._cluster.start_controller()
+                else:
+                    await self._cluster.start_broker(node)
+                return
+            except NodeEnded as error:
+                if attempt == ATTEMPTS - 1:
+                    raise UserError(str(error)) from None
+                await self._runtime.clock.sleep(1)
+
+    async def pause(self, node: int) -> None:
+        self._of(node).pause()
+
+    async def resume(self, node: int) -> None:
+        self._of(node).resume()
+
+    async def power_off(self, node: int) -> None:
+        await self._cluster.lose_power(_machine(node))
+
+    async def wipe(self, node: int) -> None:
+        self._cluster.wipe(_machine(node))
+
+    async def cut(self, sender: int, receiver: int) -> None:
+        self._world.fabric.cut(_machine(sender), _machine(receiver), one_way=True)
+
+    async def heal_links(self) -> None:
+        nodes = [CONTROLLER, *map(host_of, self._brokers)]
+        for one in nodes:
+            for other in nodes:
+                self._world.fabric.heal(one, other)
+
+    async def fill_disk(self, node: int) -> None:
+        raise NotImplementedError
+
+    async def slow_disk(self, node: int, seconds: float) -> None:
+        raise NotImplementedError
+
+    async def jump_clock(self, node: int, seconds: float) -> None:
+        raise NotImplementedError
+
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+        raise NotImplementedError
+
+    async def lost_objects(self) -> Sequence[str]:
+        return ()
+
+    async def keep(self, folder: Path) -> None:
+        """The history has everything."""
+
+    async def close(self) -> None:
+        """The world ends its machines."""
+
+    def check_alive(self) -> None:
+        """No node has ended because of an error. Raises AssertionError."""
+        self._cluster.check_alive()
+
+    def _of(self, node: int) -> Machine:
+        return self._world.machine(_machine(node))
+
+
+def _machine(node: int) -> str:
+    return CONTROLLER if node == CONTROLLER_ID else host_of(node)
+
+
+def run_simulated(order: Order, folder: Path) -> tuple[Verdict, str]:
+    """The verdict, and a digest of everything that was delivered and observed: equal for equal orders."""
+
+    async def play(world: World) -> tuple[Verdict, str]:
+        place = SimulatedPlace(world)
+        await place.open()
+        verdict = await run(order, place, folder)
+        place.check_alive()
+        return verdict, world.digest()
+
+    verdict, delivered = simulate(play, seed=order.seed)
+    observed = hashlib.sha256((folder / HISTORY).read_bytes()).hexdigest()
+    return verdict, f"{delivered[:16]}-{observed[:16]}"

@@ -1,0 +1,78 @@
+"""All in-sync replicas of all partitions end, and only a stale one comes back for a while: where unclean election is
+permitted it leads, and what it lacks is lost; elsewhere nobody leads until one of the ISR is back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from milena.lab.chaos.health import Health, NotHealthy
+from milena.lab.chaos.journal import Journal
+from milena.lab.chaos.moves import Moves
+from milena.lab.chaos.place import Place
+from milena.lab.chaos.plan import Step
+from milena.lab.chaos.topics import UNCLEAN
+from milena.node.client.cluster import ClusterView
+
+LEAVING: Final = 30.0
+"""Seconds in which the stale one is out of all ISRs."""
+FALLING_BEHIND: Final = 2.0
+"""Seconds in which others take writes that it lacks."""
+LEADING: Final = 20.0
+"""Seconds in which it leads what may be led without a clean election."""
+
+
+class Unclean:
+    """``moves`` come along, since both are more than a call of the place."""
+
+    def __init__(self, place: Place, health: Health, journal: Journal, moves: Moves) -> None:
+        self.moves = moves
+        self._place = place
+        self._health = health
+        self._journal = journal
+        self._clock = place.runtime.clock
+
+    async def elect(self, step: Step) -> None:
+        stale, *others = step.nodes
+        await self._place.kill(stale)
+        await self._health.wait(lambda views: _still_in_isr(stale, views), LEAVING)
+        await self._clock.sleep(FALLING_BEHIND)
+        for other in others:
+            await self._place.kill(other)
+        self._journal.say(f"unclean: {stale} comes back alone")
+        starting = asyncio.ensure_future(self._place.start(stale))
+        try:
+            await self._health.wait(lambda views: _not_led(stale, views), LEADING)
+        except NotHealthy as error:
+            self._journal.say(f"unclean: {error}")
+        await self._clock.sleep(FALLING_BEHIND)
+        for other in others:
+            await self._place.start(other)
+        await starting
+
+
+def _still_in_isr(broker: int, views: list[ClusterView | None]) -> Collection[str]:
+    told = [view for view in views if view is not None]
+    found = [
+        f"{broker} is in the ISR of {name}-{number}"
+        for view in told
+        for name, topic in view.topics.items()
+        for number, partition in topic.partitions.items()
+        if broker in partition.isr and partition.isr != (broker,)
+    ]
+    return found if told else ["nobody answers"]
+
+
+def _not_led(broker: int, views: list[ClusterView | None]) -> Collection[str]:
+    told = [view for view in views if view is not None and broker in view.brokers]
+    if not told:
+        return [f"{broker} does not serve"]
+    return [
+        f"{UNCLEAN.name}-{number} is led by {partition.leader}"
+        for view in told
+        for name, topic in view.topics.items()
+        if name == UNCLEAN.name
+        for number, partition in topic.partitions.items()
+        if partition.leader != broker
+    ]

@@ -1,0 +1,118 @@
+"""Which partitions must take writes while faults last: a plain function of the faults and of what a partition has.
+
+A broker that is away leaves the ISR once its session has ended, and one that does not fetch once it lags for too long:
+both need the controller. Then the partition is writable if ``min.insync.replicas`` are left, whoever leads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.plan import Shape, Step
+from milena.lab.histories.events import TopicPartition
+
+SLACK = 5.0
+"""Seconds for what has no bound of its own: detection in rounds, metadata, retries of clients, a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A partition at the moment of an injection."""
+
+    leader: int
+    isr: tuple[int, ...]
+    min_isr: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """``gone``: brokers that will be fenced. ``hung``: they stay in the ISR and answer nothing. ``apart``: pairs that
+    cannot replicate to each other. ``each``: brokers that are away one after the other. ``frozen``: the controller
+    changes nothing. ``all``: nobody promises anything."""
+
+    gone: frozenset[int] = frozenset()
+    hung: frozenset[int] = frozenset()
+    apart: frozenset[frozenset[int]] = frozenset()
+    each: frozenset[int] = frozenset()
+    frozen: bool = False
+    all: bool = False
+
+
+def effect_of(step: Step, shape: Shape) -> Effect:
+    nodes = step.nodes
+    match step.kind:
+        case (
+            Kind.KILL
+            | Kind.STOP
+            | Kind.RESTART
+            | Kind.ISOLATE
+            | Kind.CUT_CONTROLLER
+            | Kind.WIPE
+            | Kind.POWER_LOSS
+            | Kind.FULL_DISK
+        ):
+            return Effect(gone=frozenset(nodes))
+        case Kind.HANG:
+            return Effect(hung=frozenset(nodes))
+        case Kind.CUT_FOLLOWERS:
+            return Effect(apart=frozenset(frozenset((nodes[0], one)) for one in shape.brokers if one != nodes[0]))
+        case Kind.CUT_ONE_WAY if shape.controller in nodes:
+            return Effect(gone=frozenset(nodes) - {shape.controller})
+        case Kind.CUT_ONE_WAY:
+            return Effect(apart=frozenset({frozenset(nodes)}))
+        case Kind.CONTROLLER:
+            return Effect(frozen=True)
+        case Kind.ROLLING:
+            return Effect(each=frozenset(shape.brokers))
+        case Kind.UNCLEAN:
+            return Effect(all=True)
+        case _:
+            return Effect()
+
+
+def must_be_writable(
+    effects: Sequence[Effect], partitions: Mapping[TopicPartition, Replicas]
+) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(place for place, replicas in partitions.items() if _stays_writable(effects, replicas)))
+
+
+def _stays_writable(effects: Sequence[Effect], partition: Replicas) -> bool:
+    if partition.leader < 0 or any(effect.all for effect in effects):
+        return False
+    isr = frozenset(partition.isr)
+    gone = frozenset().union(*(effect.gone for effect in effects))
+    hung = frozenset().union(*(effect.hung for effect in effects))
+    apart = frozenset().union(*(effect.apart for effect in effects))
+    each = frozenset().union(*(effect.each for effect in effects)) & isr or {None}
+    if isr & hung:
+        return False
+    if any(effect.frozen for effect in effects) and (
+        isr & gone or each != {None} or any(partition.leader in pair and pair <= isr for pair in apart)
+    ):
+        return False
+    return all(_is_enough(isr - gone - {one}, partition, apart) for one in each)
+
+
+def _is_enough(left: frozenset[int], partition: Replicas, apart: Collection[frozenset[int]]) -> bool:
+    leaders = {partition.leader} & left or left
+    return bool(leaders) and all(
+        sum(frozenset((leader, one)) not in apart for one in left) >= partition.min_isr for leader in leaders
+    )
+
+
+def within(step: Step, shape: Shape) -> float:
+    """Seconds after the injection from which on they must be writable."""
+    match step.kind:
+        case Kind.CUT_FOLLOWERS | Kind.CUT_ONE_WAY:
+            return max(shape.session, 1.5 * shape.lag) + SLACK
+        case Kind.KILL | Kind.STOP | Kind.ISOLATE | Kind.CUT_CONTROLLER | Kind.WIPE | Kind.POWER_LOSS | Kind.FULL_DISK:
+            return shape.session + SLACK
+        case _:
+            return SLACK
+
+
+def recovers(shape: Shape) -> float:
+    """Seconds after the last fault was mended by which all partitions must take writes."""
+    return shape.session + 1.5 * shape.lag + SLACK

@@ -1,0 +1,100 @@
+"""The writers of a run: each writes to one topic with one library, every partition at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from milena.lab.chaos.clients import ChaosProducer, Clients, Sent
+from milena.lab.chaos.journal import Journal
+from milena.lab.chaos.topics import Topic
+from milena.lab.histories.events import Invoke, RequestOutcome, Send, TopicPartition
+from milena.lab.histories.keyed import KeyedWrite
+from milena.runtime.clock import Clock
+from milena.runtime.randomness import Randomness
+
+MOST_UNDER_WAY: Final = 200
+"""Records of one partition without an outcome, then its writer waits."""
+KEYS: Final = 30
+TOMBSTONES: Final = 6
+"""One record of so many is a tombstone."""
+PADDING: Final = " "
+"""Between a record's name and what makes it longer."""
+LONGEST_PADDING: Final = 200
+
+
+class Writer:
+    """``pace``: seconds between two records of a partition, on average."""
+
+    def __init__(
+        self, clients: Clients, topic: Topic, journal: Journal, clock: Clock, random: Randomness, pace: float
+    ) -> None:
+        self._clients = clients
+        self._topic = topic
+        self._journal = journal
+        self._clock = clock
+        self._random = random
+        self._pace = pace
+        self._name = f"{clients.name}/{topic.name}"
+        self._once = topic.acks == -1
+        self._giving_up = 0
+        """How often the producer has given up a record: it may go on under another producer id then."""
+
+    async def write(self, stopping: asyncio.Event) -> None:
+        producer = await self._clients.producer(acks=self._topic.acks, idempotent=self._once)
+        async with asyncio.TaskGroup() as partitions:
+            for place in self._topic.places:
+                partitions.create_task(self._write_to(producer, place, stopping))
+        await producer.close()
+
+    async def _write_to(self, producer: ChaosProducer, place: TopicPartition, stopping: asyncio.Event) -> None:
+        free = asyncio.Semaphore(MOST_UNDER_WAY)
+        number = 0
+        async with asyncio.TaskGroup() as sends:
+            while not stopping.is_set():
+                await self._clock.sleep(self._random.uniform(0, 2 * self._pace))
+                await free.acquire()
+                send = self._send_keyed if self._topic.keyed else self._send
+                sends.create_task(send(producer, place, number)).add_done_callback(lambda _: free.release())
+                number += 1
+
+    async def _send(self, producer: ChaosProducer, place: TopicPartition, number: int) -> None:
+        value = f"{self._name}:{number}"
+        begun, before = self._journal.now(), self._giving_up
+        self._journal.note(Invoke("send", begun, place, value, acks=self._topic.acks))
+        sent = await producer.send(place, None, self._padded(value))
+        lane = self._lane(place, sent, before)
+        ended = self._journal.now()
+        self._journal.note(
+            Send(place, value, begun, ended, sent.outcome, sent.offset, self._topic.acks, lane, self._once)
+        )
+
+    def _lane(self, place: TopicPartition, sent: Sent, before: int) -> str:
+        """A lane ends with a record that was given up. Records that were under way meanwhile may belong to either, so
+        they have none; but the library may tell."""
+        lane = "" if self._giving_up != before else f"{self._name}-{place[1]}, {before}"
+        if sent.outcome is not RequestOutcome.OK:
+            self._giving_up += 1
+            self._journal.say(f"{self._name} to {place[0]}-{place[1]}: {sent.outcome.value}: {sent.error}")
+        if sent.identity and self._once:
+            return f"{self._name}-{place[1]}, {sent.identity}"
+        return lane
+
+    async def _send_keyed(self, producer: ChaosProducer, place: TopicPartition, number: int) -> None:
+        key = f"key-{self._random.below(KEYS)}"
+        value = None if self._random.below(TOMBSTONES) == 0 else f"{self._name}:{number}"
+        begun = self._journal.now()
+        self._journal.note(Invoke("keyed", begun, place, value, key))
+        sent = await producer.send(place, key, None if value is None else self._padded(value))
+        if sent.outcome is not RequestOutcome.OK:
+            self._journal.say(f"{self._name} to {place[0]}-{place[1]}: {sent.outcome.value}: {sent.error}")
+        ended = self._journal.now()
+        self._journal.note(KeyedWrite(place, key, value, begun, ended, sent.outcome, sent.offset))
+
+    def _padded(self, value: str) -> str:
+        return value + PADDING + "." * self._random.below(LONGEST_PADDING)
+
+
+def name_of(value: str) -> str:
+    """The value in the history of one that was read."""
+    return value.partition(PADDING)[0]

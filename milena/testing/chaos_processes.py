@@ -1,0 +1,216 @@
+"""Chaos on processes of this machine: the nodes of `milena up --lab`, steered by signals and verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, LAG, SESSION, TOPICS
+from milena.runtime.context import Runtime
+from milena.runtime.files import RealDisk
+from milena.runtime.process import real_runtime
+from milena.steering.nodes import SteeredNode
+from milena.testing.local_cluster import LocalCluster
+from milena.up.layout import ClusterDir
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BROKERS: Final = 3
+SIGNALS_AND_LINKS: Final = frozenset(
+    {
+        Kind.KILL,
+        Kind.STOP,
+        Kind.HANG,
+        Kind.RESTART,
+        Kind.ISOLATE,
+        Kind.CUT_CONTROLLER,
+        Kind.CUT_FOLLOWERS,
+        Kind.CUT_ONE_WAY,
+        Kind.WIPE,
+        Kind.POWER_LOSS,
+        Kind.CONTROLLER,
+        Kind.ROLLING,
+        Kind.REASSIGN,
+        Kind.UNCLEAN,
+    }
+)
+BY_VERB: Final[Mapping[str, frozenset[Kind]]] = {
+    "fill_disk": frozenset({Kind.FULL_DISK}),
+    "slow_disk": frozenset({Kind.SLOW_DISK}),
+    "jump_clock": frozenset({Kind.CLOCK}),
+    "break_tier": frozenset({Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS}),
+}
+"""What a node's verbs add."""
+
+
+class ProcessesPlace:
+    """Implements ``lab.chaos.place.Place``."""
+
+    name = "processes"
+
+    def __init__(self, cluster: LocalCluster, runtime: Runtime, failures: list[str]) -> None:
+        self._cluster = cluster
+        self._runtime = runtime
+        self._failures = failures
+        self._layout = ClusterDir(cluster.directory)
+        self._brokers = sorted(node.id for node in cluster.brokers)
+        self._controller = cluster.controller.id
+        self._cuts: dict[tuple[int, int], None] = {}
+        verbs = cluster.verbs(self._brokers[0]).call("help")
+        self._kinds = SIGNALS_AND_LINKS.union(*(kinds for verb, kinds in BY_VERB.items() if verb in verbs))
+        self._libraries: Sequence[Clients] = [OwnClients(runtime, self.bootstrap)]
+
+    @classmethod
+    async def open(cls, directory: Path, *, brokers: int = BROKERS, port: int = 0) -> ProcessesPlace:
+        """A new cluster in a directory. Raises UserError."""
+        failures: list[str] = []
+        runtime = real_runtime(lambda description, error: failures.append(f"{description}: {error!r}"))
+        cluster = await asyncio.to_thread(
+            LocalCluster.start, directory, brokers=brokers, port=port, overrides={**CLUSTER, **COMPACTED_TIER}, lab=True
+        )
+        return cls(cluster, runtime, failures)
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    @property
+    def bootstrap(self) -> Sequence[tuple[str, int]]:
+        addresses = (address.rpartition(":") for address in self._cluster.bootstrap.split(","))
+        return [(host, int(port)) for host, _, port in addresses]
+
+    @property
+    def brokers(self) -> Sequence[int]:
+        return self._brokers
+
+    @property
+    def controller(self) -> int:
+        return self._controller
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return self._kinds
+
+    @property
+    def clients(self) -> Sequence[Clients]:
+        return self._libraries
+
+    def use(self, libraries: Sequence[Clients]) -> None:
+        """These instead of Milena's own client alone."""
+        self._libraries = libraries
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(TOPICS)
+
+    @property
+    def session(self) -> float:
+        return SESSION
+
+    @property
+    def lag(self) -> float:
+        return LAG
+
+    async def kill(self, node: int) -> None:
+        """One that has ended by itself stays so."""
+        steered = self._of(node)
+        if steered.pid is not None:
+            await asyncio.to_thread(steered.kill)
+
+    async def shut_down(self, node: int) -> None:
+        await asyncio.to_thread(self._of(node).stop)
+
+    async def start(self, node: int) -> None:
+        """Its links are cut as before."""
+        steered = self._of(node)
+        if steered.pid is not None:
+            return
+        await asyncio.to_thread(steered.start)
+        for sender, receiver in self._cuts:
+            if node in (sender, receiver):
+                await self._cut_at(node, sender, receiver)
+
+    async def pause(self, node: int) -> None:
+        await asyncio.to_thread(self._of(node).pause)
+
+    async def resume(self, node: int) -> None:
+        await asyncio.to_thread(self._of(node).resume)
+
+    async def power_off(self, node: int) -> None:
+        await asyncio.to_thread(self._of(node).power_off)
+
+    async def wipe(self, node: int) -> None:
+        await asyncio.to_thread(self._of(node).wipe)
+
+    async def cut(self, sender: int, receiver: int) -> None:
+        """At both ends, so that it lasts if one of them is started anew."""
+        self._cuts[sender, receiver] = None
+        for node in (sender, receiver):
+            if self._of(node).pid is not None:
+                await self._cut_at(node, sender, receiver)
+
+    async def _cut_at(self, node: int, sender: int, receiver: int) -> None:
+        peer, direction = (receiver, "out") if node == sender else (sender, "in")
+        await self._verb(node, "cut", peer=peer, direction=direction)
+
+    async def heal_links(self) -> None:
+        nodes = {node for link in self._cuts for node in link}
+        self._cuts.clear()
+        for node in sorted(nodes):
+            if self._of(node).pid is not None:
+                await self._verb(node, "heal")
+
+    async def fill_disk(self, node: int) -> None:
+        await self._verb(node, "fill_disk")
+
+    async def slow_disk(self, node: int, seconds: float) -> None:
+        await self._verb(node, "slow_disk", seconds=seconds)
+
+    async def jump_clock(self, node: int, seconds: float) -> None:
+        await self._verb(node, "jump_clock", seconds=seconds)
+
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+        for broker in self._brokers:
+            if self._of(broker).pid is not None:
+                await self._verb(broker, "break_tier", away=away, delay=delay, lose=lose)
+
+    async def lost_objects(self) -> Sequence[str]:
+        return ()
+
+    async def keep(self, folder: Path) -> None:
+        """The logs of all nodes, with the name of the node."""
+        await asyncio.to_thread(self._keep, folder)
+
+    def _keep(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for node in self._cluster.nodes:
+            name = SteeredNode(self._layout, node).name
+            shutil.copyfile(self._layout.log(name), folder / f"{name}.log")
+
+    async def close(self) -> None:
+        """Raises AssertionError if something failed in this process meanwhile."""
+        for node in self._cluster.nodes.values():
+            if node.pid is not None:
+                self._cluster.resume(node.id)
+        await asyncio.to_thread(self._cluster.stop)
+        for disk in (self._runtime.disk, self._runtime.tier_disk):
+            assert isinstance(disk, RealDisk)
+            disk.close()
+        assert not self._failures, self._failures
+
+    async def _verb(self, node: int, verb: str, **arguments: object) -> None:
+        await _in_thread(self._cluster.verbs(node).call, verb, **arguments)
+
+    def _of(self, node: int) -> SteeredNode:
+        return SteeredNode(self._layout, node)
+
+
+async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await asyncio.to_thread(work, *args, **kwargs)

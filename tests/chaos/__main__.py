@@ -1,0 +1,107 @@
+"""`make chaos`: clients work while nodes are killed, stopped, cut off and wiped by a seed; the history is judged.
+
+The report folder has the history, the log of the run and the nodes' logs. Exit code 1: something that was promised was
+broken, or the run could not be judged; also if an unsafe run did not lose what such settings are expected to lose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import traceback
+from argparse import ArgumentParser, Namespace, RawTextHelpFormatter
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.runner import PACE, Order, run
+from milena.lab.chaos.simulated import run_simulated
+from milena.lab.chaos.verdict import Verdict
+from milena.lab.histories.checker import counts
+from milena.lab.world.trace import quiet_logs
+from milena.testing.chaos_processes import ProcessesPlace
+
+PLACES = ("simulation", "processes")
+SIMULATED_PACE = 0.2
+
+
+def main(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    kinds = None if options.faults is None else [Kind(name) for name in options.faults.split(",")]
+    pace = options.pace or (SIMULATED_PACE if options.on == "simulation" else PACE)
+    report = Path(options.report or mkdtemp(prefix="chaos-"))
+    report.mkdir(parents=True, exist_ok=True)
+    order = Order(options.seed, options.seconds, kinds, options.unsafe, pace)
+    again = shlex.join(["python", "-m", "tests.chaos", *arguments])
+    try:
+        verdict = _run(options, order, report)
+    except Exception as error:
+        for one in _leaves(error):
+            traceback.print_exception(one)
+        print(f"failed: the run could not be judged; see {report}\nagain: {again}")
+        return 1
+    return _tell(verdict, order, report, again)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in nested groups of tasks."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m tests.chaos", description=__doc__, formatter_class=RawTextHelpFormatter)
+    parser.add_argument("--on", choices=PLACES, default="processes", help="where the cluster runs")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="it determines the faults, and in the simulation everything"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="of faults; the rest of the run comes on top")
+    parser.add_argument("--faults", help=f"only these, separated by commas: {', '.join(kind.value for kind in Kind)}")
+    parser.add_argument("--unsafe", action="store_true", help="acks=1 judged as a promise, and unclean elections")
+    parser.add_argument("--pace", type=float, help="seconds between two records of a partition and a client")
+    parser.add_argument("--port", type=int, default=0, help="the first broker's; 0: free ones")
+    parser.add_argument("--report", help="a folder for history and logs; a temporary one without it")
+    return parser
+
+
+def _run(options: Namespace, order: Order, report: Path) -> Verdict:
+    if options.on == "simulation":
+        quiet_logs()
+        verdict, digest = run_simulated(order, report)
+        print(f"digest {digest}")
+        return verdict
+    return asyncio.run(_on_processes(order, report, options.port))
+
+
+async def _on_processes(order: Order, report: Path, port: int) -> Verdict:
+    place = await ProcessesPlace.open(report / "cluster", port=port)
+    try:
+        return await run(order, place, report)
+    finally:
+        await place.keep(report / "logs")
+        await place.close()
+
+
+def _tell(verdict: Verdict, order: Order, report: Path, again: str) -> int:
+    print(f"{verdict.writes} acknowledged writes; the report is in {report}")
+    for anomaly, count in sorted(counts(verdict.controls).items(), key=lambda one: one[0].value):
+        print(f"expected without promises: {anomaly.value}: {count}")
+    for violation in verdict.violations[:30]:
+        print(violation)
+    blind = order.unsafe and not verdict.controls
+    if blind:
+        print("an unsafe run has lost nothing: the checker was not seen to see")
+    failed = bool(verdict.violations) or blind
+    print(f"{'failed' if failed else 'passed'}: {len(verdict.violations)} anomalies")
+    if failed:
+        print(f"again: {again}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

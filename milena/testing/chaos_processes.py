@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
+from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.own_clients import OwnClients
@@ -18,9 +19,7 @@ from milena.runtime.process import real_runtime
 from milena.steering.nodes import SteeredNode
 from milena.testing.local_cluster import LocalCluster
 from milena.up.layout import ClusterDir
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from milena.up.processes import runs
 
 BROKERS: Final = 3
 SIGNALS_AND_LINKS: Final = frozenset(
@@ -63,6 +62,8 @@ class ProcessesPlace:
         self._brokers = sorted(node.id for node in cluster.brokers)
         self._controller = cluster.controller.id
         self._cuts: dict[tuple[int, int], None] = {}
+        self._tier: Mapping[str, object] = {}
+        """What it was last told to do wrong."""
         verbs = cluster.verbs(self._brokers[0]).call("help")
         self._kinds = SIGNALS_AND_LINKS.union(*(kinds for verb, kinds in BY_VERB.items() if verb in verbs))
         self._libraries: Sequence[Clients] = [OwnClients(runtime, self.bootstrap)]
@@ -128,7 +129,7 @@ class ProcessesPlace:
         await asyncio.to_thread(self._of(node).stop)
 
     async def start(self, node: int) -> None:
-        """Its links are cut as before."""
+        """Its links are cut, and its tier is in trouble, as before."""
         steered = self._of(node)
         if steered.pid is not None:
             return
@@ -136,6 +137,8 @@ class ProcessesPlace:
         for sender, receiver in self._cuts:
             if node in (sender, receiver):
                 await self._cut_at(node, sender, receiver)
+        if self._tier and node in self._brokers:
+            await self._verb(node, "break_tier", **self._tier)
 
     async def pause(self, node: int) -> None:
         await asyncio.to_thread(self._of(node).pause)
@@ -153,8 +156,7 @@ class ProcessesPlace:
         """At both ends, so that it lasts if one of them is started anew."""
         self._cuts[sender, receiver] = None
         for node in (sender, receiver):
-            if self._of(node).pid is not None:
-                await self._cut_at(node, sender, receiver)
+            await self._cut_at(node, sender, receiver)
 
     async def _cut_at(self, node: int, sender: int, receiver: int) -> None:
         peer, direction = (receiver, "out") if node == sender else (sender, "in")
@@ -164,25 +166,27 @@ class ProcessesPlace:
         nodes = {node for link in self._cuts for node in link}
         self._cuts.clear()
         for node in sorted(nodes):
-            if self._of(node).pid is not None:
-                await self._verb(node, "heal")
+            await self._verb(node, "heal")
 
     async def fill_disk(self, node: int) -> None:
         await self._verb(node, "fill_disk")
 
     async def slow_disk(self, node: int, seconds: float) -> None:
-        await self._verb(node, "slow_disk", seconds=seconds)
+        await self._verb(node, "slow_disk", ms=1000 * seconds)
 
     async def jump_clock(self, node: int, seconds: float) -> None:
-        await self._verb(node, "jump_clock", seconds=seconds)
+        await self._verb(node, "jump_clock", ms=int(1000 * seconds))
 
     async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+        self._tier = {"away": away, "delay_ms": 1000 * delay, "lose": lose}
         for broker in self._brokers:
-            if self._of(broker).pid is not None:
-                await self._verb(broker, "break_tier", away=away, delay=delay, lose=lose)
+            await self._verb(broker, "break_tier", **self._tier)
 
     async def lost_objects(self) -> Sequence[str]:
-        return ()
+        found: list[str] = []
+        for broker in self._brokers:
+            found += await asyncio.to_thread(self._cluster.verbs(broker).call, "lost_objects")
+        return found
 
     async def keep(self, folder: Path) -> None:
         """The logs of all nodes, with the name of the node."""
@@ -206,11 +210,15 @@ class ProcessesPlace:
         assert not self._failures, self._failures
 
     async def _verb(self, node: int, verb: str, **arguments: object) -> None:
-        await _in_thread(self._cluster.verbs(node).call, verb, **arguments)
+        """One that is down, or ends meanwhile, has nothing to say: what is wrong with it goes on at its next start."""
+        pid = self._of(node).pid
+        if pid is None:
+            return
+        try:
+            await asyncio.to_thread(self._cluster.verbs(node).call, verb, **arguments)
+        except UserError:
+            if runs(pid):
+                raise
 
     def _of(self, node: int) -> SteeredNode:
         return SteeredNode(self._layout, node)
-
-
-async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    return await asyncio.to_thread(work, *args, **kwargs)

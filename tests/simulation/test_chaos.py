@@ -10,8 +10,14 @@ from milena.lab.chaos.journal import events, faults
 from milena.lab.chaos.runner import Order
 from milena.lab.chaos.simulated import run_simulated
 from milena.lab.histories.events import Send
+from milena.lab.world.trace import quiet_logs
 
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    quiet_logs()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

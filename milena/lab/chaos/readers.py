@@ -18,6 +18,8 @@ from milena.runtime.randomness import Randomness
 
 POLL: Final = 0.5
 LONGEST_SESSION: Final = 15.0
+LEAST_BACKOFF: Final = 0.01
+"""Seconds. No library tries a commit again sooner: one that was answered before that was sent once."""
 LONGEST_READ: Final = 20.0
 """Seconds after which a read of everything is given up."""
 
@@ -38,7 +40,7 @@ class Readers:
 
     async def follow(self, places: Sequence[TopicPartition]) -> None:
         """Reads everything from the start, and all that comes, until it has reached the ends."""
-        session = f"{self._clients.name} at the tail"
+        session = f"{self._clients.name}/tail"
         consumer = await self._clients.consumer(dict.fromkeys(places, 0))
         reached = dict.fromkeys(places, 0)
         while self.ends is None or any(reached[place] < end for place, end in self.ends.items()):
@@ -57,7 +59,7 @@ class Readers:
             consumer = await self._clients.consumer({self._random.choice(places): 0})
             until = self._clock.monotonic() + self._random.uniform(1, LONGEST_SESSION)
             while self._clock.monotonic() < until and not stopping.is_set():
-                self._noted(f"{self._clients.name} from the start, {number}", await consumer.poll(POLL))
+                self._noted(f"{self._clients.name}/from the start, {number}", await consumer.poll(POLL))
             await consumer.close()
 
     async def share(self, group: str, topics: Sequence[str], stopping: asyncio.Event) -> None:
@@ -71,24 +73,28 @@ class Readers:
             await member.close()
 
     async def _commit(self, group: str, member: ChaosMember, offsets: Mapping[TopicPartition, int]) -> None:
-        """Libraries may try again by themselves, and do not tell as which member."""
+        """Libraries may try again by themselves, and do not tell how often."""
         if not offsets:
             return
-        begun, name = self._journal.now(), member.session
+        begun, name = self._journal.now(), f"{self._clients.name}/{member.session}"
         for place, offset in offsets.items():
             self._journal.note(Invoke("offset commit", begun, place, str(offset), group))
         outcome = await member.commit(offsets)
-        head = (group, "", begun, self._journal.now(), outcome, name, -1)
+        ended = self._journal.now()
+        head = (group, "", begun, ended, outcome, name, -1)
+        retried = ended - begun >= LEAST_BACKOFF
         for place, offset in offsets.items():
-            self._journal.note(OffsetCommit(*head, partition=place, offset=offset, retried=True))
+            self._journal.note(OffsetCommit(*head, partition=place, offset=offset, retried=retried))
 
     def _noted(self, session: str, records: Sequence[Got], member: ChaosMember | None = None) -> Sequence[Got]:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}
         for got in records:
             found.setdefault(got.partition, []).append((got.offset, name_of(got.value or "")))
+        if member is not None:
+            session = f"{self._clients.name}/{member.session}"
         now = self._journal.now()
         for place, pairs in found.items():
-            self._journal.note(Poll(place, session if member is None else member.session, now, tuple(pairs)))
+            self._journal.note(Poll(place, session, now, tuple(pairs)))
         return records
 
     async def read_keys(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:

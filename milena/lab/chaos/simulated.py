@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,11 @@ from milena.lab.chaos.runner import Order, run
 from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, LAG, REPLICAS, SESSION, TOPICS
 from milena.lab.chaos.verdict import Verdict
 from milena.lab.cluster import BROKER_PORT, CONTROLLER, CONTROLLER_ID, NodeEnded, SimulatedCluster, host_of
+from milena.lab.world.disk import OFFLOAD_SECONDS
 from milena.lab.world.tiering import FOLDER
 from milena.lab.world.world import Machine, World, simulate
 from milena.runtime.context import Runtime
+from milena.tiered.store.remote_storage import LOG_SUFFIX
 from milena.tiered.store.tier_config import LOCAL
 
 BROKERS: Final = 3
@@ -51,6 +54,10 @@ class SimulatedPlace:
         self._cluster = SimulatedCluster(world, overrides=overrides, broker_overrides=of_brokers)
         self._brokers = range(1, brokers + 1)
         self._runtime = world.machine("client").start()
+        self._losing = 0.0
+        """The share of new segments that the tier loses."""
+        self._there: set[str] = set()
+        self._lost: list[str] = []
 
     async def open(self) -> None:
         await self._cluster.start_controller()
@@ -75,15 +82,7 @@ class SimulatedPlace:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        return frozenset(
-            {
-                Kind.KILL,
-                Kind.STOP,
-                Kind.HANG,
-                Kind.RESTART,
-                Kind.CONTROLLER,
-            }
-        )
+        return frozenset(Kind)
 
     @property
     def clients(self) -> Sequence[Clients]:
@@ -117,6 +116,7 @@ class SimulatedPlace:
     async def start(self, node: int) -> None:
         if self._of(node).alive:
             return
+        self._of(node).storage.heal()
         for attempt in range(ATTEMPTS):
             try:
                 if node == CONTROLLER_ID:
@@ -151,19 +151,35 @@ class SimulatedPlace:
                 self._world.fabric.heal(one, other)
 
     async def fill_disk(self, node: int) -> None:
-        raise NotImplementedError
+        for operation in ("append", "write"):
+            self._of(node).storage.fail(f"{DISKS[0]}/", errno.ENOSPC, operation=operation)
 
     async def slow_disk(self, node: int, seconds: float) -> None:
-        raise NotImplementedError
+        self._of(node).storage.offload_seconds = (seconds, 1.5 * seconds) if seconds else OFFLOAD_SECONDS
 
     async def jump_clock(self, node: int, seconds: float) -> None:
-        raise NotImplementedError
+        self._of(node).jump_clock(seconds)
 
     async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
-        raise NotImplementedError
+        tier = self._world.tier
+        self._forget_objects()
+        tier.heal()
+        tier.offload_seconds = (delay, 1.5 * delay) if delay else OFFLOAD_SECONDS
+        self._losing = lose
+        self._there = set(tier.files)
+        if away:
+            tier.fail(FOLDER, errno.EIO)
+
+    def _forget_objects(self) -> None:
+        """The store loses some of the segments that were written while it was losing."""
+        files = self._world.tier.files
+        for path in sorted(files.keys() - self._there) if self._losing else ():
+            if path.endswith(LOG_SUFFIX) and self._runtime.random.uniform(0, 1) < self._losing:
+                del files[path]
+                self._lost.append(path)
 
     async def lost_objects(self) -> Sequence[str]:
-        return ()
+        return self._lost
 
     async def keep(self, folder: Path) -> None:
         """The history has everything."""
@@ -183,11 +199,13 @@ def _machine(node: int) -> str:
     return CONTROLLER if node == CONTROLLER_ID else host_of(node)
 
 
-def run_simulated(order: Order, folder: Path) -> tuple[Verdict, str]:
+def run_simulated(
+    order: Order, folder: Path, place_in: Callable[[World], SimulatedPlace] = SimulatedPlace
+) -> tuple[Verdict, str]:
     """The verdict, and a digest of everything that was delivered and observed: equal for equal orders."""
 
     async def play(world: World) -> tuple[Verdict, str]:
-        place = SimulatedPlace(world)
+        place = place_in(world)
         await place.open()
         verdict = await run(order, place, folder)
         place.check_alive()

@@ -34,6 +34,8 @@ class Machine:
         self._tier: Storage | None = None
         """Mounted in the place of the world's tier."""
         self._tier_disk: SimulatedDisk | None = None
+        self._clock: SimulatedClock | None = None
+        self._skew_ms = 0
         self._life: Life | None = None
         self._scopes: list[TaskScope] = []
 
@@ -48,7 +50,8 @@ class Machine:
         life = self._life = Life(self.name)
         self._scopes = []
         world.fabric.power_on(self.name)
-        clock = SimulatedClock(world.loop, life)
+        clock = self._clock = SimulatedClock(world.loop, life)
+        clock.skew_ms = self._skew_ms
 
         def new_tasks(name: str) -> TaskScope:
             scope = TaskScope(name, fatal, contained)
@@ -87,6 +90,12 @@ class Machine:
         """As by SIGCONT."""
         assert self._life is not None
         self._life.resume()
+
+    def jump_clock(self, seconds: float) -> None:
+        """The wall clock is so far ahead from now on, or behind, also for the next process; 0: right again."""
+        self._skew_ms = int(seconds * 1000)
+        if self._clock is not None:
+            self._clock.skew_ms = self._skew_ms
 
     def mount_tier(self, storage: Storage | None) -> None:
         """Where this machine finds the tier from now on; None: where the others do. Open files stay with what they

@@ -1,0 +1,189 @@
+"""The runner sees what goes wrong: clients that lie, readers that skip, and places that take too much at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.runner import Order
+from milena.lab.chaos.simulated import SimulatedPlace, run_simulated
+from milena.lab.chaos.verdict import Verdict
+from milena.lab.histories.checker import Anomaly, counts
+from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.lab.world.trace import quiet_logs
+from milena.lab.world.world import World
+
+pytestmark = pytest.mark.timeout(300)
+RARELY = 25
+"""One of so many is a lie."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    quiet_logs()
+
+
+class Liar:
+    """A producer; each ``RARELY``th record of a topic is not what it says."""
+
+    def __init__(self, producer: ChaosProducer, topic: str, lie: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._lie = lie
+        self._sent = 0
+
+    async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
+        self._sent += partition[0] == self._topic
+        if partition[0] != self._topic or self._sent % RARELY:
+            return await self._producer.send(partition, key, value)
+        if self._lie == "acknowledged and never sent":
+            return Sent(RequestOutcome.OK)
+        if self._lie == "sent twice":
+            await self._producer.send(partition, key, value)
+            return await self._producer.send(partition, key, value)
+        sent = await self._producer.send(partition, key, value)
+        return Sent(RequestOutcome.FAILED, sent.offset)
+
+    async def close(self) -> None:
+        await self._producer.close()
+
+
+class Skipper:
+    """A consumer that drops a record now and then."""
+
+    def __init__(self, consumer: ChaosConsumer) -> None:
+        self._consumer = consumer
+        self._read = 0
+        self.end_of = consumer.end_of
+        self.close = consumer.close
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._consumer.poll(seconds)
+        self._read += len(found)
+        return found[1:] if self._read % RARELY == 0 and len(found) > 1 else found
+
+
+class Forgetful:
+    """A member that says that it has committed."""
+
+    def __init__(self, member: ChaosMember) -> None:
+        self._member = member
+        self.poll = member.poll
+        self.close = member.close
+        self._commits = 0
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> RequestOutcome:
+        self._commits += 1
+        return RequestOutcome.OK if self._commits > 3 else await self._member.commit(offsets)
+
+
+class Twisted(OwnClients):
+    topic = "plain"
+    lie = ""
+    skips = False
+    forgets = False
+
+    async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
+        producer = await super().producer(acks=acks, idempotent=idempotent)
+        return Liar(producer, self.topic, self.lie) if self.lie else producer
+
+    async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
+        consumer = await super().consumer(positions)
+        return Skipper(consumer) if self.skips else consumer
+
+    async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
+        member = await super().member(group, topics)
+        return Forgetful(member) if self.forgets else member
+
+
+def run_with(kind: type[Twisted], folder: Path) -> Verdict:
+    class Place(SimulatedPlace):
+        @property
+        def clients(self) -> Sequence[Clients]:
+            return [kind(self.runtime, self.bootstrap)]
+
+    verdict, _ = run_simulated(Order(1, 3, [Kind.HANG], pace=0.2), folder, Place)
+    return verdict
+
+
+def found(verdict: Verdict) -> set[Anomaly]:
+    return set(counts(verdict.violations))
+
+
+def test_an_honest_client_is_not_blamed(tmp_path: Path) -> None:
+    assert not run_with(Twisted, tmp_path).violations
+
+
+@pytest.mark.parametrize(
+    ("topic_", "lie_", "expected"),
+    [
+        ("plain", "acknowledged and never sent", Anomaly.LOST_WRITE),
+        ("tiered", "acknowledged and never sent", Anomaly.LOST_WRITE),
+        ("plain", "sent twice", Anomaly.DUPLICATE),
+        ("plain", "sent and said to be refused", Anomaly.ABORTED_READ),
+        ("compacted", "sent and said to be refused", Anomaly.VALUE_FROM_NOWHERE),
+    ],
+)
+def test_a_producer_that_lies_is_seen(topic_: str, lie_: str, expected: Anomaly, tmp_path: Path) -> None:
+    class Lying(Twisted):
+        topic = topic_
+        lie = lie_
+
+    assert expected in found(run_with(Lying, tmp_path))
+
+
+def test_a_reader_that_skips_is_seen(tmp_path: Path) -> None:
+    class Skipping(Twisted):
+        skips = True
+
+    assert {Anomaly.POLL_SKIP, Anomaly.INTERNAL_POLL_SKIP} & found(run_with(Skipping, tmp_path))
+
+
+def test_a_commit_that_was_not_made_is_seen(tmp_path: Path) -> None:
+    class Forgetting(Twisted):
+        forgets = True
+
+    assert {Anomaly.COMMIT_BACK, Anomaly.LOST_COMMIT} & found(run_with(Forgetting, tmp_path))
+
+
+class WipesAll(SimulatedPlace):
+    """A place whose disks break together."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._others: list[int] = []
+
+    async def wipe(self, node: int) -> None:
+        self._others = [other for other in self.brokers if other != node]
+        for other in self._others:
+            await self.kill(other)
+        for broker in self.brokers:
+            await super().wipe(broker)
+
+    async def start(self, node: int) -> None:
+        for other in self._others:
+            await super().start(other)
+        await super().start(node)
+
+
+def test_disks_that_break_together_are_seen(tmp_path: Path) -> None:
+    verdict, _ = run_simulated(Order(1, 3, [Kind.WIPE], pace=0.2), tmp_path, WipesAll)
+    lost = counts(verdict.violations)
+    assert lost[Anomaly.LOST_WRITE]
+    assert {violation.where.rpartition("-")[0] for violation in verdict.violations} >= {"plain", "compacted"}
+
+
+def test_settings_without_promises_lose_records(tmp_path: Path) -> None:
+    verdict, _ = run_simulated(Order(1, 25, unsafe=True, pace=0.3), tmp_path)
+    assert not verdict.violations
+    lost = {one.where.rpartition("-")[0] for one in verdict.controls if one.anomaly is Anomaly.LOST_WRITE}
+    assert lost == {"weak", "loose"}

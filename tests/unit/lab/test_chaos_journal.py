@@ -1,0 +1,91 @@
+"""A history on disk: what began and has no end is seen, and a line that was cut off does no harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from milena.lab.chaos.faults import Fault, Kind
+from milena.lab.chaos.journal import HISTORY, Journal, events, faults
+from milena.lab.chaos.topics import PLAIN, WEAK
+from milena.lab.chaos.verdict import judge
+from milena.lab.histories.events import Event, FinalLog, Invoke, RequestOutcome, Send, TopicChange
+from milena.lab.histories.group_events import OffsetCommit
+from milena.lab.histories.keyed import KeyedWrite
+from milena.runtime.system_clock import SystemClock
+
+PLACE = ("plain", 0)
+OK = RequestOutcome.OK
+
+
+def written(folder: Path, *noted: Event) -> Path:
+    journal = Journal(folder, SystemClock())
+    for event in noted:
+        journal.note(event)
+    journal.close()
+    return folder / HISTORY
+
+
+def test_what_has_ended_is_read_once(tmp_path: Path) -> None:
+    send = Send(PLACE, "a", 1.0, 2.0, OK, 7)
+    path = written(tmp_path, Invoke("send", 1.0, PLACE, "a"), send)
+    assert list(events(path)) == [send]
+
+
+def test_what_has_no_end_has_an_unknown_outcome(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        Invoke("send", 1.0, PLACE, "a", acks=1),
+        Invoke("keyed", 1.0, PLACE, None, "key"),
+        Invoke("keyed", 1.0, PLACE, None, "other"),
+        KeyedWrite(PLACE, "other", None, 1.0, 2.0, OK, 3),
+        Invoke("offset commit", 2.0, PLACE, "5", "group"),
+        Invoke("change", 3.0, value="topic", acks=1),
+    )
+    _, send, keyed, commit, change = events(path)
+    assert isinstance(send, Send) and (send.value, send.acks) == ("a", 1)
+    assert isinstance(keyed, KeyedWrite) and (keyed.key, keyed.value) == ("key", None)
+    assert isinstance(commit, OffsetCommit) and (commit.group, commit.offset) == ("group", 5)
+    assert isinstance(change, TopicChange) and (change.name, change.exists) == ("topic", True)
+    assert {one.outcome for one in (send, keyed, commit, change)} == {RequestOutcome.UNKNOWN}
+
+
+def test_each_line_is_there_as_soon_as_it_was_noted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, SystemClock())
+    journal.note(Invoke("send", 1.0, PLACE, "a"))
+    assert len(list(events(tmp_path / HISTORY))) == 1
+    journal.close()
+
+
+def test_a_last_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
+    path = written(tmp_path, Send(PLACE, "a", 1.0, 2.0, OK, 7))
+    with path.open("a") as file:
+        file.write('{"event":"send","parti')
+    assert len(list(events(path))) == 1
+
+
+def test_faults_are_lines_of_the_history(tmp_path: Path) -> None:
+    fault = Fault(Kind.KILL, (1,), 1.0, 2.0, (PLACE,), 3.0, 4.0, "text")
+    journal = Journal(tmp_path, SystemClock())
+    journal.fault(fault)
+    journal.close()
+    assert list(faults(tmp_path / HISTORY)) == [fault]
+    assert list(events(tmp_path / HISTORY)) == []
+
+
+def test_a_record_whose_writer_did_not_live_to_see_its_end_is_no_phantom(tmp_path: Path) -> None:
+    path = written(tmp_path, Invoke("send", 1.0, PLACE, "a"), FinalLog(PLACE, ((0, "a", 0),), dense=True))
+    assert not judge(path, [PLAIN], unsafe=False).violations
+
+
+def test_acks_of_one_are_judged_as_a_promise_in_an_unsafe_run_alone(tmp_path: Path) -> None:
+    place = (WEAK.name, 0)
+    path = written(tmp_path, Send(place, "a", 1.0, 2.0, OK, 0, acks=1, once=False), FinalLog(place, (), dense=True))
+    assert not judge(path, [PLAIN, WEAK], unsafe=False).violations
+    verdict = judge(path, [PLAIN, WEAK], unsafe=True)
+    assert not verdict.violations
+    assert [one.anomaly.value for one in verdict.controls] == ["lost write"]
+
+
+def test_what_a_safe_topic_loses_counts_in_an_unsafe_run_too(tmp_path: Path) -> None:
+    path = written(tmp_path, Send(PLACE, "a", 1.0, 2.0, OK, 0), FinalLog(PLACE, (), dense=True))
+    assert [one.anomaly.value for one in judge(path, [PLAIN, WEAK], unsafe=True).violations] == ["lost write"]

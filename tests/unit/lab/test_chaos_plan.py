@@ -1,0 +1,108 @@
+"""The plan of a run of chaos: from the seed alone, every kind, and nothing that may lose what must be kept."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.plan import ALONE, LOSING, OF_LINKS, QUIET, TELLING, Round, Shape, go_together, plan
+
+SHAPE = Shape([1, 2, 3], 100, session=3.0, lag=5.0)
+LONG = 2000.0
+
+
+def long_plans() -> list[Round]:
+    return list(itertools.chain.from_iterable(plan(seed, LONG, Kind, SHAPE) for seed in range(20)))
+
+
+def test_the_seed_determines_it() -> None:
+    assert plan(7, 300, Kind, SHAPE) == plan(7, 300, Kind, SHAPE)
+    assert plan(7, 300, Kind, SHAPE) != plan(8, 300, Kind, SHAPE)
+
+
+def test_the_order_of_the_kinds_does_not_matter() -> None:
+    assert plan(7, 300, list(Kind), SHAPE) == plan(7, 300, list(reversed(Kind)), SHAPE)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_kind_comes_once_before_any_comes_again(seed: int) -> None:
+    drawn = [step.kind for one in plan(seed, LONG, Kind, SHAPE) for step in one.steps]
+    assert set(drawn[: len(Kind)]) == set(Kind)
+
+
+def test_it_is_as_long_as_asked_for() -> None:
+    rounds = plan(1, 100, [Kind.KILL], SHAPE)
+    assert sum(one.pause + max(step.seconds for step in one.steps) for one in rounds) >= 100
+    assert {step.kind for one in rounds for step in one.steps} == {Kind.KILL}
+
+
+def test_without_kinds_there_is_none() -> None:
+    with pytest.raises(ValueError, match="at least one kind"):
+        plan(1, 100, [], SHAPE)
+
+
+def test_faults_come_alone_and_in_pairs() -> None:
+    assert {len(one.steps) for one in long_plans()} == {1, 2}
+
+
+def test_what_loses_data_befalls_one_broker_and_takes_no_other_out_of_an_isr() -> None:
+    for one in long_plans():
+        kinds = [step.kind for step in one.steps]
+        losing = [step for step in one.steps if step.kind in LOSING]
+        assert len(losing) <= 1
+        for step in losing:
+            assert len(step.nodes) == 1
+            assert set(kinds) - {step.kind} <= QUIET
+
+
+def test_two_faults_of_a_round_have_different_nodes() -> None:
+    for one in long_plans():
+        nodes = [node for step in one.steps for node in step.nodes]
+        brokers = [node for node in nodes if node in SHAPE.brokers]
+        assert len(brokers) == len(set(brokers)), one
+
+
+def test_links_are_cut_by_one_fault_at_a_time() -> None:
+    assert all(sum(step.kind in OF_LINKS for step in one.steps) <= 1 for one in long_plans())
+
+
+def test_what_ends_every_broker_comes_alone() -> None:
+    assert all(len(one.steps) == 1 for one in long_plans() for step in one.steps if step.kind in ALONE)
+
+
+def test_a_one_way_cut_has_two_ends_of_which_one_is_a_broker() -> None:
+    for one in long_plans():
+        for step in one.steps:
+            if step.kind is Kind.CUT_ONE_WAY:
+                sender, receiver = step.nodes
+                assert sender != receiver
+                assert {sender, receiver} & set(SHAPE.brokers)
+
+
+def test_an_unsafe_run_begins_with_what_loses_records() -> None:
+    drawn = [step.kind for one in plan(3, LONG, Kind, SHAPE, unsafe=True) for step in one.steps]
+    first = set(drawn[: 2 * len(TELLING)])
+    assert set(TELLING) <= first
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (Kind.KILL, Kind.RESTART, True),
+        (Kind.KILL, Kind.KILL, False),
+        (Kind.WIPE, Kind.KILL, False),
+        (Kind.WIPE, Kind.POWER_LOSS, False),
+        (Kind.WIPE, Kind.REASSIGN, False),
+        (Kind.WIPE, Kind.HANG, False),
+        (Kind.WIPE, Kind.CONTROLLER, True),
+        (Kind.POWER_LOSS, Kind.TIER_AWAY, True),
+        (Kind.ROLLING, Kind.CONTROLLER, False),
+        (Kind.ISOLATE, Kind.CUT_ONE_WAY, False),
+        (Kind.TIER_AWAY, Kind.SLOW_OBJECTS, False),
+    ],
+)
+def test_what_goes_together(one: Kind, other: Kind, expected: bool) -> None:
+    assert go_together(one, other) is expected
+    assert go_together(other, one) is expected

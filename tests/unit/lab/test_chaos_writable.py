@@ -1,0 +1,108 @@
+"""Which partitions must take writes while a fault lasts."""
+
+from __future__ import annotations
+
+import pytest
+
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.plan import Shape, Step
+from milena.lab.chaos.writable import Replicas, effect_of, must_be_writable, recovers, within
+
+CONTROLLER = 100
+SHAPE = Shape([1, 2, 3], CONTROLLER, session=3.0, lag=5.0)
+PLACE = ("topic", 0)
+
+
+def writable(steps: list[Step], leader: int, isr: list[int], min_isr: int = 2) -> bool:
+    partition = Replicas(leader, tuple(isr), min_isr)
+    return must_be_writable([effect_of(step, SHAPE) for step in steps], {PLACE: partition}) == (PLACE,)
+
+
+def fault(kind: Kind, *nodes: int) -> Step:
+    return Step(kind, nodes, 5.0)
+
+
+AWAY = [
+    Kind.KILL,
+    Kind.STOP,
+    Kind.RESTART,
+    Kind.ISOLATE,
+    Kind.CUT_CONTROLLER,
+    Kind.WIPE,
+    Kind.POWER_LOSS,
+    Kind.FULL_DISK,
+]
+
+
+@pytest.mark.parametrize("kind", AWAY)
+@pytest.mark.parametrize("node", [1, 2])
+def test_one_broker_may_be_away(kind: Kind, node: int) -> None:
+    assert writable([fault(kind, node)], leader=1, isr=[1, 2, 3])
+    assert not writable([fault(kind, node)], leader=1, isr=[1, 2])
+    assert writable([fault(kind, node)], leader=1, isr=[1, 2], min_isr=1)
+    assert writable([fault(kind, node)], leader=3, isr=[3, 4])
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "leader", "isr", "expected"),
+    [
+        # it stays in the ISR until it answers again
+        (Kind.HANG, (1,), 2, [1, 2, 3], False),
+        (Kind.HANG, (1,), 2, [2, 3], True),
+        # its followers leave the ISR of what it leads; it leaves that of others
+        (Kind.CUT_FOLLOWERS, (1,), 1, [1, 2, 3], False),
+        (Kind.CUT_FOLLOWERS, (1,), 2, [1, 2, 3], True),
+        (Kind.CUT_FOLLOWERS, (1,), 2, [1, 2], False),
+        # one of two ends leaves the other's ISR
+        (Kind.CUT_ONE_WAY, (1, 2), 1, [1, 2, 3], True),
+        (Kind.CUT_ONE_WAY, (1, 2), 2, [1, 2], False),
+        (Kind.CUT_ONE_WAY, (1, 2), 3, [1, 2, 3], True),
+        (Kind.CUT_ONE_WAY, (1, CONTROLLER), 1, [1, 2, 3], True),
+        (Kind.CUT_ONE_WAY, (CONTROLLER, 1), 1, [1, 2], False),
+        # nobody leaves an ISR
+        (Kind.CONTROLLER, (CONTROLLER,), 1, [1, 2, 3], True),
+        (Kind.CONTROLLER, (CONTROLLER,), 1, [1, 2], True),
+        (Kind.CONTROLLER, (CONTROLLER,), 1, [1], False),
+        (Kind.CLOCK, (1,), 1, [1, 2], True),
+        (Kind.SLOW_DISK, (1,), 1, [1, 2], True),
+        (Kind.TIER_AWAY, (), 1, [1, 2], True),
+        (Kind.SLOW_OBJECTS, (), 1, [1, 2], True),
+        (Kind.LOST_OBJECTS, (), 1, [1, 2], True),
+        (Kind.REASSIGN, (), 1, [1, 2], True),
+        # one after the other
+        (Kind.ROLLING, (1, 2, 3, CONTROLLER), 1, [1, 2, 3], True),
+        (Kind.ROLLING, (1, 2, 3, CONTROLLER), 1, [1, 2], False),
+        (Kind.UNCLEAN, (1, 2, 3), 1, [1, 2, 3], False),
+        # without a leader nothing is promised
+        (Kind.CLOCK, (1,), -1, [1, 2], False),
+    ],
+)
+def test_one_fault(kind: Kind, nodes: tuple[int, ...], leader: int, isr: list[int], expected: bool) -> None:
+    assert writable([fault(kind, *nodes)], leader, isr) is expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "leader", "isr", "expected"),
+    [
+        ([fault(Kind.KILL, 1), fault(Kind.STOP, 2)], 3, [1, 2, 3], False),
+        ([fault(Kind.KILL, 1), fault(Kind.STOP, 2)], 3, [1, 3, 4], True),
+        # nobody takes the one that is away out of the ISR, and nobody else is elected
+        ([fault(Kind.KILL, 1), fault(Kind.CONTROLLER, CONTROLLER)], 2, [1, 2, 3], False),
+        ([fault(Kind.KILL, 1), fault(Kind.CONTROLLER, CONTROLLER)], 2, [2, 3], True),
+        ([fault(Kind.CUT_FOLLOWERS, 1), fault(Kind.CONTROLLER, CONTROLLER)], 2, [1, 2, 3], False),
+        ([fault(Kind.CUT_ONE_WAY, 1, 2), fault(Kind.CONTROLLER, CONTROLLER)], 3, [1, 2, 3], True),
+        # the next leader may be one of the two that do not reach each other
+        ([fault(Kind.CUT_ONE_WAY, 1, 2), fault(Kind.KILL, 3)], 3, [1, 2, 3], False),
+        ([fault(Kind.CUT_FOLLOWERS, 1), fault(Kind.KILL, 2)], 2, [1, 2, 3], False),
+        ([fault(Kind.KILL, 1), fault(Kind.TIER_AWAY)], 1, [1, 2, 3], True),
+    ],
+)
+def test_two_faults(steps: list[Step], leader: int, isr: list[int], expected: bool) -> None:
+    assert writable(steps, leader, isr) is expected
+
+
+def test_the_time_comes_from_what_has_to_be_noticed() -> None:
+    assert within(fault(Kind.KILL, 1), SHAPE) > SHAPE.session
+    assert within(fault(Kind.CUT_FOLLOWERS, 1), SHAPE) > 1.5 * SHAPE.lag
+    assert within(fault(Kind.CONTROLLER, CONTROLLER), SHAPE) < within(fault(Kind.KILL, 1), SHAPE)
+    assert recovers(SHAPE) > SHAPE.session

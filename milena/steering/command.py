@@ -46,6 +46,7 @@ OF_NODES = (
     "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
     "remote_segments", "metric", "fetchers", "brokers", "partitions", "fail_disk",
+    "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
 )  # fmt: skip
 """What brokers and controllers can be asked, for those who ask where no node tells it."""
 
@@ -57,7 +58,11 @@ COMMAND = CommandLine(
     "  pause     SIGSTOP                          resume  SIGCONT\n"
     "What a node of `milena up --lab` can be asked (`help` lists all):\n"
     "  power_off                                  end, with files as a loss of power leaves them\n"
-    "  fail_disk path=                            let a log directory fail until the node is started again\n"
+    "  fail_disk, fill_disk path=                 let a log directory fail, or be full, until the node starts again\n"
+    "  slow_disk path= ms=                        let each sync take so much longer; 0: no longer\n"
+    "  jump_clock ms=                             set the wall clock ahead, or behind if negative; 0: right again\n"
+    "  break_tier away=true delay_ms= lose=0.1    let a broker's tier fail, be slow, lose a share of new segments;\n"
+    "                                             without arguments it works again. lost_objects lists what is lost\n"
     "  hold, drop, delay, disconnect, fail        catch requests: api=, peer=, node=, topic=, partition=, group=,\n"
     "                                             transactional_id=, every=N (each n-th),\n"
     "                                             probability=0.1, count=, ms=, error=,\n"

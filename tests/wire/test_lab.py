@@ -189,7 +189,7 @@ def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Cal
             f"nobody listens at {cluster.directory}/broker-1.sock: the node is down, or was not started with --lab"
         )
     said = refused("lab", "1", "wip", *at)
-    assert said.startswith("no verb 'wip' (did you mean wipe?); there are brokers, clear, cut, ")
+    assert said.startswith("no verb 'wip' (did you mean wipe?); there are break_tier, brokers, clear, cut, ")
     cluster.kill(1)
     cluster.start_node(1)
     assert cluster.nodes[1].pid is not None

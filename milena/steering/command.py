@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, key_value, nearest
-from milena.steering.caller import NobodyListens
+from milena.steering.caller import NobodyListens, NodeVerbs
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.detached import known
-from milena.up.layout import DEFAULT_DIR
+from milena.up.layout import DEFAULT_DIR, LAB, ClusterDir
 from milena.up.processes import is_paused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from milena.up.layout import ClusterDir
 
 
 def start(node: SteeredNode) -> str | None:
@@ -98,9 +97,12 @@ def main(arguments: Sequence[str]) -> int:
     if values.help:
         print(COMMAND.help())
         return 0
+    given = dict(argument(text) for text in getattr(values, "argument=value"))
+    folder = os.environ.get(LAB) if values.dir == DEFAULT_DIR else None
+    if folder:
+        return ask_alone(ClusterDir(folder), values.node, values.verb, given)
     cluster = known(values.dir)
     node = SteeredNode(cluster, find(cluster, values.node))
-    given = dict(argument(text) for text in getattr(values, "argument=value"))
     if values.verb in OF_PROCESSES and given:
         raise UsageError(f"{values.verb} takes no arguments")
     if values.verb in OF_PROCESSES and values.verb != "power_off":
@@ -122,9 +124,26 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError(
             f"no verb {values.verb!r}{nearest(values.verb, verbs)}; there are {', '.join(sorted(verbs))}"
         ) from None
+    return show(answer)
+
+
+def show(answer: object) -> int:
     json.dump(answer, sys.stdout, indent=1)
     print()
     return 0
+
+
+def ask_alone(folder: ClusterDir, name: str, verb: str, given: dict[str, object]) -> int:
+    """Ask a node that has no supervisor, as in a container. Raises UserError."""
+    if verb in OF_PROCESSES and verb != "power_off":
+        raise UserError(f"{verb}: {name} has no `milena up` that could do it; who runs the container can")
+    named = [f"{role}-{name}" for role in ("broker", "controller")] if name.isdigit() else [name]
+    paths = [folder.socket(one) for one in named]
+    verbs = NodeVerbs(next(filter(os.path.exists, paths), paths[0]))
+    if verb == "power_off":
+        verbs.end(verb)
+        return 0
+    return show(verbs.call(verb, **given))
 
 
 def find(cluster: ClusterDir, name: str) -> int:

@@ -4,11 +4,12 @@ that jumps, a tier in trouble, and a socket to its verbs."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn, Protocol
 
 from milena.config.node_config import NodeConfig
+from milena.config.values import ConfigError
 from milena.node.links.links import Links
 from milena.node.metadata.image import MetadataImage
 from milena.node.serving.verbs import Verb, VerbError, Verbs
@@ -40,11 +41,14 @@ class Lab:
     """Of one node's process."""
 
     def __init__(self, cluster: ClusterDir, config: NodeConfig, runtime: Runtime) -> None:
+        """``cluster``: where the socket and the spare files go. Raises OSError, ConfigError."""
         self._config = config
         self._images: list[Callable[[], MetadataImage]] = []
         self._verbs: dict[str, Verbs] = {}
         name = f"{'broker' if config.is_broker else 'controller'}-{config.node_id}"
-        self._disk = LossyDisk(os.path.join(cluster.folder(name), "spare"))
+        spare = os.path.join(cluster.folder(name), "spare")
+        self._disk = LossyDisk(spare)
+        _check_links(spare, config.log_dirs)
         self._clock = ShiftedClock(runtime.clock)
         self._tier = TierTroubles(runtime.clock, runtime.random, runtime.connect_store)
         self.runtime = replace(
@@ -149,3 +153,11 @@ class Lab:
                 if any((one.host, one.port) == (host, port) for one in broker.endpoints):
                     return int(broker.id)
         return None
+
+
+def _check_links(spare: str, log_dirs: Sequence[str]) -> None:
+    """What a loss of power brings back has a second name in ``spare``. Raises ConfigError, OSError."""
+    for log_dir in log_dirs:
+        os.makedirs(log_dir, exist_ok=True)
+        if os.stat(log_dir).st_dev != os.stat(spare).st_dev:
+            raise ConfigError(f"{spare} of the lab is on another file system than the log directory {log_dir}")

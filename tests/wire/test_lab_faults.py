@@ -14,7 +14,7 @@ from milena.command_line.errors import UserError
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import place_topic
 from tests.wire.command import milena, refused
-from tests.wire.test_lab import SESSION, leader_of, log_of, write
+from tests.wire.lab import SESSION, leader_of, log_of, write
 from tests.wire.tiers import TIERED, settings
 from tests.wire.waiting import wait_until
 

@@ -50,7 +50,7 @@ class Lab:
         self._disk = LossyDisk(spare)
         _check_links(spare, config.log_dirs)
         self._clock = ShiftedClock(runtime.clock)
-        self._tier = TierTroubles(runtime.clock, runtime.random, runtime.connect_store)
+        self._tier = TierTroubles(runtime, os.path.join(cluster.folder(name), "lost-objects"))
         self.runtime = replace(
             runtime,
             clock=self._clock,
@@ -102,17 +102,20 @@ class Lab:
         self._disk.faults.fail(self._log_dir(path))
         return {"failing": path}
 
-    def _fill_disk(self, path: str) -> dict[str, str]:
-        """let this log directory be full (ENOSPC), until the process ends: nothing can be added, all can be read"""
-        self._disk.faults.fill(self._log_dir(path))
-        return {"full": path}
+    def _fill_disk(self, path: str | None = None) -> dict[str, str]:
+        """let a log directory (without path the last one) be full until the process ends: ENOSPC for what is added"""
+        full = self._log_dir(self._config.log_dirs[-1] if path is None else path)
+        self._disk.faults.fill(full)
+        return {"full": full}
 
-    def _slow_disk(self, path: str, ms: float) -> dict[str, object]:
-        """let each sync below this log directory take so much longer; 0: no longer"""
+    def _slow_disk(self, ms: float, path: str | None = None) -> dict[str, object]:
+        """let each sync below this log directory, or all, take so much longer; 0: no longer"""
         if not 0 <= ms <= LONGEST_MS:
             raise VerbError(f"ms={ms}: not between 0 and {LONGEST_MS}")
-        self._disk.faults.slow(self._log_dir(path), ms / 1000)
-        return {"slow": path, "ms": ms}
+        slow = list(self._config.log_dirs) if path is None else [self._log_dir(path)]
+        for folder in slow:
+            self._disk.faults.slow(folder, ms / 1000)
+        return {"slow": slow, "ms": ms}
 
     def _log_dir(self, path: str) -> str:
         if path not in (known := [str(directory) for directory in self._config.log_dirs]):
@@ -140,7 +143,7 @@ class Lab:
         return {"away": away, "delay_ms": delay_ms, "lose": lose}
 
     def _lost_objects(self) -> list[str]:
-        """the paths of the objects of the tier that break_tier has lost since the process began"""
+        """the paths of the objects of the tier that break_tier has lost at this broker"""
         return list(self._tier.lost)
 
     def _node_at(self, host: str, port: int) -> int | None:

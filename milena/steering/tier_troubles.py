@@ -11,10 +11,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from milena.runtime.clock import Clock
+from milena.runtime.context import Runtime
 from milena.runtime.faults.troubled_disk import TroubledDisk
 from milena.runtime.process import TIER_THREADS
-from milena.runtime.randomness import Randomness
 from milena.tiered.store import tier_names
 from milena.tiered.store.fsspec_system import FileSystem, Info
 from milena.tiered.store.remote_storage import LOG_SUFFIX
@@ -26,20 +25,18 @@ EVERYTHING: Final = ""
 class TierTroubles:
     """Of one broker. ``disk`` and ``connect_store`` are the ports that it is to use."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        random: Randomness,
-        connect_store: Callable[[str, Mapping[str, object]], tuple[object, str]],
-    ) -> None:
-        self.lost: list[str] = []
+    def __init__(self, runtime: Runtime, memory: str) -> None:
+        """``runtime``: the broker's ports without troubles. ``memory``: a file on which the lost objects outlive the
+        process. Raises OSError."""
+        self.lost = _lines(memory)
         """The paths of the objects that were lost so far."""
-        self.disk = TroubledDisk(TIER_THREADS, clock, lambda path: self.written(path, self.disk.remove))
+        self._memory = memory
+        self._random = runtime.random
+        self._connect_store = runtime.connect_store
+        self.disk = TroubledDisk(TIER_THREADS, runtime.clock, lambda path: self.written(path, self.disk.remove))
         """Both stores do all of their work by its ``offload``."""
         self._away = False
         self._lose = 0.0
-        self._random = random
-        self._connect_store = connect_store
 
     def set(self, *, away: bool, delay: float, lose: float) -> None:
         """``away``: each call of the store fails with EIO. ``delay``: seconds that each of its work items waits before
@@ -69,8 +66,18 @@ class TierTroubles:
         if found is None or found.suffix != LOG_SUFFIX or f"/{tier_names.ROOT}/" not in f"/{folder}":
             return
         if self._random.uniform(0, 1) < self._lose:
+            with open(self._memory, "a", encoding="utf-8") as file:
+                file.write(f"{path}\n")
             self.lost.append(path)
             remove(path)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except FileNotFoundError:
+        return []
 
 
 class TroubledSystem:

@@ -42,7 +42,7 @@ def test_a_broker_whose_disk_is_full_gives_its_partitions_away_until_it_is_start
 ) -> None:
     place_topic(lab.bootstrap, topic, [[1, 2]])
     write(lab, topic, "before")
-    lab.verbs(1).call("fill_disk", path=directory(lab, 1))
+    assert lab.verbs(1).call("fill_disk") == {"full": directory(lab, 1)}
     assert log_of(lab, 1, topic) == ["before"]  # it can be read
     write(lab, topic, "while it is full")
     wait_until(lambda: lab.nodes[1].pid is None, "the broker without a directory to end")
@@ -59,7 +59,7 @@ def test_each_sync_of_a_slow_disk_takes_longer(lab: LocalCluster, topic: str) ->
     began = time.monotonic()
     lab.verbs(1).call("flush", topic=topic, partition=0)
     assert time.monotonic() - began >= 0.7
-    lab.verbs(1).call("slow_disk", path=directory(lab, 1), ms=0)
+    lab.verbs(1).call("slow_disk", ms=0)
 
 
 def timestamps(lab: LocalCluster, topic: str) -> list[int]:

@@ -18,7 +18,7 @@ def test_a_node_alone_is_steered_by_name_or_id(tmp_path: Path) -> None:
         for name in ("1", "broker-1"):
             assert json.loads(milena("lab", name, "ready", env=env).out) == {"ready": True}
         slow = milena("lab", "1", "slow_disk", f"path={tmp_path}/data", "ms=1", env=env)
-        assert json.loads(slow.out) == {"slow": f"{tmp_path}/data", "ms": 1}
+        assert json.loads(slow.out) == {"slow": [f"{tmp_path}/data"], "ms": 1}
         assert refused("lab", "2", "ready", env=env).startswith(f"nobody listens at {lab}/broker-2.sock")
         assert refused("lab", "1", "kill", env=env).startswith("kill: 1 has no `milena up` that could do it")
         assert refused("lab", "1", "hodl", env=env).startswith("no verb 'hodl'; there are ")

@@ -32,7 +32,7 @@ class Troubled:
 
     def __init__(self, kind: str, folder: Path) -> None:
         runtime = real_runtime()
-        self.troubles = TierTroubles(runtime.clock, runtime.random, runtime.connect_store)
+        self.troubles = TierTroubles(runtime, f"{folder}/lost")
         ports = replace(runtime, tier_disk=self.troubles.disk, connect_store=self.troubles.connect_store)
         url = f"memory://{folder.name}" if kind == "object store" else f"file://{folder}/tier"
         (folder / "tier").mkdir()
@@ -73,7 +73,9 @@ async def test_every_call_of_a_tier_that_is_away_fails_and_may_be_repeated(troub
     assert len(await troubled.store.segments()) == 2
 
 
-async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(troubled: Troubled) -> None:
+async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(
+    troubled: Troubled, tmp_path: Path
+) -> None:
     kept, lost = segment(1, 0, 9, {0: 0}), segment(2, 10, 19, {0: 0})
     await troubled.store.copy(kept, troubled.files)
     troubled.troubles.set(away=False, delay=0, lose=1)
@@ -81,6 +83,7 @@ async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(tr
     troubled.troubles.set(away=False, delay=0, lose=0)
     (path,) = troubled.troubles.lost
     assert path.endswith(object_path(lost, LOG_SUFFIX))
+    assert TierTroubles(real_runtime(), str(tmp_path / "lost")).lost == [path]  # of the next process
     assert await troubled.store.fetch_index(lost, IndexType.OFFSET) == LOG
     with pytest.raises(RemoteResourceNotFound):
         await (await troubled.store.fetch(lost, 0)).read()

@@ -12,6 +12,7 @@ import re
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Positional
+from milena.up.layout import LAB
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ COMMAND = CommandLine(
     "Run one node in the foreground, configured as Kafka's container image configures its node:\n"
     f"{MOUNTED} if it is there, then KAFKA_* variables, or a default\n"
     f"configuration without either. Data is in {DATA} unless log.dirs says otherwise, and /metrics\n"
-    f"and /health are on MILENA_METRICS_PORT (default: {METRICS_PORT}). This is what Milena's image runs.",
+    f"and /health are on MILENA_METRICS_PORT (default: {METRICS_PORT}). With MILENA_LAB, a folder beside log.dirs,\n"
+    "`milena lab` in the container steers the node: for tests. This is what Milena's image runs.",
     positionals=[Positional("NAME=VALUE", "variables, in place of those of the environment", many=True)],
     examples=["milena container", "milena container KAFKA_NODE_ID=2 KAFKA_PROCESS_ROLES=broker ..."],
 )
@@ -159,6 +161,8 @@ def options(environment: Mapping[str, str]) -> list[str]:
     """Options of `milena node`. Raises UserError."""
     port = environment.get("MILENA_METRICS_PORT") or METRICS_PORT
     found = ["--control", port, "--control-host", "0.0.0.0"]
+    if environment.get(LAB):
+        found += ["--lab", environment[LAB]]
     level = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL")
     if level:
         if level.upper() not in LEVELS:

@@ -50,6 +50,7 @@ class NodeProcess:
         """``is_child``: `milena up` has started this process. Raises ConfigError for options that contradict."""
         self._config = config
         self._cluster = cluster
+        self._lab_dir = _lab_dir(config, values.lab, cluster)
         self._is_child = is_child
         self._control_address = None if values.control is None else (values.control_host, values.control)
         self._cluster_id = values.cluster_id or os.environ.get("CLUSTER_ID") or None
@@ -76,13 +77,13 @@ class NodeProcess:
         for warning in self._config.warnings:
             self._log.warning(warning)
         self._tell(channel.STARTING)
-        if self._cluster is not None and self._cluster.is_lab():
-            from milena.steering.lab import Lab
-
-            self._lab = Lab(self._cluster, self._config, runtime)
-            runtime = self._lab.runtime
         code = 0
         try:
+            if self._lab_dir is not None:
+                from milena.steering.lab import Lab
+
+                self._lab = Lab(self._lab_dir, self._config, runtime)
+                runtime = self._lab.runtime
             if await _unless_stopped(stop, self._start(runtime)):
                 self._announce()
                 settle_memory()
@@ -206,6 +207,18 @@ class NodeProcess:
             self._control.stop()
         if self._lab is not None:
             await self._lab.close()
+
+
+def _lab_dir(config: NodeConfig, given: str | None, cluster: ClusterDir | None) -> ClusterDir | None:
+    """Where the node's socket and its spare files go; None if it is in no lab. Raises ConfigError."""
+    if given is None:
+        return cluster if cluster is not None and cluster.is_lab() else None
+    if not os.path.isabs(given):
+        raise ConfigError(f"--lab {given}: not an absolute path of a folder")
+    for log_dir in config.log_dirs:
+        if os.path.commonpath((given, log_dir)) == log_dir:
+            raise ConfigError(f"--lab {given} is in the log directory {log_dir}: it needs a place beside it")
+    return ClusterDir(given)
 
 
 def register_process(metrics: Metrics) -> None:

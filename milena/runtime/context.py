@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 from milena.runtime.disk import Disk
 from milena.runtime.network import Network
+from milena.runtime.object_store import connect
 from milena.runtime.randomness import Randomness
 from milena.runtime.tasks import Tasks
 
@@ -30,3 +31,6 @@ class Runtime:
     """Receives errors that fail one request, connection, partition or step and nothing else."""
     fatal: Callable[[str, BaseException | None], None]
     """Ends the node immediately after a broken invariant (process: log and exit; simulation: the node dies)."""
+    connect_store: Callable[[str, Mapping[str, object]], tuple[object, str]] = connect
+    """Given URL and options, the fsspec file system of an object store and the path in it. May block. Raises
+    ImportError, ValueError, and what the store's library raises."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, key_value, nearest
-from milena.steering.caller import NobodyListens
+from milena.steering.caller import NobodyListens, NodeVerbs
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.detached import known
-from milena.up.layout import DEFAULT_DIR
+from milena.up.layout import DEFAULT_DIR, LAB, ClusterDir
 from milena.up.processes import is_paused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from milena.up.layout import ClusterDir
 
 
 def start(node: SteeredNode) -> str | None:
@@ -46,6 +45,7 @@ OF_NODES = (
     "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
     "remote_segments", "metric", "fetchers", "brokers", "partitions", "fail_disk",
+    "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
 )  # fmt: skip
 """What brokers and controllers can be asked, for those who ask where no node tells it."""
 
@@ -57,7 +57,11 @@ COMMAND = CommandLine(
     "  pause     SIGSTOP                          resume  SIGCONT\n"
     "What a node of `milena up --lab` can be asked (`help` lists all):\n"
     "  power_off                                  end, with files as a loss of power leaves them\n"
-    "  fail_disk path=                            let a log directory fail until the node is started again\n"
+    "  fail_disk, fill_disk path=                 let a log directory fail, or be full, until the node starts again\n"
+    "  slow_disk path= ms=                        let each sync take so much longer; 0: no longer\n"
+    "  jump_clock ms=                             set the wall clock ahead, or behind if negative; 0: right again\n"
+    "  break_tier away=true delay_ms= lose=0.1    let a broker's tier fail, be slow, lose a share of new segments;\n"
+    "                                             without arguments it works again. lost_objects lists what is lost\n"
     "  hold, drop, delay, disconnect, fail        catch requests: api=, peer=, node=, topic=, partition=, group=,\n"
     "                                             transactional_id=, every=N (each n-th),\n"
     "                                             probability=0.1, count=, ms=, error=,\n"
@@ -93,9 +97,12 @@ def main(arguments: Sequence[str]) -> int:
     if values.help:
         print(COMMAND.help())
         return 0
+    given = dict(argument(text) for text in getattr(values, "argument=value"))
+    folder = os.environ.get(LAB) if values.dir == DEFAULT_DIR else None
+    if folder:
+        return ask_alone(ClusterDir(folder), values.node, values.verb, given)
     cluster = known(values.dir)
     node = SteeredNode(cluster, find(cluster, values.node))
-    given = dict(argument(text) for text in getattr(values, "argument=value"))
     if values.verb in OF_PROCESSES and given:
         raise UsageError(f"{values.verb} takes no arguments")
     if values.verb in OF_PROCESSES and values.verb != "power_off":
@@ -117,9 +124,26 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError(
             f"no verb {values.verb!r}{nearest(values.verb, verbs)}; there are {', '.join(sorted(verbs))}"
         ) from None
+    return show(answer)
+
+
+def show(answer: object) -> int:
     json.dump(answer, sys.stdout, indent=1)
     print()
     return 0
+
+
+def ask_alone(folder: ClusterDir, name: str, verb: str, given: dict[str, object]) -> int:
+    """Ask a node that has no supervisor, as in a container. Raises UserError."""
+    if verb in OF_PROCESSES and verb != "power_off":
+        raise UserError(f"{verb}: {name} has no `milena up` that could do it; who runs the container can")
+    named = [f"{role}-{name}" for role in ("broker", "controller")] if name.isdigit() else [name]
+    paths = [folder.socket(one) for one in named]
+    verbs = NodeVerbs(next(filter(os.path.exists, paths), paths[0]))
+    if verb == "power_off":
+        verbs.end(verb)
+        return 0
+    return show(verbs.call(verb, **given))
 
 
 def find(cluster: ClusterDir, name: str) -> int:

@@ -18,6 +18,8 @@ import os
 from milena.command_line.errors import UserError
 
 DEFAULT_DIR = "milena-data"
+LAB = "MILENA_LAB"
+"""Environment variable of a container: the folder with the socket of its one node."""
 
 
 class ClusterDir:

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -20,10 +19,8 @@ from milena.up import channel, nodes_file
 from milena.up.layout import ClusterDir
 from tests.wire.admin import create_topic
 from tests.wire.command import milena, refused
+from tests.wire.lab import SESSION, leader_of, log_of, write
 from tests.wire.waiting import wait_until
-
-SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
-"""Milliseconds. A broker is fenced when it has been silent for so long."""
 
 
 @pytest.fixture(scope="module")
@@ -33,27 +30,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def leader_of(lab: LocalCluster, topic: str) -> int:
-    found: int = lab.verbs(lab.controller.id).call("partitions", topic=topic)[f"{topic}-0"]["leader"]
-    return found
-
-
 def fenced(lab: LocalCluster) -> list[int]:
     brokers = lab.verbs(lab.controller.id).call("brokers")
     return [int(number) for number, broker in brokers.items() if broker["fenced"]]
-
-
-def write(lab: LocalCluster, topic: str, value: str) -> None:
-    """One record, acknowledged by all in-sync replicas."""
-    failures: list[Any] = []
-    producer = Producer({"bootstrap.servers": lab.bootstrap, "acks": "all", "linger.ms": 0})
-    producer.produce(topic, value.encode(), on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(30) == 0
-    assert not failures, failures
-
-
-def log_of(lab: LocalCluster, broker: int, topic: str) -> list[str]:
-    return [value for _, value, _ in lab.verbs(broker).call("read_log", topic=topic, partition=0)]
 
 
 def test_a_held_produce_waits_for_its_release(lab: LocalCluster, topic: str) -> None:
@@ -189,7 +168,7 @@ def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Cal
             f"nobody listens at {cluster.directory}/broker-1.sock: the node is down, or was not started with --lab"
         )
     said = refused("lab", "1", "wip", *at)
-    assert said.startswith("no verb 'wip' (did you mean wipe?); there are brokers, clear, cut, ")
+    assert said.startswith("no verb 'wip' (did you mean wipe?); there are break_tier, brokers, clear, cut, ")
     cluster.kill(1)
     cluster.start_node(1)
     assert cluster.nodes[1].pid is not None

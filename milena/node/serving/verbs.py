@@ -162,7 +162,13 @@ RULE_HELP: Final = (
     "api, peer, node, topic, partition, group, transactional_id, every, probability, count, side; "
     "ms for delay, error for fail"
 )
-_KINDS: Final[dict[str, type | tuple[type, ...]]] = {"int": int, "float": (int, float), "str": str, "None": type(None)}
+_KINDS: Final[dict[str, type | tuple[type, ...]]] = {
+    "int": int,
+    "float": (int, float),
+    "str": str,
+    "bool": bool,
+    "None": type(None),
+}
 
 
 def misfits(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:

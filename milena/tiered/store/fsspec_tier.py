@@ -81,7 +81,9 @@ class FsspecTier:
     ) -> None:
         """``system``: used instead of the one that the URL names; the URL is then the path in it."""
         self._disk = runtime.tier_disk
+        self._own_disk = runtime.disk
         self._clock = runtime.clock
+        self._connect_store = runtime.connect_store
         self._settings = settings
         self._owner = owner
         self._system = system
@@ -273,12 +275,10 @@ class FsspecTier:
         url = self._settings.url
         with library_errors(f"cannot reach {url}"):
             try:
-                from fsspec.core import url_to_fs
-
-                found, top = url_to_fs(url, **self._settings.options)
+                found, top = self._connect_store(url, self._settings.options)
             except (ImportError, ValueError) as error:
                 raise RemoteStorageError(f"cannot reach {url}: {error}") from error
-        self._top = str(top).rstrip("/")
+        self._top = top.rstrip("/")
         self._system = system = cast("FileSystem", found)
         return system
 
@@ -296,7 +296,7 @@ class FsspecTier:
         for suffix, source in objects:
             if isinstance(source, str):
                 try:
-                    found = await self._disk.offload(self._disk.size, source)
+                    found = await self._disk.offload(self._own_disk.size, source)
                 except OSError as error:
                     raise RemoteStorageError(f"{what}: {source}: {error.strerror}") from error
                 if suffix == LOG_SUFFIX and found != size:

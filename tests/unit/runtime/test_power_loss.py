@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.runtime.power_loss import LossyDisk
+from milena.runtime.faults.power_loss import LossyDisk
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_tree_that_was_removed_stays_away(disk: LossyDisk, at: At, tmp_path: P
 def test_a_disk_that_fails_below_a_folder_refuses_all_calls_there(disk: LossyDisk, at: At, tmp_path: Path) -> None:
     folder = str(tmp_path / "d")
     file = disk.open(at("old"))
-    disk.fail(folder)
+    disk.faults.fail(folder)
     calls: list[Callable[[], object]] = [
         lambda: file.append([b"x"]),
         lambda: file.append_from(file, 1, 0),

@@ -18,8 +18,8 @@ from milena.lab.world.world import World, simulate
 from milena.protocol.records.batch import CorruptBatch
 from milena.runtime import workers
 from milena.runtime.disk import Disk, Report, Worker, WorkerEnded
+from milena.runtime.faults.power_loss import LossyDisk
 from milena.runtime.files import RealDisk
-from milena.runtime.power_loss import LossyDisk
 from milena.runtime.workers import PlainWorker, ProcessWorker
 
 ROOT = Path(__file__).parents[3]

@@ -7,14 +7,10 @@ and folder, and ``cut`` removes the rest. It approximates a power loss:
 * A file loses everything from its first unsynced byte on; a real disk may keep any part of it.
 * A created, renamed or removed entry is restored unless its folder was synced afterwards; a removed tree stays removed.
   Entries of a folder that was itself created since then go with it.
-
-It can also fail below a folder (``fail``), like a disk that disappears: each call there raises EIO. Data that goes to a
-socket by its descriptor is not stopped.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +19,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from milena.runtime.disk import Bytes, File, Worker
-from milena.runtime.files import RealDisk, RealFile, open_descriptor
+from milena.runtime.faults.failing_disk import DiskFaults, FailingDisk, FailingFile
+from milena.runtime.files import RealDisk, open_descriptor
 from milena.runtime.workers import PlainWorker
 
 
@@ -53,45 +50,35 @@ class Kept:
                 self.fd = -1
 
 
-class LossyFile(RealFile):
+class LossyFile(FailingFile):
     """A file that reports unsynced bytes after writing them: a sync in another thread may happen in between."""
 
-    __slots__ = ("_check", "_kept")
+    __slots__ = ("_kept",)
 
-    def __init__(self, path: str, fd: int, kept: Kept, check: Callable[[str], None]) -> None:
-        super().__init__(path, fd)
+    def __init__(self, path: str, fd: int, kept: Kept, faults: DiskFaults) -> None:
+        super().__init__(path, fd, faults)
         self._kept = kept
-        self._check = check
 
     def append(self, parts: Sequence[Bytes]) -> int:
-        self._check(self.path)
         start = super().append(parts)
         self._kept.written(self.fileno(), start)
         return start
 
     def append_from(self, source: File, length: int, position: int) -> int:
-        self._check(self.path)
         start = self.size
         copied = super().append_from(source, length, position)
         self._kept.written(self.fileno(), start)
         return copied
 
-    def pread(self, length: int, position: int) -> bytes:
-        self._check(self.path)
-        return super().pread(length, position)
-
     def pwrite(self, data: Bytes, position: int) -> None:
-        self._check(self.path)
         super().pwrite(data, position)
         self._kept.written(self.fileno(), position)
 
     def truncate(self, size: int) -> None:
-        self._check(self.path)
         super().truncate(size)
         self._kept.written(self.fileno(), size)
 
     def sync(self) -> None:
-        self._check(self.path)
         size = os.fstat(self.fileno()).st_size
         super().sync()
         self._kept.was_synced(size)
@@ -106,7 +93,7 @@ class UndoableChange(NamedTuple):
     """A second name of a file that may have to be restored."""
 
 
-class LossyDisk(RealDisk):
+class LossyDisk(FailingDisk):
     """Implements ``runtime.disk.Disk``, for one process. ``spare`` is a folder on the same file system for files that
     may have to be restored; its contents are deleted."""
 
@@ -117,21 +104,11 @@ class LossyDisk(RealDisk):
         self._kept: dict[tuple[int, int], Kept] = {}
         self._changes: list[UndoableChange] = []
         self._lock = Lock()
-        self._failing: list[str] = []
         super().remove_tree(spare)
         os.makedirs(spare)
 
-    def fail(self, folder: str) -> None:
-        """From now on every call that concerns ``folder`` or anything below it raises OSError."""
-        self._failing.append(folder)
-
-    def check(self, path: str) -> None:
-        for folder in self._failing:
-            if path == folder or path.startswith(folder + "/"):
-                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        self.check(path)
+        self.check_open(path, create=create)
         is_new = create and not os.path.exists(path)
         fd = open_descriptor(path, create=create, read_only=read_only)
         if is_new:
@@ -140,32 +117,9 @@ class LossyDisk(RealDisk):
         key = found.st_dev, found.st_ino
         if is_new or key not in self._kept:
             self._kept[key] = Kept(found.st_size)
-        return LossyFile(path, fd, self._kept[key], self.check)
-
-    def read(self, path: str) -> bytes:
-        self.check(path)
-        return super().read(path)
-
-    def list(self, folder: str) -> list[str]:
-        self.check(folder)
-        return super().list(folder)
-
-    def remove_tree(self, path: str) -> None:
-        self.check(path)
-        super().remove_tree(path)
-
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        temporary = path + ".tmp"
-        self.remove(temporary)
-        file = self.open(temporary, create=True)
-        file.append([data])
-        if sync:
-            file.sync()
-        file.close()
-        self.rename(temporary, path, sync=sync)
+        return LossyFile(path, fd, self._kept[key], self.faults)
 
     def make_folders(self, path: str) -> None:
-        self.check(path)
         missing = []
         folder = path
         while not os.path.isdir(folder):
@@ -173,15 +127,14 @@ class LossyDisk(RealDisk):
             folder = os.path.dirname(folder)
         super().make_folders(path)
         for made in reversed(missing):
-            self._note(made, partial(super().remove_tree, made))
+            self._note(made, partial(RealDisk.remove_tree, self, made))
 
     def make_folder(self, path: str) -> None:
-        self.check(path)
         super().make_folder(path)
-        self._note(path, partial(super().remove_tree, path))
+        self._note(path, partial(RealDisk.remove_tree, self, path))
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
-        self.check(old)
+        self.faults.check(old)
         replaced = self._keep_aside(new) if os.path.isfile(new) else None
 
         def undo() -> None:
@@ -196,14 +149,13 @@ class LossyDisk(RealDisk):
                 self.sync_folder(folder)
 
     def remove(self, path: str) -> None:
-        self.check(path)
+        self.faults.check(path)
         if os.path.exists(path):
             aside = self._keep_aside(path)
             super().remove(path)
             self._note(path, lambda: os.rename(aside, path), aside)
 
     def sync_folder(self, path: str) -> None:
-        self.check(path)
         before = list(self._changes)
         super().sync_folder(path)
         done = [change for change in before if change.folder == path]

@@ -1,0 +1,1 @@
+"""Ports with faults on demand, for nodes of the lab."""

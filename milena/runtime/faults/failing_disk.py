@@ -1,0 +1,167 @@
+"""A real disk that fails, fills up or is slow on demand: what the lab does to a node's log directories and its tier.
+
+Faults concern a folder with everything below it. Data that goes to a socket by its descriptor, and what was mapped or
+opened as a handle before, is not stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Sequence
+
+from milena.runtime.disk import Bytes, File
+from milena.runtime.files import OFFLOAD_THREADS, RealDisk, RealFile, open_descriptor
+
+
+class DiskFaults:
+    """Folder ``""`` stands for all."""
+
+    def __init__(self) -> None:
+        self._failing: dict[str, None] = {}
+        self._full: dict[str, None] = {}
+        self._slow: dict[str, float] = {}
+
+    def fail(self, folder: str) -> None:
+        """From now on each call there raises OSError with EIO."""
+        self._failing[folder] = None
+
+    def heal(self, folder: str) -> None:
+        self._failing.pop(folder, None)
+
+    def fill(self, folder: str) -> None:
+        """From now on nothing can be appended or created there: ENOSPC."""
+        self._full[folder] = None
+
+    def slow(self, folder: str, seconds: float) -> None:
+        """Each sync there takes so much longer; 0: no longer."""
+        self._slow[folder] = seconds
+
+    def check(self, path: str) -> None:
+        """Raises OSError."""
+        for folder in self._failing:
+            if _is_in(path, folder):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def check_room(self, path: str) -> None:
+        """Before something is added. Raises OSError."""
+        self.check(path)
+        for folder in self._full:
+            if _is_in(path, folder):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def before_sync(self, path: str) -> None:
+        """May block. Raises OSError."""
+        self.check(path)
+        seconds = max((seconds for folder, seconds in self._slow.items() if _is_in(path, folder)), default=0.0)
+        if seconds:
+            time.sleep(seconds)  # the disk's own threads call it, as they would wait for a slow disk
+
+
+class FailingFile(RealFile):
+    """A file of a FailingDisk."""
+
+    __slots__ = ("_faults",)
+
+    def __init__(self, path: str, fd: int, faults: DiskFaults) -> None:
+        super().__init__(path, fd)
+        self._faults = faults
+
+    def append(self, parts: Sequence[Bytes]) -> int:
+        self._faults.check_room(self.path)
+        return super().append(parts)
+
+    def append_from(self, source: File, length: int, position: int) -> int:
+        self._faults.check_room(self.path)
+        return super().append_from(source, length, position)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._faults.check(self.path)
+        return super().pread(length, position)
+
+    def pwrite(self, data: Bytes, position: int) -> None:
+        self._faults.check(self.path)
+        super().pwrite(data, position)
+
+    def truncate(self, size: int) -> None:
+        self._faults.check(self.path)
+        super().truncate(size)
+
+    def sync(self) -> None:
+        self._faults.before_sync(self.path)
+        super().sync()
+
+
+class FailingDisk(RealDisk):
+    """Implements ``runtime.disk.Disk``, for one process."""
+
+    def __init__(self, threads: int = OFFLOAD_THREADS) -> None:
+        super().__init__(threads)
+        self.faults = DiskFaults()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        self.check_open(path, create=create)
+        return FailingFile(path, open_descriptor(path, create=create, read_only=read_only), self.faults)
+
+    def check_open(self, path: str, *, create: bool) -> None:
+        """Raises OSError."""
+        if create and not os.path.exists(path):
+            self.faults.check_room(path)
+        else:
+            self.faults.check(path)
+
+    def read(self, path: str) -> bytes:
+        self.faults.check(path)
+        return super().read(path)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        self.remove(temporary)
+        file = self.open(temporary, create=True)
+        try:
+            file.append([data])
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        self.rename(temporary, path, sync=sync)
+
+    def list(self, folder: str) -> list[str]:
+        self.faults.check(folder)
+        return super().list(folder)
+
+    def make_folders(self, path: str) -> None:
+        if os.path.isdir(path):
+            self.faults.check(path)
+        else:
+            self.faults.check_room(path)
+        super().make_folders(path)
+
+    def make_folder(self, path: str) -> None:
+        self.faults.check_room(path)
+        super().make_folder(path)
+
+    def rename(self, old: str, new: str, *, sync: bool = True) -> None:
+        self.faults.check(old)
+        super().rename(old, new, sync=sync)
+
+    def remove(self, path: str) -> None:
+        self.faults.check(path)
+        super().remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        self.faults.check(path)
+        super().remove_tree(path)
+
+    def remove_folder(self, path: str) -> None:
+        self.faults.check(path)
+        super().remove_folder(path)
+
+    def sync_folder(self, path: str) -> None:
+        self.faults.before_sync(path)
+        super().sync_folder(path)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")

@@ -1,0 +1,135 @@
+"""What the lab does to a broker's remote tier: it is away, slow, or forgets what was written.
+
+It stands below the broker's stores: as the disk of the folder store, and around the file system that the fsspec store
+connects to. Logs of segments that are open already, and data that goes from them to sockets, are not stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+from milena.runtime.context import Runtime
+from milena.runtime.faults.troubled_disk import TroubledDisk
+from milena.runtime.process import TIER_THREADS
+from milena.tiered.store import tier_names
+from milena.tiered.store.fsspec_system import FileSystem, Info
+from milena.tiered.store.remote_storage import LOG_SUFFIX
+
+EVERYTHING: Final = ""
+"""As a folder: all paths are below it."""
+
+
+class TierTroubles:
+    """Of one broker. ``disk`` and ``connect_store`` are the ports that it is to use."""
+
+    def __init__(self, runtime: Runtime, memory: str) -> None:
+        """``runtime``: the broker's ports without troubles. ``memory``: a file on which the lost objects outlive the
+        process. Raises OSError."""
+        self.lost = _lines(memory)
+        """The paths of the objects that were lost so far."""
+        self._memory = memory
+        self._random = runtime.random
+        self._connect_store = runtime.connect_store
+        self.disk = TroubledDisk(TIER_THREADS, runtime.clock, lambda path: self.written(path, self.disk.remove))
+        """Both stores do all of their work by its ``offload``."""
+        self._away = False
+        self._lose = 0.0
+
+    def set(self, *, away: bool, delay: float, lose: float) -> None:
+        """``away``: each call of the store fails with EIO. ``delay``: seconds that each of its work items waits before
+        it begins. ``lose``: the share of new segments whose log, the object with the records, is removed once it was
+        written."""
+        self._away, self._lose, self.disk.delay = away, lose, delay
+        if away:
+            self.disk.faults.fail(EVERYTHING)
+        else:
+            self.disk.faults.heal(EVERYTHING)
+
+    def connect_store(self, url: str, options: Mapping[str, object]) -> tuple[object, str]:
+        """As ``Runtime.connect_store``."""
+        self.check(url)
+        system, path = self._connect_store(url, options)
+        return TroubledSystem(cast("FileSystem", system), self), path
+
+    def check(self, path: str) -> None:
+        """Raises OSError while the tier is away."""
+        if self._away:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def written(self, path: str, remove: Callable[[str], object]) -> None:
+        """An object has appeared. Some are removed."""
+        folder, _, name = path.rpartition("/")
+        found = tier_names.parse_object(name)
+        if found is None or found.suffix != LOG_SUFFIX or f"/{tier_names.ROOT}/" not in f"/{folder}":
+            return
+        if self._random.uniform(0, 1) < self._lose:
+            with open(self._memory, "a", encoding="utf-8") as file:
+                file.write(f"{path}\n")
+            self.lost.append(path)
+            remove(path)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+class TroubledSystem:
+    """Implements ``tiered.store.fsspec_system.FileSystem`` over one."""
+
+    def __init__(self, system: FileSystem, troubles: TierTroubles) -> None:
+        self._system = system
+        self._troubles = troubles
+        self.protocol = system.protocol
+
+    def cat_file(self, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        self._troubles.check(path)
+        return self._system.cat_file(path, start=start, end=end)
+
+    def pipe_file(self, path: str, value: bytes) -> None:
+        self._troubles.check(path)
+        self._system.pipe_file(path, value)
+        self._troubles.written(path, self._system.rm_file)
+
+    def put_file(self, lpath: str, rpath: str) -> None:
+        self._troubles.check(rpath)
+        self._system.put_file(lpath, rpath)
+        self._troubles.written(rpath, self._system.rm_file)
+
+    def mv(self, path1: str, path2: str) -> None:
+        self._troubles.check(path1)
+        self._system.mv(path1, path2)
+        self._troubles.written(path2, self._system.rm_file)
+
+    def rm_file(self, path: str) -> object:
+        self._troubles.check(path)
+        return self._system.rm_file(path)
+
+    def rmdir(self, path: str) -> object:
+        self._troubles.check(path)
+        return self._system.rmdir(path)
+
+    def rm(self, path: str, recursive: bool = False) -> object:
+        self._troubles.check(path)
+        return self._system.rm(path, recursive=recursive)
+
+    def exists(self, path: str) -> bool:
+        self._troubles.check(path)
+        return self._system.exists(path)
+
+    def ls(self, path: str, detail: bool = True) -> list[Info]:
+        self._troubles.check(path)
+        return self._system.ls(path, detail=detail)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> object:
+        self._troubles.check(path)
+        return self._system.makedirs(path, exist_ok=exist_ok)
+
+    def invalidate_cache(self, path: str | None = None) -> object:
+        return self._system.invalidate_cache(path)

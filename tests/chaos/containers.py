@@ -1,0 +1,303 @@
+"""Chaos in containers: the repository's compose file with the nodes in a lab, steered by the engine, by nftables and by
+verbs that `docker exec` asks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from milena.command_line.errors import UserError
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.faults import Kind
+from milena.runtime.context import Runtime
+from milena.runtime.files import RealDisk
+from milena.runtime.process import real_runtime
+from milena.up.ports import free
+from tests.chaos import partitions
+from tests.containers.engine import IMAGE, ROOT, Container, Project, compose_command, docker, missing
+from tests.wire.properties import variables
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BROKERS: Final = (1, 2, 3)
+CONTROLLER: Final = 1000
+DATA: Final = "/var/lib/kafka/data"
+LAB: Final = f"{DATA}/lab"
+LOG_DIRS: Final = (f"{DATA}/log-1", f"{DATA}/log-2")
+"""Of brokers two, so that one can be full; the controller has the first."""
+LIMIT: Final = 120.0
+"""Seconds that any step may take."""
+STEP: Final = 0.05
+SERVICES: Final = {CONTROLLER: "controller", **{number: f"broker-{number}" for number in BROKERS}}
+NAMES: Final = {CONTROLLER: f"controller-{CONTROLLER}", **{number: f"broker-{number}" for number in BROKERS}}
+"""Of the nodes, as `milena lab` calls them."""
+PORTS: Final = {CONTROLLER: "METRICS_PORT_CONTROLLER", **{number: f"METRICS_PORT_{number}" for number in BROKERS}}
+"""The variables of the compose file with the ports of their control pages."""
+
+
+class TierState(NamedTuple):
+    """What every broker is to do to its tier, also after a start."""
+
+    away: bool = False
+    delay_ms: float = 0.0
+    lose: float = 0.0
+
+
+class ContainersPlace:
+    """Implements ``lab.chaos.place.Place``."""
+
+    name = "containers"
+    brokers: Sequence[int] = BROKERS
+    controller: int = CONTROLLER
+    kinds: frozenset[Kind] = frozenset(Kind)
+
+    def __init__(
+        self,
+        project: Project,
+        containers: Mapping[int, Container],
+        settings: Mapping[str, str],
+        topics: Collection[str],
+    ) -> None:
+        self._project = project
+        self._containers = containers
+        self._failures: list[str] = []
+        failures = self._failures
+        self.runtime: Runtime = real_runtime(lambda description, error: failures.append(f"{description}: {error!r}"))
+        self.session = int(settings["broker.session.timeout.ms"]) / 1000
+        self.lag = int(settings["replica.lag.time.max.ms"]) / 1000
+        self.topics = frozenset(topics)
+        self._libraries: Sequence[Clients] = ()
+        self._cuts: dict[tuple[int, int], None] = {}
+        self._tier = TierState()
+        self._lost: dict[str, None] = {}
+
+    @classmethod
+    async def open(cls, folder: Path, settings: Mapping[str, str], topics: Collection[str] = ()) -> ContainersPlace:
+        """A new cluster, healthy; ``settings`` are those of all its nodes. ``folder`` gets what the compose file is
+        given beside itself. Raises UserError where no container can run."""
+        reason = missing() or partitions.missing()
+        command = compose_command()
+        if reason is not None or command is None:
+            raise UserError(f"no containers here: {reason or 'there is no docker-compose'}")
+        project = await _in_thread(_project, command, folder, settings)
+        try:
+            return cls(project, await _in_thread(_started, project), settings, topics)
+        except BaseException:
+            await _in_thread(project.compose, "down", "--volumes")
+            raise
+
+    @property
+    def bootstrap(self) -> Sequence[tuple[str, int]]:
+        return [("127.0.0.1", int(self._project.variables[f"PORT_{number}"])) for number in BROKERS]
+
+    @property
+    def clients(self) -> Sequence[Clients]:
+        return self._libraries
+
+    def use(self, libraries: Sequence[Clients]) -> None:
+        self._libraries = libraries
+
+    def container(self, node: int) -> Container:
+        return self._containers[node]
+
+    # -- processes
+
+    async def kill(self, node: int) -> None:
+        """One that has ended by itself stays so."""
+        await _in_thread(self._end, node, ["kill"])
+
+    async def shut_down(self, node: int) -> None:
+        await _in_thread(self._end, node, ["stop", "--time", f"{LIMIT / 2:.0f}"])
+
+    async def power_off(self, node: int) -> None:
+        await _in_thread(self._end, node, ["exec"], ["milena", "lab", NAMES[node], "power_off"])
+
+    async def start(self, node: int) -> None:
+        await _in_thread(self._start, node)
+
+    async def pause(self, node: int) -> None:
+        await _in_thread(docker, "pause", self._containers[node].id)
+
+    async def resume(self, node: int) -> None:
+        await _in_thread(self._resume, node)
+
+    async def wipe(self, node: int) -> None:
+        await _in_thread(self._wipe, node)
+
+    # -- links
+
+    async def cut(self, sender: int, receiver: int) -> None:
+        self._cuts[sender, receiver] = None
+        await _in_thread(self._apply_cuts, [receiver])
+
+    async def heal_links(self) -> None:
+        receivers = {receiver for _, receiver in self._cuts}
+        self._cuts.clear()
+        await _in_thread(self._apply_cuts, sorted(receivers))
+
+    # -- disks, clocks and the tier
+
+    async def fill_disk(self, node: int) -> None:
+        await _in_thread(self.ask, node, "fill_disk", path=LOG_DIRS[1])
+
+    async def slow_disk(self, node: int, seconds: float) -> None:
+        await _in_thread(self.ask, node, "slow_disk", ms=seconds * 1000)
+
+    async def jump_clock(self, node: int, seconds: float) -> None:
+        await _in_thread(self.ask, node, "jump_clock", ms=round(seconds * 1000))
+
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+        self._tier = TierState(away, delay * 1000, lose)
+        for node in BROKERS:
+            await _in_thread(self._break_tier, node)
+
+    async def lost_objects(self) -> Sequence[str]:
+        for node in BROKERS:
+            if await _in_thread(self._runs, node):
+                self._lost.update(dict.fromkeys(await _in_thread(self.ask, node, "lost_objects")))
+        return list(self._lost)
+
+    # -- the end
+
+    async def keep(self, folder: Path) -> None:
+        await _in_thread(self._keep, folder)
+
+    async def close(self) -> None:
+        """Raises AssertionError if something failed in this process meanwhile."""
+        await _in_thread(self._close)
+        for disk in (self.runtime.disk, self.runtime.tier_disk):
+            assert isinstance(disk, RealDisk)
+            disk.close()
+        assert not self._failures, self._failures
+
+    # -- what blocks
+
+    def _status(self, node: int) -> str:
+        """``running``, ``paused`` or ``exited``."""
+        return str(self._containers[node].state()["Status"])
+
+    def _runs(self, node: int) -> bool:
+        return self._status(node) == "running"
+
+    def _end(self, node: int, command: Sequence[str], words: Sequence[str] = ()) -> None:
+        if self._status(node) != "exited":
+            docker(*command, self._containers[node].id, *words, check=False)  # it may end by itself meanwhile
+        _wait(lambda: self._status(node) == "exited", f"{NAMES[node]} to end")
+
+    def _start(self, node: int) -> None:
+        if self._status(node) == "exited":
+            docker("start", self._containers[node].id)
+            self._apply_cuts(SERVICES)
+        _wait(lambda: self._serves(node), f"{NAMES[node]} to serve")
+        if node in BROKERS and self._tier != TierState():
+            self._break_tier(node)
+
+    def _serves(self, node: int) -> bool:
+        if self._status(node) == "exited":
+            raise UserError(f"{NAMES[node]} has ended: {self._containers[node].log.strip().splitlines()[-1:]}")
+        try:
+            with urlopen(f"http://127.0.0.1:{self._project.variables[PORTS[node]]}/health", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (OSError, URLError):
+            return False
+
+    def _resume(self, node: int) -> None:
+        if self._status(node) == "paused":
+            docker("unpause", self._containers[node].id)
+
+    def _wipe(self, node: int) -> None:
+        if self._status(node) != "exited":
+            raise UserError(f"{NAMES[node]} runs: its disk can be wiped while it is down")
+        volumes = ["--volumes-from", self._containers[node].id, "--network", "none", "--entrypoint", "rm"]
+        docker("run", "--rm", *volumes, IMAGE, "-r", "-f", *LOG_DIRS)
+
+    def _apply_cuts(self, nodes: Iterable[int]) -> None:
+        """Each drops what comes from those that it is cut off from, under the addresses that they have now."""
+        found = {node: container_facts(self._containers[node]) for node in SERVICES}
+        for node in nodes:
+            process = found[node].process
+            if process:
+                senders = [sender for sender, receiver in self._cuts if receiver == node]
+                addresses = [address for sender in senders if (address := found[sender].address)]
+                partitions.drop_from(partitions.inside(process), addresses)
+
+    def _break_tier(self, node: int) -> None:
+        if self._runs(node):
+            self.ask(node, "break_tier", **self._tier._asdict())
+
+    def ask(self, node: int, verb: str, **arguments: object) -> Any:
+        """A verb of its lab. Raises AssertionError with what it said."""
+        words = [f"{name}={json.dumps(value)}" for name, value in arguments.items()]
+        return json.loads(self._containers[node].run("milena", "lab", NAMES[node], verb, *words))
+
+    def _keep(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for node, container in self._containers.items():
+            (folder / f"{NAMES[node]}.log").write_text(container.log)
+            (folder / f"{NAMES[node]}.state.json").write_text(json.dumps(container.state(), indent=1))
+
+    def _close(self) -> None:
+        for node in SERVICES:
+            self._resume(node)
+        self._project.compose("down", "--volumes", "--timeout", "10")
+
+
+def _project(command: list[str], folder: Path, settings: Mapping[str, str]) -> Project:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "lab.json"
+    file.write_text(json.dumps(lab_settings(settings), indent=1))
+    names = ("PORT_1", "PORT_2", "PORT_3", *PORTS.values())
+    ports = map(str, free("127.0.0.1", len(names)))
+    both = [*command, "-f", str(ROOT / "docker-compose.yml")]
+    return Project(both, f"milena-chaos-{time.time_ns() // 1_000_000}", file, dict(zip(names, ports, strict=True)))
+
+
+def _started(project: Project) -> dict[int, Container]:
+    project.up()
+    return {node: project.container(service) for node, service in SERVICES.items()}
+
+
+class Facts(NamedTuple):
+    """Of a container now. ``process``: the id of its first process, 0 while it is down. ``address``: "" then."""
+
+    process: int
+    address: str
+
+
+def container_facts(container: Container) -> Facts:
+    found = json.loads(docker("inspect", container.id))[0]
+    networks = found["NetworkSettings"]["Networks"].values()
+    return Facts(found["State"]["Pid"], next((one["IPAddress"] for one in networks), ""))
+
+
+def lab_settings(settings: Mapping[str, str]) -> dict[str, object]:
+    """A compose file beside the repository's: these settings for all nodes, in a lab."""
+    given = variables(settings) | {"MILENA_LAB": LAB}
+    nodes = {
+        service: {"environment": given | {"KAFKA_LOG_DIRS": ",".join(LOG_DIRS if node in BROKERS else LOG_DIRS[:1])}}
+        for node, service in SERVICES.items()
+    }
+    return {"services": nodes}
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > deadline:
+            raise UserError(f"waited {LIMIT:.0f} seconds for {what}")
+        time.sleep(STEP)  # what is waited for happens in another process
+
+
+async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Raises UserError with what the engine said."""
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    except AssertionError as error:
+        raise UserError(str(error)) from error

@@ -1,0 +1,165 @@
+"""Chaos on a Kafka of processes: each thing that the place can do to a node is seen to be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from milena.command_line.errors import UserError
+from milena.lab.chaos.faults import Kind
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.apis.metadata import MetadataResponse
+from tests.chaos import namespaces
+from tests.chaos.kafka import BROKERS, CONTROLLER, OF_LINKS, KafkaPlace
+from tests.wire.admin import place_topic
+from tests.wire.waiting import wait_until
+
+T = TypeVar("T")
+pytestmark = pytest.mark.timeout(600)
+SETTINGS = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "5000",
+    "min.insync.replicas": "1",
+    "offsets.topic.num.partitions": "3",
+}
+needs_networks = pytest.mark.skipif(namespaces.missing() is not None, reason=f"no cuts: {namespaces.missing()}")
+
+
+@dataclass
+class Run:
+    """The place, and the loop in which it works."""
+
+    place: KafkaPlace
+    runner: asyncio.Runner
+
+    def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.place.bootstrap)
+
+    def alive(self, *, told_by: int) -> list[int]:
+        """The brokers that one of them tells of."""
+        return self(self._brokers_of(self.place.bootstrap[BROKERS.index(told_by)]))
+
+    async def _brokers_of(self, address: tuple[str, int]) -> list[int]:
+        client = Cluster(self.place.runtime, [address])
+        response: MetadataResponse = await client.to(*address).request(
+            ApiKey.METADATA,
+            timeout=20,
+            topics=(),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        client.close()
+        return sorted(int(broker.node_id) for broker in response.brokers)
+
+    def isr(self, topic: str) -> list[int]:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return sorted(admin.list_topics(topic, timeout=20).topics[topic].partitions[0].isrs)
+
+    def in_sync(self, topic: str) -> None:
+        wait_until(lambda: self.isr(topic) == list(BROKERS), f"{topic} to be in sync", 60)
+
+    def write(self, topic: str) -> None:
+        failures: list[object] = []
+        producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0})
+        producer.produce(topic, b"x", on_delivery=lambda error, _: failures.append(error) if error else None)
+        assert producer.flush(60) == 0
+        assert not failures, failures
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    with asyncio.Runner() as runner:
+        place = runner.run(KafkaPlace.open(tmp_path_factory.mktemp("kafka"), SETTINGS))
+        yield Run(place, runner)
+        runner.run(place.close())
+
+
+def test_nodes_are_killed_shut_down_and_wiped_and_come_back(run: Run) -> None:
+    place_topic(run.bootstrap, "ended", [[1, 2, 3]])
+    run(run.place.kill(1))
+    run.write("ended")
+    run(run.place.kill(1))  # it is down already
+    wait_until(lambda: run.alive(told_by=2) == [2, 3], "broker 1 to be fenced")
+    run(run.place.start(1))
+    run.in_sync("ended")
+    run(run.place.shut_down(2))
+    run(run.place.start(2))
+    run.in_sync("ended")
+    with pytest.raises(UserError, match="node 3 runs: its disk can be wiped while it is down"):
+        run(run.place.wipe(3))
+    run(run.place.kill(3))
+    run(run.place.wipe(3))
+    run(run.place.start(3))
+    run.in_sync("ended")
+    run(run.place.kill(CONTROLLER))
+    run(run.place.start(CONTROLLER))
+    run.write("ended")
+
+
+def test_a_paused_broker_is_fenced_until_it_goes_on(run: Run) -> None:
+    run(run.place.pause(2))
+    wait_until(lambda: run.alive(told_by=1) == [1, 3], "broker 2 to be fenced")
+    run(run.place.resume(2))
+    wait_until(lambda: run.alive(told_by=1) == list(BROKERS), "broker 2 to be back")
+
+
+@needs_networks
+def test_an_isolated_broker_is_fenced_and_clients_reach_it(run: Run) -> None:
+    assert run.place.kinds >= OF_LINKS
+    for other in (1, 2, CONTROLLER):
+        run(run.place.cut(3, other))
+        run(run.place.cut(other, 3))
+    wait_until(lambda: run.alive(told_by=1) == [1, 2], "broker 3 to be fenced")
+    assert run.alive(told_by=3) == list(BROKERS)  # as it was when the metadata stopped
+    run(run.place.heal_links())
+    wait_until(lambda: run.alive(told_by=1) == list(BROKERS), "broker 3 to be back")
+
+
+@needs_networks
+def test_a_cut_is_one_way_and_outlasts_a_start_of_the_receiver(run: Run) -> None:
+    place_topic(run.bootstrap, "one-way", [[2, 1, 3]])
+    run.write("one-way")
+    run(run.place.cut(2, 1))
+    run.write("one-way")  # once broker 1 has left the ISR
+    wait_until(lambda: run.isr("one-way") == [2, 3], "broker 1 to leave the ISR", 60)
+    run(run.place.kill(1))
+    run(run.place.start(1))
+    run.write("one-way")
+    wait_until(lambda: run.alive(told_by=3) == list(BROKERS), "the controller to have broker 1")
+    assert run.isr("one-way") == [2, 3]
+    run(run.place.heal_links())
+    run.in_sync("one-way")
+
+
+def test_what_a_kafka_cannot_have_done_to_it_is_refused(run: Run) -> None:
+    assert not run.place.kinds & {Kind.POWER_LOSS, Kind.FULL_DISK, Kind.SLOW_DISK, Kind.CLOCK, Kind.TIER_AWAY}
+    for work in (
+        run.place.power_off(1),
+        run.place.fill_disk(1),
+        run.place.slow_disk(1, 1),
+        run.place.jump_clock(1, 1),
+        run.place.break_tier(away=True),
+    ):
+        with pytest.raises(UserError, match="a node of Kafka cannot"):
+            run(work)
+    run(run.place.break_tier())
+
+
+def test_what_explains_a_failure_is_kept(run: Run, tmp_path: Path) -> None:
+    run(run.place.keep(tmp_path / "kept"))
+    names = {file.name for file in (tmp_path / "kept").iterdir()}
+    assert names == {"controller.log", "broker-1.log", "broker-2.log", "broker-3.log"}
+    assert "Kafka Server started" in (tmp_path / "kept" / "broker-1.log").read_text()

@@ -1,0 +1,90 @@
+"""The remote tier of a node in the lab: away, and forgetting what was written, over both kinds of stores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from milena.runtime.process import real_runtime
+from milena.steering.tier_troubles import TierTroubles
+from milena.tiered.store.fsspec_tier import FsspecSettings, FsspecTier
+from milena.tiered.store.local_tier import LocalTier
+from milena.tiered.store.remote_storage import (
+    LOG_SUFFIX,
+    IndexType,
+    RemoteResourceNotFound,
+    RemoteStorage,
+    RetriableRemoteStorageError,
+    SegmentFiles,
+)
+from milena.tiered.store.tier_names import object_path
+from tests.unit.tiered.segments import segment
+
+LOG = b"a record. " * 100
+KINDS = ("folder", "mounted store", "object store")
+
+
+class Troubled:
+    """A store of one of the kinds, and what the lab does to it."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        runtime = real_runtime()
+        self.troubles = TierTroubles(runtime, f"{folder}/lost")
+        ports = replace(runtime, tier_disk=self.troubles.disk, connect_store=self.troubles.connect_store)
+        url = f"memory://{folder.name}" if kind == "object store" else f"file://{folder}/tier"
+        (folder / "tier").mkdir()
+        self.store: RemoteStorage
+        if kind == "folder":
+            self.store = LocalTier(ports, f"{folder}/tier", "1")
+        else:
+            self.store = FsspecTier(ports, FsspecSettings(url=url, options={}, chunk=1000, cache=1000, ahead=0), "1")
+        path = f"{folder}/log"
+        (folder / "log").write_bytes(LOG)
+        self.files = SegmentFiles(path, path, path, None, path, b"0\n0\n")
+
+
+@pytest.fixture(params=KINDS)
+async def troubled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Troubled]:
+    made = Troubled(request.param, tmp_path)
+    await made.store.start()
+    yield made
+    await made.store.close()
+    made.troubles.disk.close()
+
+
+async def test_every_call_of_a_tier_that_is_away_fails_and_may_be_repeated(troubled: Troubled) -> None:
+    first, second = segment(1, 0, 9, {0: 0}), segment(2, 10, 19, {0: 0})
+    await troubled.store.copy(first, troubled.files)
+    troubled.troubles.set(away=True, delay=0, lose=0)
+    for call in (
+        lambda: troubled.store.copy(second, troubled.files),
+        lambda: troubled.store.fetch_index(first, IndexType.OFFSET),
+        lambda: troubled.store.segments(),
+        lambda: troubled.store.delete(first),
+    ):
+        with pytest.raises(RetriableRemoteStorageError, match="Input/output error"):
+            await call()
+    troubled.troubles.set(away=False, delay=0, lose=0)
+    assert await (await troubled.store.fetch(first, 0)).read() == LOG
+    await troubled.store.copy(second, troubled.files)
+    assert len(await troubled.store.segments()) == 2
+
+
+async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(
+    troubled: Troubled, tmp_path: Path
+) -> None:
+    kept, lost = segment(1, 0, 9, {0: 0}), segment(2, 10, 19, {0: 0})
+    await troubled.store.copy(kept, troubled.files)
+    troubled.troubles.set(away=False, delay=0, lose=1)
+    await troubled.store.copy(lost, troubled.files)
+    troubled.troubles.set(away=False, delay=0, lose=0)
+    (path,) = troubled.troubles.lost
+    assert path.endswith(object_path(lost, LOG_SUFFIX))
+    assert TierTroubles(real_runtime(), str(tmp_path / "lost")).lost == [path]  # of the next process
+    assert await troubled.store.fetch_index(lost, IndexType.OFFSET) == LOG
+    with pytest.raises(RemoteResourceNotFound):
+        await (await troubled.store.fetch(lost, 0)).read()
+    assert await (await troubled.store.fetch(kept, 0)).read() == LOG

@@ -1,0 +1,30 @@
+"""A lab of several brokers: its settings, and what tests of it ask and do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Producer
+
+from milena.testing.local_cluster import LocalCluster
+
+SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
+"""Milliseconds. A broker is fenced when it has been silent for so long."""
+
+
+def leader_of(lab: LocalCluster, topic: str) -> int:
+    found: int = lab.verbs(lab.controller.id).call("partitions", topic=topic)[f"{topic}-0"]["leader"]
+    return found
+
+
+def write(lab: LocalCluster, topic: str, value: str) -> None:
+    """One record, acknowledged by all in-sync replicas."""
+    failures: list[Any] = []
+    producer = Producer({"bootstrap.servers": lab.bootstrap, "acks": "all", "linger.ms": 0})
+    producer.produce(topic, value.encode(), on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert not failures, failures
+
+
+def log_of(lab: LocalCluster, broker: int, topic: str) -> list[str]:
+    return [value for _, value, _ in lab.verbs(broker).call("read_log", topic=topic, partition=0)]

@@ -1,0 +1,127 @@
+"""Disks, clocks and tiers of a lab's nodes in trouble, as their verbs cause it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from milena.command_line.errors import UserError
+from milena.testing.local_cluster import LocalCluster
+from tests.wire.admin import place_topic
+from tests.wire.command import milena, refused
+from tests.wire.lab import SESSION, leader_of, log_of, write
+from tests.wire.tiers import TIERED, settings
+from tests.wire.waiting import wait_until
+
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="module", params=["folder", "file"])
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Two brokers, whose tier is a folder, or the same by way of fsspec."""
+    folder = tmp_path_factory.mktemp("faults")
+    intervals = {key: value for key, value in settings(folder).items() if "interval" in key or "rlmm" in key}
+    tier = str(folder / "tier") if request.param == "folder" else f"file://{folder}/tier"
+    with LocalCluster.start(
+        folder / "lab", brokers=2, overrides=SESSION | intervals, lab=True, options=["--tier", tier]
+    ) as running:
+        yield running
+
+
+def directory(lab: LocalCluster, node: int) -> str:
+    return lab.nodes[node].log_dirs[0]
+
+
+def test_a_broker_whose_disk_is_full_gives_its_partitions_away_until_it_is_started_again(
+    lab: LocalCluster, topic: str
+) -> None:
+    place_topic(lab.bootstrap, topic, [[1, 2]])
+    write(lab, topic, "before")
+    assert lab.verbs(1).call("fill_disk") == {"full": directory(lab, 1)}
+    assert log_of(lab, 1, topic) == ["before"]  # it can be read
+    write(lab, topic, "while it is full")
+    wait_until(lambda: lab.nodes[1].pid is None, "the broker without a directory to end")
+    assert "No space left on device" in lab.log(1)
+    assert leader_of(lab, topic) == 2
+    lab.start_node(1)
+    wait_until(lambda: log_of(lab, 1, topic) == ["before", "while it is full"], "broker 1 to have all")
+
+
+def test_each_sync_of_a_slow_disk_takes_longer(lab: LocalCluster, topic: str) -> None:
+    place_topic(lab.bootstrap, topic, [[1]])
+    write(lab, topic, "x")
+    assert lab.verbs(1).call("slow_disk", path=directory(lab, 1), ms=700)["ms"] == 700
+    began = time.monotonic()
+    lab.verbs(1).call("flush", topic=topic, partition=0)
+    assert time.monotonic() - began >= 0.7
+    lab.verbs(1).call("slow_disk", ms=0)
+
+
+def timestamps(lab: LocalCluster, topic: str) -> list[int]:
+    consumer = KafkaConsumer(bootstrap_servers=lab.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    consumer.assign([TopicPartition(topic, 0)])
+    (end,) = consumer.end_offsets([TopicPartition(topic, 0)]).values()
+    found = [next(consumer).timestamp for _ in range(end)]
+    consumer.close()
+    return found
+
+
+def test_a_clock_jumps_ahead_and_back_and_is_right_again(lab: LocalCluster, topic: str) -> None:
+    place_topic(lab.bootstrap, topic, [[2]], {"message.timestamp.type": "LogAppendTime"})
+    began = time.time_ns() // 1_000_000
+    for ms in (10 * HOUR, -10 * HOUR, 0):
+        lab.verbs(2).call("jump_clock", ms=ms)
+        write(lab, topic, "x")
+    ended = time.time_ns() // 1_000_000
+    found = [time - ms for time, ms in zip(timestamps(lab, topic), (10 * HOUR, -10 * HOUR, 0), strict=True)]
+    assert began <= found[0] <= found[1] <= found[2] <= ended
+
+
+def segments(lab: LocalCluster, topic: str) -> dict[int, str]:
+    """State of each segment, by start offset, as broker 1 knows it."""
+    told = lab.verbs(1).call("remote_segments", topic=topic, partition=0)
+    return {one["start_offset"]: one["state"] for one in told}
+
+
+def test_a_tier_is_away_and_then_loses_segments(lab: LocalCluster, topic: str) -> None:
+    place_topic(lab.bootstrap, topic, [[1]], TIERED | {"local.retention.bytes": "-2"})
+    first = lab.verbs(1)
+    write(lab, topic, "kept")
+    first.call("break_tier", away=True)
+    first.call("roll", topic=topic, partition=0)
+    with pytest.raises(UserError, match="Input/output error"):
+        first.call("tiering", topic=topic, partition=0)
+    first.call("break_tier")
+    wait_until(lambda: segments(lab, topic) == {0: "COPY_SEGMENT_FINISHED"}, "the first segment to be copied")
+    assert first.call("lost_objects") == []
+    first.call("break_tier", lose=1)
+    write(lab, topic, "lost")
+    first.call("roll", topic=topic, partition=0)
+    wait_until(lambda: len(segments(lab, topic)) == 2, "the second segment to be copied")
+    wait_until(lambda: set(segments(lab, topic).values()) == {"COPY_SEGMENT_FINISHED"}, "the copy to end")
+    (path,) = first.call("lost_objects")
+    assert not Path(path).exists()
+    beside = sorted(file.name for file in Path(path).parent.iterdir())
+    assert len([name for name in beside if name.endswith(".log")]) == 1
+    assert len([name for name in beside if name.endswith(".snapshot")]) == 2
+    first.call("break_tier")
+
+
+def test_what_is_asked_of_disks_clocks_and_tiers_is_checked(lab: LocalCluster) -> None:
+    at, path = ("--dir", lab.directory), f"path={directory(lab, 1)}"
+    for verb in ("fill_disk", "slow_disk"):
+        elsewhere = ["path=/elsewhere", *(["ms=1"] if verb == "slow_disk" else [])]
+        assert refused("lab", "1", verb, *elsewhere, *at).startswith("/elsewhere is none of the log directories")
+    assert refused("lab", "1", "slow_disk", path, "ms=-1", *at) == "ms=-1: not between 0 and 60000"
+    assert refused("lab", "1", "jump_clock", "ms=soon", *at) == "jump_clock: ms=soon: not a value of type int"
+    assert refused("lab", "1", "jump_clock", f"ms={1 << 60}", *at) == f"ms={1 << 60}: there is no such time"
+    assert refused("lab", "1", "break_tier", "away=yes", *at) == "break_tier: away=yes: not a value of type bool"
+    assert refused("lab", "1", "break_tier", "lose=2", *at) == "lose=2: not between 0 and 1"
+    assert refused("lab", str(lab.controller.id), "break_tier", *at).startswith("no verb 'break_tier'; there are ")
+    assert json.loads(milena("lab", "1", "break_tier", "delay_ms=5", *at).out)["delay_ms"] == 5
+    milena("lab", "1", "break_tier", *at)

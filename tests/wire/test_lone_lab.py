@@ -1,0 +1,42 @@
+"""A node of a lab without a `milena up`, as in a container: steered by way of MILENA_LAB."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from milena.steering.lab import POWER_OFF_EXIT
+from tests.wire.command import milena, node, refused, without_kafka
+from tests.wire.properties import combined, variables, write
+
+
+def test_a_node_alone_is_steered_by_name_or_id(tmp_path: Path) -> None:
+    lab = str(tmp_path / "lab")
+    env = without_kafka() | {"MILENA_LAB": lab}
+    with node(tmp_path, write(tmp_path, combined(tmp_path)), "--lab", lab, code=POWER_OFF_EXIT) as running:
+        for name in ("1", "broker-1"):
+            assert json.loads(milena("lab", name, "ready", env=env).out) == {"ready": True}
+        slow = milena("lab", "1", "slow_disk", f"path={tmp_path}/data", "ms=1", env=env)
+        assert json.loads(slow.out) == {"slow": [f"{tmp_path}/data"], "ms": 1}
+        assert refused("lab", "2", "ready", env=env).startswith(f"nobody listens at {lab}/broker-2.sock")
+        assert refused("lab", "1", "kill", env=env).startswith("kill: 1 has no `milena up` that could do it")
+        assert refused("lab", "1", "hodl", env=env).startswith("no verb 'hodl'; there are ")
+        assert milena("lab", "1", "power_off", env=env).out == ""
+        assert running.process.wait(20) == POWER_OFF_EXIT
+
+
+def test_the_folder_of_a_lab_is_absolute_and_beside_the_log_directories(tmp_path: Path) -> None:
+    file = write(tmp_path, combined(tmp_path))
+    assert refused("node", file, "--lab", "lab") == "--lab lab: not an absolute path of a folder"
+    assert refused("node", file, "--lab", f"{tmp_path}/data/lab") == (
+        f"--lab {tmp_path}/data/lab is in the log directory {tmp_path}/data: it needs a place beside it"
+    )
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        said = refused("node", file, "--lab", elsewhere)
+    assert said.endswith(f"is on another file system than the log directory {tmp_path}/data")
+
+
+def test_a_container_opens_a_lab_where_a_variable_says_so(tmp_path: Path) -> None:
+    env = without_kafka() | variables(combined(tmp_path)) | {"MILENA_LAB": "true", "MILENA_METRICS_PORT": "0"}
+    assert refused("container", env=env) == "--lab true: not an absolute path of a folder"

@@ -16,8 +16,8 @@ from milena.lab.load.group_workload import GroupWorkload
 from milena.node.client.cluster import Cluster
 from milena.runtime.process import real_runtime
 from milena.runtime.randomness import Randomness
-from tests.chaos.clients import records
 from tests.chaos.journal import Journal
+from tests.chaos.older_clients import records
 
 GROUP = "librdkafka"
 SESSION_MS = 6000

@@ -14,10 +14,10 @@ from milena.lab.histories.checker import check
 from milena.lab.histories.events import RequestOutcome, Send
 from milena.lab.histories.group_events import OffsetCommit, Settled, Trouble
 from milena.testing.local_cluster import LocalCluster
-from tests.chaos.clients import ConfluentWriter, KafkaPythonWriter, Load, Reader, Writer, final_logs
 from tests.chaos.faults import Faults
 from tests.chaos.groups import GROUP, RawGroups, ReadingMember
 from tests.chaos.journal import Journal
+from tests.chaos.older_clients import ConfluentWriter, KafkaPythonWriter, Load, Reader, Writer, final_logs
 from tests.wire.admin import Places, create_topic
 from tests.wire.waiting import wait_until
 

@@ -11,9 +11,9 @@ import pytest
 
 from milena.lab.histories.checker import check
 from milena.testing.local_cluster import LocalCluster
-from tests.chaos.clients import ConfluentWriter, Load, Reader, final_logs
 from tests.chaos.disks import DiskFaults
 from tests.chaos.journal import Journal
+from tests.chaos.older_clients import ConfluentWriter, Load, Reader, final_logs
 from tests.chaos.tiered_setting import OVERRIDES, SECONDS, SYNC, TIERED
 from tests.wire.admin import Places, create_topic
 from tests.wire.command import milena

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from milena.testing.local_cluster import LocalCluster
-from tests.chaos.clients import final_logs
+from tests.chaos.older_clients import final_logs
 from tests.wire.admin import Places, create_topic
 from tests.wire.waiting import wait_until
 

@@ -1,0 +1,171 @@
+"""From threads to the event loop and back: libraries that block run on a thread of their own, and call back from it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from milena.lab.chaos.clients import Got
+from milena.lab.histories.events import TopicPartition
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+UNDER_WAY = 256
+"""Records of one partition at once that a producer has taken and that have no outcome yet."""
+AT_ONCE = 500
+"""Records that one poll returns at most."""
+SLICE = 1.0
+"""Seconds of a poll in a thread at most: closing waits for it."""
+LATE = 0.05
+"""Seconds that a poll in a thread may last longer than was asked for; its records are those of the next poll."""
+
+
+def settle(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+class Mailbox:
+    """Calls of other threads, made on the loop: all that came until it runs, at one wake-up."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._due = False
+
+    def post(self, function: Callable[P, object], *arguments: P.args, **_none: P.kwargs) -> None:
+        """From any thread. Lost if the loop has been closed: then nobody waits."""
+        with self._lock:
+            self._calls.append((function, arguments))
+            if self._due:
+                return
+            self._due = True
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            calls, self._calls = self._calls, deque()
+            self._due = False
+        for function, arguments in calls:
+            function(*arguments)
+
+
+class Windows:
+    """Backpressure: so many records of a partition are under way. Who has to wait goes in the order of the calls, and
+    nobody suspends while there is room."""
+
+    def __init__(self, size: int = UNDER_WAY) -> None:
+        self._size = size
+        self._windows: dict[TopicPartition, asyncio.Semaphore] = {}
+
+    def of(self, partition: TopicPartition) -> asyncio.Semaphore:
+        if partition not in self._windows:
+            self._windows[partition] = asyncio.Semaphore(self._size)
+        return self._windows[partition]
+
+
+class Worker:
+    """A thread that makes one call after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._mailbox = Mailbox()
+        self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._closing = False
+        # A daemon: where a library hangs, the process can still end.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
+        """What the function returns or raises. Cancelled if the worker has been closed. The call is made even if nobody
+        waits for it any more."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self._closing:
+            future.cancel()
+        else:
+            self._calls.put((future, lambda: function(*arguments, **named)))
+        return future
+
+    async def close(self, seconds: float) -> bool:
+        """After the calls that were made. Whether the thread has ended by then."""
+        self.end()
+        await asyncio.wait([self._ended], timeout=seconds)
+        if self._ended.done():
+            self._thread.join()
+        return self._ended.done()
+
+    def end(self) -> None:
+        """The same without waiting for it."""
+        if not self._closing:
+            self._closing = True
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        while (work := self._calls.get()) is not None:
+            future, function = work
+            try:
+                result = function()
+            except Exception as error:
+                self._mailbox.post(_fail, future, error)
+            else:
+                self._mailbox.post(settle, future, result)
+                del result
+            del work, future, function  # what they refer to may have to end before the next call
+        self._mailbox.post(settle, self._ended, None)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+async def made(worker: Worker, make: Callable[[], T | None], dispose: Callable[[T], object]) -> T:
+    """What ``make`` makes on the worker, which returns None as long as nobody answers. If the caller is cancelled, what
+    was made is disposed of, and the worker ends."""
+    while True:
+        making = worker.call(make)
+        try:
+            await asyncio.wait([making])
+        except asyncio.CancelledError:
+            making.add_done_callback(lambda done: _dispose(worker, done, dispose))
+            raise
+        if (thing := making.result()) is not None:
+            return thing
+
+
+def _dispose(worker: Worker, done: asyncio.Future[T | None], dispose: Callable[[T], object]) -> None:
+    if not done.cancelled() and done.exception() is None and (thing := done.result()) is not None:
+        worker.call(dispose, thing)
+    worker.end()
+
+
+class Polling:
+    """One poll at a time, on a worker, in slices. If the caller goes before it returns, its records are those of the
+    next call."""
+
+    def __init__(self, worker: Worker, poll: Callable[[float], Sequence[Got]]) -> None:
+        self._worker = worker
+        self._poll = poll
+        self._pending: asyncio.Future[Sequence[Got]] | None = None
+
+    async def __call__(self, seconds: float) -> Sequence[Got]:
+        now = asyncio.get_running_loop().time
+        end = now() + seconds
+        while True:
+            left = max(0.0, end - now())
+            if self._pending is None:
+                self._pending = self._worker.call(self._poll, min(left, SLICE))
+            pending = self._pending
+            await asyncio.wait([pending], timeout=left + LATE)
+            if not pending.done():
+                return ()
+            self._pending = None
+            if pending.cancelled() or (found := pending.result()) or now() >= end:
+                return () if pending.cancelled() else found

@@ -6,16 +6,12 @@ no event when the file ends (the run died) has an unknown outcome.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
 
-from milena.lab.chaos.faults import Fault, Kind
-from milena.lab.histories.events import Event, Invoke, RequestOutcome, Send, TopicChange, from_line, to_line
-from milena.lab.histories.group_events import OffsetCommit
-from milena.lab.histories.keyed import KeyedWrite
+from milena.lab.chaos.faults import Fault
+from milena.lab.histories.events import Event, from_line, to_line
+from milena.lab.histories.invocations import completed
 from milena.runtime.clock import Clock
 
 HISTORY = "history.jsonl"
@@ -41,7 +37,7 @@ class Journal:
         self._write(to_line(event))
 
     def fault(self, fault: Fault) -> None:
-        self._write(json.dumps({"event": "fault", **asdict(fault), "kind": fault.kind.value}, separators=(",", ":")))
+        self.note(fault)
 
     def say(self, text: str) -> None:
         """A line of the log for people."""
@@ -58,66 +54,14 @@ class Journal:
 
 def faults(path: Path) -> Iterator[Fault]:
     """The faults in a history."""
-    with path.open() as lines:
-        for line in lines:
-            if line.startswith('{"event":"fault"'):
-                values = json.loads(line)
-                del values["event"]
-                places = tuple((topic, number) for topic, number in values.pop("writable"))
-                kind, nodes = Kind(values.pop("kind")), tuple(values.pop("nodes"))
-                yield Fault(kind, nodes, writable=places, **values)
+    return (event for event in _read(path) if isinstance(event, Fault))
 
 
 def events(path: Path) -> Iterator[Event]:
-    """The events in a history, without faults; at the end those of unknown outcome whose end is not there. A last line
-    that was cut off is skipped. Memory: what was under way at once."""
+    """The events in a history, and behind them the ends that are missing. A last line that was cut off is skipped."""
+    return completed(_read(path))
+
+
+def _read(path: Path) -> Iterator[Event]:
     with path.open() as lines:
-        yield from completed(lines)
-
-
-def completed(lines: TextIO) -> Iterator[Event]:
-    open_: dict[tuple[object, ...], Invoke] = {}
-    for line in lines:
-        if not line.endswith("\n") or line.startswith('{"event":"fault"'):
-            continue
-        event = from_line(line)
-        if isinstance(event, Invoke):
-            open_[_name(event)] = event
-            continue
-        open_.pop(_name(event), None)
-        yield event
-    for invoke in open_.values():
-        yield _unknown(invoke)
-
-
-def _name(event: Event) -> tuple[object, ...]:
-    """The same for an operation's beginning and its end."""
-    match event:
-        case Invoke():
-            return event.operation, event.partition, event.key, event.value, event.begun
-        case Send():
-            return "send", event.partition, "", event.value, event.begun
-        case KeyedWrite():
-            return "keyed", event.partition, event.key, event.value, event.begun
-        case OffsetCommit():
-            return "offset commit", event.partition, event.group, str(event.offset), event.begun
-        case TopicChange():
-            return "change", ("", 0), "", event.name, event.begun
-        case _:
-            return ()
-
-
-def _unknown(invoke: Invoke) -> Event:
-    outcome, begun = RequestOutcome.UNKNOWN, invoke.begun
-    match invoke.operation:
-        case "send":
-            return Send(invoke.partition, invoke.value or "", begun, begun, outcome, acks=invoke.acks)
-        case "keyed":
-            return KeyedWrite(invoke.partition, invoke.key, invoke.value, begun, begun, outcome)
-        case "offset commit":
-            offset = int(invoke.value or 0)
-            return OffsetCommit(
-                invoke.key, "", begun, begun, outcome, "", -1, partition=invoke.partition, offset=offset, retried=True
-            )
-        case _:
-            return TopicChange(invoke.value or "", bool(invoke.acks), outcome, begun=begun)
+        yield from (from_line(line) for line in lines if line.endswith("\n"))

@@ -81,7 +81,7 @@ class Nemesis:
         mended = self._journal.now()
         self._journal.say(f"{text} is mended")
         self._journal.fault(
-            Fault(step.kind, step.nodes, begun, mended, writable, latest, recovers(self._shape), details)
+            Fault(step.kind, step.nodes, begun, mended, writable, latest, recovers(self._shape), text=details)
         )
 
     async def _last(self, step: Step) -> None:

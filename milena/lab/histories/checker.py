@@ -1,4 +1,5 @@
-"""The checker of histories. It finds these anomalies, named as in Jepsen's workload for Kafka:
+"""The checker of histories, here in memory (of files: ``files``). It finds these anomalies, named as in Jepsen's
+workload for Kafka:
 
 - **lost write**: a record was acknowledged or read, its promises hold, and it is not in the final log. Without a final
   log: a higher offset was read, and the record never was. Also, although its promises are void, if a record that was
@@ -22,7 +23,8 @@
 - **epoch order**: leader epochs decrease along a log. **gap**: offsets are missing in a log that must be dense.
 - **topic**: a topic is not as it was acknowledged, or exists although nobody created it.
 
-The anomalies of consumer groups are in ``groups``, those of compacted topics in ``keyed``.
+The anomalies of consumer groups are in ``groups``, those of compacted topics in ``keyed``, and those of
+clusters that do nothing at all in ``progress``.
 
 Promises. A record that was acknowledged with acks=all, or read by anybody (readers see nothing above the high
 watermark), stays, at its offset; acks=1 promises nothing before somebody has read the record. ``Void`` ends the
@@ -36,153 +38,47 @@ such a record is missing in a final log within its ``holes``, or was not seen by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable
 
-from milena.lab.histories.events import (
-    AllowedDeletion,
-    Event,
-    FinalLog,
-    FinalTopic,
-    Hole,
-    Invoke,
-    Poll,
-    Send,
-    TopicChange,
-    TopicPartition,
-    Void,
-)
-from milena.lab.histories.groups import GroupRules
-from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
-from milena.lab.histories.metadata import MetadataRules
-from milena.lab.histories.observed import Observed
-
-
-class Anomaly(Enum):
-    LOST_WRITE = "lost write"
-    LOST_IN_LANE = "lost in a lane"
-    DUPLICATE = "duplicate"
-    INCONSISTENT_OFFSETS = "inconsistent offsets"
-    ABORTED_READ = "aborted read"
-    PHANTOM = "phantom"
-    INTERNAL_NONMONOTONIC_SEND = "internal non-monotonic send"
-    NONMONOTONIC_SEND = "non-monotonic send"
-    INTERNAL_NONMONOTONIC_POLL = "internal non-monotonic poll"
-    NONMONOTONIC_POLL = "non-monotonic poll"
-    INTERNAL_POLL_SKIP = "internal poll skip"
-    POLL_SKIP = "poll skip"
-    UNSEEN = "unseen"
-    EPOCH_ORDER = "epoch order"
-    GAP = "gap"
-    LOG_START = "log start"
-    TOPIC = "topic"
-    LOST_VALUE = "lost value"
-    OLDER_VALUE = "older value"
-    DELETED_KEY_BACK = "deleted key is back"
-    VALUE_FROM_NOWHERE = "value from nowhere"
-    LOST_COMMIT = "lost commit"
-    COMMIT_BACK = "commit went back"
-    OFFSET_FROM_NOWHERE = "group offset from nowhere"
-    DELETED_OFFSET_BACK = "deleted offset is back"
-    DELETED_GROUP_BACK = "deleted group is back"
-    OFFSET_ORDER = "group offsets out of order"
-    TWO_OWNERS = "partition with two owners"
-    OLD_GENERATION = "commit of an old generation"
-    GENERATION_BACK = "generation goes back"
-    GENERATION_TWICE = "generation used twice"
-    NEVER_SENT = "assignment that nobody sent"
-    TWO_IDS = "two ids of one instance"
-    NEVER_ANSWERED = "never answered"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One anomaly; ``where`` is a partition, a topic or a group."""
-
-    anomaly: Anomaly
-    where: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.anomaly.value}: {self.where}: {self.text}"
+from milena.lab.histories.anomalies import Anomaly as Anomaly
+from milena.lab.histories.anomalies import Violation as Violation
+from milena.lab.histories.anomalies import counts as counts
+from milena.lab.histories.events import Event
+from milena.lab.histories.parts import DEFAULT, Demands, Judge, Part, is_shared, part_of
 
 
 class Checker:
     """Takes a history event by event; ``finish`` returns the verdict. Each event of a log takes constant time."""
 
-    def __init__(self) -> None:
-        self._logs: dict[TopicPartition, Observed] = {}
-        self._keyed: dict[TopicPartition, KeyedRules] = {}
-        self._metadata = MetadataRules()
-        self._groups = GroupRules()
+    def __init__(self, demands: Demands = DEFAULT) -> None:
+        self._demands = demands
+        self._parts: dict[Part, Judge] = {}
+        self._shared: list[tuple[Part | None, Event]] = []
 
     def add(self, event: Event) -> None:
-        match event:
-            case Invoke():
-                """Its end is what counts (``lab.chaos.journal`` adds those that are missing)."""
-            case Send():
-                self._log(event.partition).sent(event)
-            case Poll():
-                self._log(event.partition).polled(event)
-            case Hole():
-                self._log(event.partition).passed(event)
-            case KeyedWrite():
-                self._keys(event.partition).wrote(event)
-            case FullRead():
-                self._keys(event.partition).read(event)
-            case Void():
-                self._log(event.partition).voided(event)
-                self._keys(event.partition).voided(event.at, event.kept)
-                self._groups.voided(event)
-            case AllowedDeletion():
-                self._log(event.partition).deleted(event)
-            case FinalLog():
-                self._log(event.partition).ended(event)
-            case TopicChange():
-                self._metadata.changed(event)
-                self._groups.topic_changed(event)
-            case FinalTopic():
-                self._metadata.ended(event)
-            case _:
-                self._groups.add(event)
+        part = part_of(event)
+        if part is not None:
+            judge = self._parts.get(part)
+            if judge is None:
+                judge = self._parts[part] = Judge(part, self._demands)
+            judge.add(event)
+        if is_shared(event):
+            self._shared.append((part, event))
 
     def finish(self) -> list[Violation]:
-        """All violations, partition by partition."""
-        found = [
-            Violation(Anomaly(name), f"{topic}-{number}", text)
-            for (topic, number), log in sorted(self._logs.items())
-            for name, text in log.verdict()
-        ]
-        found += [
-            Violation(Anomaly(name), f"{topic}-{number}", text)
-            for (topic, number), keys in sorted(self._keyed.items())
-            for name, text in keys.verdict()
-        ]
-        others = (*self._metadata.verdict(), *self._groups.verdict())
-        return found + [Violation(Anomaly(name), where, text) for name, where, text in others]
-
-    def _log(self, partition: TopicPartition) -> Observed:
-        found = self._logs.get(partition)
-        if found is None:
-            found = self._logs[partition] = Observed()
+        """All violations, part by part."""
+        found: list[Violation] = []
+        for part, judge in sorted(self._parts.items(), key=lambda one: one[0].place):
+            for own, event in self._shared:
+                if own != part:
+                    judge.add(event)
+            found += judge.finish()
         return found
 
-    def _keys(self, partition: TopicPartition) -> KeyedRules:
-        return self._keyed.setdefault(partition, KeyedRules())
 
-
-def check(events: Iterable[Event]) -> list[Violation]:
+def check(events: Iterable[Event], demands: Demands = DEFAULT) -> list[Violation]:
     """The violations in a whole history: empty if there are none."""
-    checker = Checker()
+    checker = Checker(demands)
     for event in events:
         checker.add(event)
     return checker.finish()
-
-
-def counts(violations: Iterable[Violation]) -> Mapping[Anomaly, int]:
-    """The number of violations of each anomaly."""
-    found: dict[Anomaly, int] = {}
-    for violation in violations:
-        found[violation.anomaly] = found.get(violation.anomaly, 0) + 1
-    return found

@@ -1,7 +1,8 @@
 """The events of a history: operations of clients with their outcomes, and faults of the cluster. Plain data.
 
 Times are seconds on any one clock. Values are texts that are unique within a partition. Events come in any order that
-keeps each client's own; a history on disk is one JSON object per line, ``{"event": "send", ...}``.
+keeps each client's own; a history on disk is one JSON object per line, ``{"event": "send", ...}``. Lanes and sessions
+are named ``LIBRARY/...`` where several client libraries are at work: reports tell them apart by that.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from enum import Enum
+from functools import lru_cache
+from sys import intern
 from typing import Any, Final, TypeAlias
 
+from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.group_events import TopicPartition as TopicPartition
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.shapes import tests_of
 
 ACKS_ALL: Final = -1
 
@@ -143,6 +149,7 @@ Event: TypeAlias = (
     | FinalTopic
     | KeyedWrite
     | FullRead
+    | Fault
     | GroupEvent
 )
 KINDS: Final[Mapping[str, type[Event]]] = {
@@ -157,37 +164,68 @@ KINDS: Final[Mapping[str, type[Event]]] = {
     "topic": FinalTopic,
     "keyed": KeyedWrite,
     "read": FullRead,
+    "fault": Fault,
     **GROUP_KINDS,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
+_FIELDS: Final = {kind: tuple(one.name for one in fields(kind)) for kind in KINDS.values()}
+_TESTS: Final = {kind: tests_of(kind) for kind in KINDS.values()}
+_SHARED: Final = frozenset({"lane", "session", "group", "node", "member", "instance", "key"})
+"""Texts that come again and again: one object for all."""
 
 
 def to_line(event: Event) -> str:
     """One line of JSON, without a line break."""
     values: dict[str, object] = {"event": _NAMES[type(event)]}
-    for one in fields(event):
-        value = getattr(event, one.name)
-        values[one.name] = value.value if isinstance(value, RequestOutcome) else value
+    for name in _FIELDS[type(event)]:
+        value = getattr(event, name)
+        values[name] = value.value if isinstance(value, Enum) else value
     return json.dumps(values, separators=(",", ":"))
 
 
-def from_line(line: str) -> Event:
+def from_line(line: str | bytes) -> Event:
     """Raises ValueError if the line is not an event."""
-    values = {name: _frozen(value) for name, value in json.loads(line).items()}
+    values = json.loads(line)
+    if not isinstance(values, dict):
+        raise ValueError(f"not an event of a history: {_shown(line)}")
     kind = KINDS.get(values.pop("event", ""))
     if kind is None:
-        raise ValueError(f"not an event of a history: {line[:80]}")
-    if "outcome" in values:
-        values["outcome"] = RequestOutcome(values["outcome"])
+        raise ValueError(f"not an event of a history: {_shown(line)}")
+    tests = _TESTS[kind]
     try:
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = value = _frozen(value)
+            if not tests[name](value):
+                raise ValueError(f"{name} cannot be {str(value)[:40]!r}: {_shown(line)}")
+            if name in _SHARED:
+                values[name] = intern(value)
+        if "partition" in values:
+            values["partition"] = _partition(*values["partition"])
+        if "outcome" in values:
+            values["outcome"] = RequestOutcome(values["outcome"])
+        if kind is Fault:
+            values["kind"] = Kind(values["kind"])
         event: Event = kind(**values)
+    except KeyError as error:
+        raise ValueError(f"no field {error}: {_shown(line)}") from None
     except TypeError as error:
-        raise ValueError(f"{error}: {line[:80]}") from None
+        raise ValueError(f"{error}: {_shown(line)}") from None
     return event
 
 
+def _shown(line: str | bytes) -> str:
+    return (line if isinstance(line, str) else line.decode(errors="replace"))[:80].rstrip()
+
+
+@lru_cache(maxsize=4096)
+def _partition(topic: str, number: int) -> TopicPartition:
+    """The same object for all events of a partition."""
+    return topic, number
+
+
 def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple([_frozen(one) if isinstance(one, list) else one for one in value])
 
 
 def write(events: Iterable[Event]) -> Iterator[str]:
@@ -195,6 +233,6 @@ def write(events: Iterable[Event]) -> Iterator[str]:
     return (to_line(event) + "\n" for event in events)
 
 
-def read(lines: Iterable[str]) -> Iterator[Event]:
+def read(lines: Iterable[str | bytes]) -> Iterator[Event]:
     """The events in the lines of a file; empty lines are skipped. Raises ValueError."""
     return (from_line(line) for line in lines if line.strip())

@@ -9,6 +9,7 @@ only its own answers bind it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -56,6 +57,8 @@ class Members:
     deletes: list[GroupDelete] = field(default_factory=list)
     _synced: list[Sync] = field(default_factory=list, init=False)
     _established: list[AsMember] = field(default_factory=list, init=False)
+    _generations: list[int] = field(default_factory=list, init=False)
+    _first: list[float] = field(default_factory=list, init=False)
     _instances: dict[str, str] = field(default_factory=dict, init=False)
     """What each id stands for: a static member's instance."""
 
@@ -63,6 +66,7 @@ class Members:
         self._synced = sorted((sync for sync in self.syncs if _is_ok(sync)), key=lambda sync: sync.ended)
         commits = [one for one in self.commits if _is_ok(one) and one.generation >= 0]
         self._established = [*self._synced, *commits]
+        self._arrange()
         self._instances = self._all_instances()
         for commit in commits:
             yield from self._older(commit, "commit of an old generation")
@@ -84,7 +88,24 @@ class Members:
             return False
         return isinstance(answer, OffsetCommit) or answer.begun >= self.settled or told.node == answer.node != ""
 
+    def _arrange(self) -> None:
+        """For each generation, when the first answer of it or of a later one was established."""
+        first: dict[int, float] = {}
+        for told in self._established:
+            first[told.generation] = min(told.ended, first.get(told.generation, EVER))
+        self._generations = sorted(first)
+        self._first = [first[generation] for generation in self._generations]
+        for index in range(len(self._first) - 2, -1, -1):
+            self._first[index] = min(self._first[index : index + 2])
+
+    def _is_newest(self, answer: AsMember) -> bool:
+        """Whether nothing of a later generation was established before it."""
+        later = bisect_right(self._generations, answer.generation)
+        return later == len(self._first) or self._first[later] > answer.begun
+
     def _older(self, answer: AsMember, name: str) -> Iterator[Found]:
+        if self._is_newest(answer):
+            return
         for told in self._established:
             newer = told.generation > answer.generation and self._binds(told, answer)
             if newer and not self.lives.may_end(told.begun, answer.ended):

@@ -22,16 +22,15 @@ established.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from milena.lab.histories.events import TopicChange, Void
+from milena.lab.histories.events import Event, TopicChange, Void
+from milena.lab.histories.faults import Fault
 from milena.lab.histories.generations import Lives, Members
 from milena.lab.histories.group_events import (
     NO_OFFSET,
     Expiry,
     GroupDelete,
-    GroupEvent,
     Join,
     MemberHeartbeat,
     OffsetCommit,
@@ -43,6 +42,7 @@ from milena.lab.histories.group_events import (
     TopicPartition,
     Trouble,
 )
+from milena.lab.histories.progress import PATIENCE, Due, Stalls, told
 from milena.lab.histories.registers import EVER, Read, Value, Write, judge
 
 Found: TypeAlias = tuple[str, str, str]
@@ -51,32 +51,63 @@ UNDER_WAY: Final = 5.0
 """Seconds after the end of a promise in which a node may still show its old state."""
 
 
-@dataclass(slots=True)
-class _Group:
-    members: Members
-    commits: dict[TopicPartition, list[OffsetCommit]] = field(default_factory=dict)
-    fetches: dict[TopicPartition, list[OffsetFetch]] = field(default_factory=dict)
-    offset_deletes: list[OffsetDelete] = field(default_factory=list)
-
-
 class GroupRules:
-    """Takes events of groups; ``verdict`` yields the anomalies of each."""
+    """The events of one group."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
-        self._troubles: list[Trouble] = []
+    def __init__(self, name: str, patience: float = PATIENCE) -> None:
+        self._name = name
+        self._patience = patience
         self._voids = Lives()
+        self._members = Members(Lives(), self._voids)
+        self._commits: dict[TopicPartition, list[OffsetCommit]] = {}
+        self._fetches: dict[TopicPartition, list[OffsetFetch]] = {}
+        self._offset_deletes: list[OffsetDelete] = []
+        self._troubles: list[Trouble] = []
         self._expiry = EVER
         self._settled = EVER
         self._deleted_topics: dict[str, list[float]] = {}
         self._made_again: dict[str, float] = {}
+        self._tries = Stalls()
+        self._faults: list[Fault] = []
 
-    def voided(self, void: Void) -> None:
+    def add(self, event: Event) -> None:
+        """Events of other parts are passed over."""
+        match event:
+            case Trouble():
+                self._troubles.append(event)
+            case Settled():
+                self._settled = min(self._settled, event.at)
+            case Expiry():
+                self._expiry = min(self._expiry, event.at)
+            case Void():
+                self._voided(event)
+            case TopicChange():
+                self._topic_changed(event)
+            case Fault():
+                self._faults.append(event)
+            case Join():
+                self._members.joins.append(event)
+            case Sync():
+                self._members.syncs.append(event)
+            case MemberHeartbeat():
+                self._members.heartbeats.append(event)
+            case OffsetCommit():
+                self._members.commits.append(event)
+                self._commits.setdefault(event.partition, []).append(event)
+                self._tries.tried(event.begun, event.ended, done=event.outcome is RequestOutcome.OK)
+            case OffsetFetch():
+                self._fetches.setdefault(event.partition, []).append(event)
+            case OffsetDelete():
+                self._offset_deletes.append(event)
+            case GroupDelete():
+                self._members.deletes.append(event)
+
+    def _voided(self, void: Void) -> None:
         if void.partition[0] == OFFSETS_TOPIC:
             begun = void.at if void.since is None else void.since
             self._voids.ends.append((begun, void.at + UNDER_WAY))
 
-    def topic_changed(self, change: TopicChange) -> None:
+    def _topic_changed(self, change: TopicChange) -> None:
         """The topic's offsets are deleted some time after the topic. Remaining ones are not shown while another topic
         of the same name exists."""
         if change.outcome is RequestOutcome.FAILED:
@@ -86,78 +117,46 @@ class GroupRules:
         elif change.name in self._deleted_topics:
             self._made_again.setdefault(change.name, change.begun)
 
-    def add(self, event: GroupEvent) -> None:
-        match event:
-            case Trouble():
-                self._troubles.append(event)
-            case Settled():
-                self._settled = min(self._settled, event.at)
-            case Expiry():
-                self._expiry = min(self._expiry, event.at)
-            case _:
-                self._add_to(self._group(event.group), event)
-
-    def _group(self, name: str) -> _Group:
-        found = self._groups.get(name)
-        if found is None:
-            found = self._groups[name] = _Group(Members(Lives(), self._voids))
-        return found
-
-    def _add_to(self, group: _Group, event: GroupEvent) -> None:
-        match event:
-            case Join():
-                group.members.joins.append(event)
-            case Sync():
-                group.members.syncs.append(event)
-            case MemberHeartbeat():
-                group.members.heartbeats.append(event)
-            case OffsetCommit():
-                group.members.commits.append(event)
-                group.commits.setdefault(event.partition, []).append(event)
-            case OffsetFetch():
-                group.fetches.setdefault(event.partition, []).append(event)
-            case OffsetDelete():
-                group.offset_deletes.append(event)
-            case GroupDelete():
-                group.members.deletes.append(event)
-
     def verdict(self) -> Iterator[Found]:
         """(anomaly, group, sentence)."""
-        for name, group in self._groups.items():
-            members = group.members
-            members.settled = self._settled
-            ends = [
-                (delete.begun, self._end(delete))
-                for delete in members.deletes
-                if delete.outcome is not RequestOutcome.FAILED
-            ]
-            members.lives.ends = [*ends, *self._voids.ends, (self._expiry, EVER)]
-            for anomaly, text in members.verdict(self._troubles):
-                yield anomaly, name, text
-            for partition in dict.fromkeys([*group.commits, *group.fetches]):
-                for wrong, text in judge(self._writes(group, partition), self._reads(group, partition)):
-                    yield wrong.value, name, f"{partition[0]}-{partition[1]}: {text}"
+        members = self._members
+        members.settled = self._settled
+        ends = [
+            (delete.begun, self._end(delete))
+            for delete in members.deletes
+            if delete.outcome is not RequestOutcome.FAILED
+        ]
+        members.lives.ends = [*ends, *self._voids.ends, (self._expiry, EVER)]
+        for anomaly, text in members.verdict(self._troubles):
+            yield anomaly, self._name, text
+        for partition in dict.fromkeys([*self._commits, *self._fetches]):
+            for wrong, text in judge(self._writes(partition), self._reads(partition)):
+                yield wrong.value, self._name, f"{partition[0]}-{partition[1]}: {text}"
+        due = Due(self._faults, lambda fault: self._name in fault.groups)
+        stalls = self._tries.longer_than(self._patience) if self._faults else ()
+        for text in told(stalls, due, self._patience, "no commit was acknowledged"):
+            yield "no progress of commits", self._name, text
 
     # -- one offset of a group as a register
 
-    def _writes(self, group: _Group, partition: TopicPartition) -> list[Write]:
+    def _writes(self, partition: TopicPartition) -> list[Write]:
         found: list[Write] = []
-        for commit in group.commits.get(partition, ()):
-            found += self._of_commit(group, commit)
-        deletes = [one for one in group.offset_deletes if one.partition == partition]
-        all_deletes: list[OffsetDelete | GroupDelete] = [*deletes, *group.members.deletes]
+        for commit in self._commits.get(partition, ()):
+            found += self._of_commit(commit)
+        deletes = [one for one in self._offset_deletes if one.partition == partition]
+        all_deletes: list[OffsetDelete | GroupDelete] = [*deletes, *self._members.deletes]
         for delete in all_deletes:
             if delete.outcome is not RequestOutcome.FAILED:
                 sure = delete.outcome is RequestOutcome.OK and not self._is_void(delete.begun)
                 found.append(Write(None, delete.begun, self._end(delete), sure, delete.node))
         return found
 
-    def _of_commit(self, group: _Group, commit: OffsetCommit) -> Iterator[Write]:
+    def _of_commit(self, commit: OffsetCommit) -> Iterator[Write]:
         if commit.outcome is RequestOutcome.FAILED:
             return
         value = (commit.offset, commit.metadata)
         sure = commit.outcome is RequestOutcome.OK and not self._is_void(commit.begun)
-        last = min(self._fenced(group, commit), self._unheard_until(commit.begun))
+        last = min(self._fenced(commit), self._unheard_until(commit.begun))
         ended = commit.ended if sure else last
         yield Write(value, commit.begun, ended, sure, commit.node)
         if commit.retried and sure:
@@ -166,14 +165,14 @@ class GroupRules:
             # only the last commit expires: what follows one comes after its expiry, or has overwritten it
             yield Write(None, commit.begun + commit.retention, ended, False)
 
-    def _fenced(self, group: _Group, commit: OffsetCommit) -> float:
+    def _fenced(self, commit: OffsetCommit) -> float:
         """The time from which on a commit cannot take effect: a newer generation has its assignments."""
         if commit.generation < 0 or self._is_void(commit.begun):
             return EVER
-        lives = group.members.lives
+        lives = self._members.lives
         newer = (
             one
-            for one in group.members.syncs
+            for one in self._members.syncs
             if one.outcome is RequestOutcome.OK and one.generation > commit.generation
         )
         later = (sync.ended for sync in newer if sync.begun >= commit.begun)
@@ -191,15 +190,15 @@ class GroupRules:
     def _is_void(self, begun: float) -> bool:
         return any(begun <= end for _, end in self._voids.ends)
 
-    def _reads(self, group: _Group, partition: TopicPartition) -> list[Read]:
+    def _reads(self, partition: TopicPartition) -> list[Read]:
         # each coordinator deletes what it has of a topic when it hears that it is gone: once or more, or never
         gone = [*self._deleted_topics.get(partition[0], ()), *(begun for begun, _ in self._voids.ends)]
         excuse = min(gone, default=EVER)
-        fetches = [fetch for fetch in group.fetches.get(partition, ()) if fetch.outcome is RequestOutcome.OK]
+        fetches = [fetch for fetch in self._fetches.get(partition, ()) if fetch.outcome is RequestOutcome.OK]
         hidden = self._made_again.get(partition[0], EVER)
         fetches = [fetch for fetch in fetches if fetch.offset != NO_OFFSET or fetch.ended < hidden]
         found = [self._read(_value(fetch), fetch, excuse) for fetch in fetches]
-        return found + [self._read(None, delete, excuse) for delete in group.members.deletes if delete.absent]
+        return found + [self._read(None, delete, excuse) for delete in self._members.deletes if delete.absent]
 
     def _read(self, value: Value, asked: OffsetFetch | GroupDelete, excuse: float) -> Read:
         if self._is_void(asked.begun):

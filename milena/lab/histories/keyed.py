@@ -17,8 +17,9 @@ in a read that took longer than tombstones stay.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from milena.lab.histories.group_events import RequestOutcome, TopicPartition
 
@@ -64,95 +65,138 @@ class KeyedRules:
     """The events of one partition."""
 
     def __init__(self) -> None:
-        self._writes: dict[str, list[KeyedWrite]] = {}
+        self._keys: dict[str, _Key] = {}
         self._reads: list[FullRead] = []
         self._voids: list[Ended] = []
+        self._rows: dict[tuple[str, int, str | None], tuple[str, int, str | None]] = {}
+        """One object for what many reads have found."""
 
     def wrote(self, write: KeyedWrite) -> None:
-        self._writes.setdefault(write.key, []).append(write)
+        self._key(write.key).writes.append(write)
 
     def read(self, read: FullRead) -> None:
-        self._reads.append(read)
+        found = tuple([self._rows.setdefault(row, row) for row in read.found])
+        self._reads.append(replace(read, found=found))
 
     def voided(self, at: float, kept: int) -> None:
         self._voids.append(Ended(at, kept))
 
+    def _key(self, name: str) -> _Key:
+        found = self._keys.get(name)
+        if found is None:
+            found = self._keys[name] = _Key()
+        return found
+
     def verdict(self) -> Iterator[tuple[str, str]]:
         """Each anomaly's name, and a sentence."""
         for read in self._reads:
-            found = {key: (offset, value) for key, offset, value in read.found}
-            for key in sorted({*found, *self._writes}):
-                if not self._is_void(key):
-                    said = list(self._of_key(read, key, *found.get(key, (-1, None))))
-                    yield from said or self._after_reads(read, key, *found.get(key, (-1, None)))
+            for name, offset, value in read.found:
+                self._key(name).saw(offset, value, read.ended)
+        for key in self._keys.values():
+            key.arrange()
+        void = {name for name, key in self._keys.items() if any(map(key.is_void, self._voids))}
+        judged = sorted(self._keys.keys() - void)
+        for read in self._reads:
+            found = {name: (offset, value) for name, offset, value in read.found}
+            for name in judged:
+                key, (offset, value) = self._keys[name], found.get(name, (-1, None))
+                if offset < 0 and not key.writes:
+                    continue
+                said = list(_of_writes(read, name, key, offset, value))
+                yield from said or _of_reads(read, name, key, offset, value)
 
-    def _of_key(self, read: FullRead, key: str, offset: int, value: str | None) -> Iterator[tuple[str, str]]:
-        writes = self._writes.get(key, [])
-        if value is not None and not any(
-            write.value == value and write.outcome is not RequestOutcome.FAILED for write in writes
-        ):
-            yield "value from nowhere", f"{key} has {value} at {offset}"
-        sure = [
-            write
-            for write in writes
-            if write.outcome is RequestOutcome.OK
-            and write.offset >= 0
-            and (read.final or (write.offset < read.upto and write.ended <= read.begun))
-        ]
-        if not sure:
-            return
-        last = max(sure, key=lambda write: write.offset)
-        if offset >= last.offset or any(self._replaced_meanwhile(read, write) for write in writes):
-            return
-        text = f"up to {read.upto}, {key} has {value} at {offset}; {last.value} was acknowledged at {last.offset}"
-        if last.value is None:
-            if value is not None and read.ended - read.begun < read.tombstones_stay:
-                yield "deleted key is back", text
-        elif value is not None:
-            yield "older value", text
-        elif not any(
-            write.value is None and write.outcome is not RequestOutcome.FAILED and self._may_follow(write, last)
-            for write in writes
-        ):
-            yield "lost value", text
 
-    def _after_reads(self, read: FullRead, key: str, offset: int, value: str | None) -> Iterator[tuple[str, str]]:
-        """Whether the key has gone back behind what an earlier read found."""
-        seen = [
-            (at, had)
-            for before in self._reads
-            for name, at, had in before.found
-            if name == key and before.ended <= read.begun and at < read.upto
-        ]
-        writes = self._writes.get(key, [])
-        if not seen or any(self._replaced_meanwhile(read, write) for write in writes):
-            return
-        last, had = max(seen, key=lambda one: one[0])
-        if offset >= last:
-            return
-        text = f"up to {read.upto}, {key} has {value} at {offset}; an earlier read found {had} at {last}"
-        if had is None:
-            if value is not None and read.ended - read.begun < read.tombstones_stay:
-                yield "deleted key is back", text
-        elif value is not None:
-            yield "older value", text
-        elif not any(
-            write.value is None and write.outcome is not RequestOutcome.FAILED and not 0 <= write.offset < last
-            for write in writes
-        ):
-            yield "lost value", text
+class _Key:
+    """What was written to one key, and what reads have found of it."""
 
-    def _replaced_meanwhile(self, read: FullRead, write: KeyedWrite) -> bool:
-        """Whether what was read before it may have been cleaned away in favour of ``write``, behind ``upto``."""
-        unknown = write.outcome is RequestOutcome.UNKNOWN or (write.outcome is RequestOutcome.OK and write.offset < 0)
-        return not read.final and write.begun < read.ended and (unknown or write.offset >= read.upto)
+    def __init__(self) -> None:
+        self.writes: list[KeyedWrite] = []
+        self._sure: list[KeyedWrite] = []
+        self._values: set[str | None] = set()
+        self._seen: dict[tuple[int, str | None], float] = {}
+        self._sightings: list[tuple[int, float, str | None]] = []
 
-    def _may_follow(self, tombstone: KeyedWrite, last: KeyedWrite) -> bool:
-        return tombstone.offset < 0 or tombstone.offset > last.offset
+    def saw(self, offset: int, value: str | None, at: float) -> None:
+        before = self._seen.get((offset, value))
+        self._seen[offset, value] = at if before is None else min(at, before)
 
-    def _is_void(self, key: str) -> bool:
-        return any(
-            write.begun <= void.at and not 0 <= write.offset < void.kept
-            for write in self._writes.get(key, ())
-            for void in self._voids
+    def arrange(self) -> None:
+        """When everything is known: in order of offsets."""
+        sure = (write for write in self.writes if write.outcome is RequestOutcome.OK and write.offset >= 0)
+        self._sure = sorted(sure, key=lambda write: write.offset)
+        self._values = {write.value for write in self.writes if write.outcome is not RequestOutcome.FAILED}
+        sightings = [(offset, at, value) for (offset, value), at in self._seen.items()]
+        self._sightings = sorted(sightings, key=lambda one: one[0])
+
+    def is_void(self, void: Ended) -> bool:
+        return any(write.begun <= void.at and not 0 <= write.offset < void.kept for write in self.writes)
+
+    def was_written(self, value: str) -> bool:
+        return value in self._values
+
+    def last_for(self, read: FullRead) -> KeyedWrite | None:
+        """The last acknowledged write that a read must know."""
+        if read.final:
+            return self._sure[-1] if self._sure else None
+        below = bisect_left(self._sure, read.upto, key=lambda write: write.offset)
+        return next((self._sure[at] for at in range(below - 1, -1, -1) if self._sure[at].ended <= read.begun), None)
+
+    def last_seen_before(self, read: FullRead) -> tuple[int, str | None] | None:
+        """The highest offset, and its value, that had been found before a read began."""
+        below = bisect_left(self._sightings, read.upto, key=lambda one: one[0])
+        for index in range(below - 1, -1, -1):
+            offset, at, value = self._sightings[index]
+            if at <= read.begun:
+                return offset, value
+        return None
+
+    def replaced_meanwhile(self, read: FullRead) -> bool:
+        """Whether what was read before a read may have been cleaned away in favour of a write behind ``upto``."""
+        return not read.final and any(
+            write.begun < read.ended and (_is_unsure(write) or write.offset >= read.upto) for write in self.writes
         )
+
+    def may_be_deleted_behind(self, offset: int) -> bool:
+        """Whether a tombstone may follow an offset."""
+        return any(
+            write.value is None
+            and write.outcome is not RequestOutcome.FAILED
+            and (write.offset < 0 or write.offset > offset)
+            for write in self.writes
+        )
+
+
+def _is_unsure(write: KeyedWrite) -> bool:
+    return write.outcome is RequestOutcome.UNKNOWN or (write.outcome is RequestOutcome.OK and write.offset < 0)
+
+
+def _of_writes(read: FullRead, name: str, key: _Key, offset: int, value: str | None) -> Iterator[tuple[str, str]]:
+    if value is not None and not key.was_written(value):
+        yield "value from nowhere", f"{name} has {value} at {offset}"
+    last = key.last_for(read)
+    if last is None or offset >= last.offset or key.replaced_meanwhile(read):
+        return
+    text = f"up to {read.upto}, {name} has {value} at {offset}; {last.value} was acknowledged at {last.offset}"
+    if last.value is None:
+        if value is not None and read.ended - read.begun < read.tombstones_stay:
+            yield "deleted key is back", text
+    elif value is not None:
+        yield "older value", text
+    elif not key.may_be_deleted_behind(last.offset):
+        yield "lost value", text
+
+
+def _of_reads(read: FullRead, name: str, key: _Key, offset: int, value: str | None) -> Iterator[tuple[str, str]]:
+    """Whether the key has gone back behind what an earlier read found."""
+    seen = key.last_seen_before(read)
+    if seen is None or offset >= seen[0] or key.replaced_meanwhile(read):
+        return
+    last, had = seen
+    text = f"up to {read.upto}, {name} has {value} at {offset}; an earlier read found {had} at {last}"
+    if had is None:
+        if value is not None and read.ended - read.begun < read.tombstones_stay:
+            yield "deleted key is back", text
+    elif value is not None:
+        yield "older value", text
+    elif not key.may_be_deleted_behind(last - 1):
+        yield "lost value", text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from milena.lab.histories.events import FinalTopic, RequestOutcome, TopicChange
+from milena.lab.histories.events import Event, FinalTopic, RequestOutcome, TopicChange
 
 UNDER_WAY: Final = 60.0
 """Seconds for which a request may wait in a connection, or in a paused node, before it is executed."""
@@ -18,7 +18,15 @@ class MetadataRules:
         self._changes: dict[str, list[TopicChange]] = {}
         self._topics: dict[str, Mapping[str, str]] = {}
 
-    def changed(self, change: TopicChange) -> None:
+    def add(self, event: Event) -> None:
+        """Events of other parts are passed over."""
+        match event:
+            case TopicChange():
+                self._changed(event)
+            case FinalTopic():
+                self._topics[event.name] = event.config
+
+    def _changed(self, change: TopicChange) -> None:
         """An acknowledged change replaces all before it; one of unknown outcome may have happened after it, or not. A
         request without an answer may still be in flight, and reach the controller after an acknowledged one."""
         if change.outcome is RequestOutcome.OK:
@@ -29,9 +37,6 @@ class MetadataRules:
             self._changes[change.name] = [change, *late]
         elif change.outcome is RequestOutcome.UNKNOWN:
             self._changes.setdefault(change.name, []).append(change)
-
-    def ended(self, topic: FinalTopic) -> None:
-        self._topics[topic.name] = topic.config
 
     def verdict(self) -> Iterator[tuple[str, str, str]]:
         """(anomaly, topic, sentence)."""

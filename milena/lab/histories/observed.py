@@ -18,9 +18,10 @@ UNDER_WAY: Final = 5.0
 
 class Observed:
     """Offsets claimed for values by acknowledgements, reads and the final log; conflicts are judged at the end, when it
-    is known which promises are void."""
+    is known which promises are void. ``promised``: acks=1 is judged as acks=all."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, promised: bool = False) -> None:
+        self._enough = frozenset((ACKS_ALL, 1) if promised else (ACKS_ALL,))
         self._sends: dict[str, Send] = {}
         self._value_at: dict[int, str] = {}
         self._offset_of: dict[str, int] = {}
@@ -53,7 +54,7 @@ class Observed:
         if send.outcome is not RequestOutcome.OK or send.offset < 0:
             return
         self._claim(send.offset, send.value)
-        if send.acks != ACKS_ALL:
+        if send.acks not in self._enough:
             self._weak.add((send.offset, send.value))
 
     def polled(self, poll: Poll) -> None:
@@ -137,7 +138,7 @@ class Observed:
         return offset in (self._read.get(value), self._stored.get(value))
 
     def _is_acknowledged(self, send: Send) -> bool:
-        return send.outcome is RequestOutcome.OK and send.acks == ACKS_ALL
+        return send.outcome is RequestOutcome.OK and send.acks in self._enough
 
     def _lost(self) -> Iterator[Found]:
         for value, send in self._sends.items():

@@ -37,6 +37,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from milena.lab.chaos.clients import Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition

@@ -64,12 +64,12 @@ def test_a_last_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
 
 
 def test_faults_are_lines_of_the_history(tmp_path: Path) -> None:
-    fault = Fault(Kind.KILL, (1,), 1.0, 2.0, (PLACE,), 3.0, 4.0, "text")
+    fault = Fault(Kind.KILL, (1,), 1.0, 2.0, (PLACE,), 3.0, 4.0, text="text")
     journal = Journal(tmp_path, SystemClock())
     journal.fault(fault)
     journal.close()
     assert list(faults(tmp_path / HISTORY)) == [fault]
-    assert list(events(tmp_path / HISTORY)) == []
+    assert list(events(tmp_path / HISTORY)) == [fault]
 
 
 def test_a_record_whose_writer_did_not_live_to_see_its_end_is_no_phantom(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""The anomalies by name, and what the checker says of one that it found (rules: ``checker``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Anomaly(Enum):
+    LOST_WRITE = "lost write"
+    LOST_IN_LANE = "lost in a lane"
+    DUPLICATE = "duplicate"
+    INCONSISTENT_OFFSETS = "inconsistent offsets"
+    ABORTED_READ = "aborted read"
+    PHANTOM = "phantom"
+    INTERNAL_NONMONOTONIC_SEND = "internal non-monotonic send"
+    NONMONOTONIC_SEND = "non-monotonic send"
+    INTERNAL_NONMONOTONIC_POLL = "internal non-monotonic poll"
+    NONMONOTONIC_POLL = "non-monotonic poll"
+    INTERNAL_POLL_SKIP = "internal poll skip"
+    POLL_SKIP = "poll skip"
+    UNSEEN = "unseen"
+    EPOCH_ORDER = "epoch order"
+    GAP = "gap"
+    LOG_START = "log start"
+    TOPIC = "topic"
+    LOST_VALUE = "lost value"
+    OLDER_VALUE = "older value"
+    DELETED_KEY_BACK = "deleted key is back"
+    VALUE_FROM_NOWHERE = "value from nowhere"
+    LOST_COMMIT = "lost commit"
+    COMMIT_BACK = "commit went back"
+    OFFSET_FROM_NOWHERE = "group offset from nowhere"
+    DELETED_OFFSET_BACK = "deleted offset is back"
+    DELETED_GROUP_BACK = "deleted group is back"
+    OFFSET_ORDER = "group offsets out of order"
+    TWO_OWNERS = "partition with two owners"
+    OLD_GENERATION = "commit of an old generation"
+    GENERATION_BACK = "generation goes back"
+    GENERATION_TWICE = "generation used twice"
+    NEVER_SENT = "assignment that nobody sent"
+    TWO_IDS = "two ids of one instance"
+    NEVER_ANSWERED = "never answered"
+    NO_WRITES = "no progress of writes"
+    NO_READS = "no progress of reads"
+    NO_COMMITS = "no progress of commits"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One anomaly; ``where`` is a partition, a topic or a group."""
+
+    anomaly: Anomaly
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.anomaly.value}: {self.where}: {self.text}"
+
+
+def counts(violations: Iterable[Violation]) -> Mapping[Anomaly, int]:
+    """The number of violations of each anomaly."""
+    found: dict[Anomaly, int] = {}
+    for violation in violations:
+        found[violation.anomaly] = found.get(violation.anomaly, 0) + 1
+    return found

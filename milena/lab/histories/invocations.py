@@ -1,0 +1,70 @@
+"""Operations that have begun and of which no end was written: the run died, or their client was cut off. Their outcome
+is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from milena.lab.histories.events import Event, Invoke, RequestOutcome, Send, TopicChange
+from milena.lab.histories.group_events import OffsetCommit
+from milena.lab.histories.keyed import KeyedWrite
+
+
+class UnderWay:
+    """What is under way at a place in a history. Memory: that alone."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[object, ...], Invoke] = {}
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Invoke):
+            self._begun[_name(event)] = event
+        else:
+            self._begun.pop(_name(event), None)
+
+    def ends(self) -> Iterator[Event]:
+        """An end of unknown outcome for each."""
+        return map(_unknown, self._begun.values())
+
+
+def completed(events: Iterable[Event]) -> Iterator[Event]:
+    """The events without ``Invoke``, and behind them the ends that are missing."""
+    under_way = UnderWay()
+    for event in events:
+        under_way.add(event)
+        if not isinstance(event, Invoke):
+            yield event
+    yield from under_way.ends()
+
+
+def _name(event: Event) -> tuple[object, ...]:
+    """The same for an operation's beginning and its end."""
+    match event:
+        case Invoke():
+            return event.operation, event.partition, event.key, event.value, event.begun
+        case Send():
+            return "send", event.partition, "", event.value, event.begun
+        case KeyedWrite():
+            return "keyed", event.partition, event.key, event.value, event.begun
+        case OffsetCommit():
+            return "offset commit", event.partition, event.group, str(event.offset), event.begun
+        case TopicChange():
+            return "change", ("", 0), "", event.name, event.begun
+        case _:
+            return ()
+
+
+def _unknown(invoke: Invoke) -> Event:
+    outcome, begun = RequestOutcome.UNKNOWN, invoke.begun
+    match invoke.operation:
+        case "send":
+            return Send(invoke.partition, invoke.value or "", begun, begun, outcome, acks=invoke.acks)
+        case "keyed":
+            return KeyedWrite(invoke.partition, invoke.key, invoke.value, begun, begun, outcome)
+        case "offset commit":
+            offset = int(invoke.value or 0)
+            return OffsetCommit(
+                invoke.key, "", begun, begun, outcome, "", -1, partition=invoke.partition, offset=offset, retried=True
+            )
+        case _:
+            return TopicChange(invoke.value or "", bool(invoke.acks), outcome, begun=begun)

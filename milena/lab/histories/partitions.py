@@ -1,0 +1,85 @@
+"""The rules for one partition: of its log, of its keys, and of its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from milena.lab.histories.events import (
+    ACKS_ALL,
+    AllowedDeletion,
+    Event,
+    FinalLog,
+    Hole,
+    Poll,
+    RequestOutcome,
+    Send,
+    TopicPartition,
+    Void,
+)
+from milena.lab.histories.faults import Fault
+from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
+from milena.lab.histories.observed import Observed
+from milena.lab.histories.progress import Due, Stalls, Waits, told
+
+
+class PartitionRules:
+    """``promised``: acknowledged writes must stay whatever has happened, also those with acks=1."""
+
+    def __init__(self, partition: TopicPartition, patience: float, *, promised: bool = False) -> None:
+        self.partition = partition
+        self.writes = Stalls()
+        self._where = f"{partition[0]}-{partition[1]}"
+        self._patience = patience
+        self._promised = promised
+        self._log = Observed(promised=promised)
+        self._keys = KeyedRules()
+        self._reads = Waits()
+        self._faults: list[Fault] = []
+
+    def add(self, event: Event) -> None:
+        """Events of other parts are passed over."""
+        match event:
+            case Send():
+                self._log.sent(event)
+                if event.acks == ACKS_ALL:
+                    self._tried(event)
+            case Poll():
+                self._log.polled(event)
+                self._reads.polled(event.at, event.session, max((offset for offset, _ in event.records), default=-1))
+            case KeyedWrite():
+                self._keys.wrote(event)
+                self._tried(event)
+            case FullRead():
+                self._keys.read(event)
+            case Hole():
+                self._log.passed(event)
+            case Void():
+                if event.partition == self.partition and not self._promised:
+                    self._log.voided(event)
+                    self._keys.voided(event.at, event.kept)
+            case AllowedDeletion():
+                self._log.deleted(event)
+            case FinalLog():
+                self._log.ended(event)
+            case Fault():
+                self._faults.append(event)
+
+    def _tried(self, write: Send | KeyedWrite) -> None:
+        done = write.outcome is RequestOutcome.OK
+        self.writes.tried(write.begun, write.ended, done=done)
+        if done and write.offset >= 0:
+            self._reads.acknowledged(write.ended, write.offset)
+
+    def verdict(self) -> Iterator[tuple[str, str, str]]:
+        """(anomaly, partition, sentence)."""
+        for name, text in (*self._log.verdict(), *self._keys.verdict(), *self._progress()):
+            yield name, self._where, text
+
+    def _progress(self) -> Iterator[tuple[str, str]]:
+        if not self._faults:
+            return
+        due = Due(self._faults, lambda fault: self.partition in fault.writable)
+        for text in told(self.writes.longer_than(self._patience), due, self._patience, "no write was acknowledged"):
+            yield "no progress of writes", text
+        for text in told(self._reads.longer_than(self._patience), due, self._patience, "nothing was read"):
+            yield "no progress of reads", text

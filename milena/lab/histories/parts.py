@@ -1,0 +1,120 @@
+"""The parts of a history, each of which is judged by itself: a partition, a group, and all topics together.
+
+``part_of`` names the part that an event belongs to, ``is_shared`` those events that other parts need too: there are few
+of them, since they tell of faults and topics. So a history can be split by any means, and its parts judged in any order
+and place: ``judge`` is a pure function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from milena.lab.histories.anomalies import Anomaly, Violation
+from milena.lab.histories.events import (
+    AllowedDeletion,
+    Event,
+    FinalLog,
+    FinalTopic,
+    Hole,
+    Invoke,
+    Poll,
+    Send,
+    TopicChange,
+    Void,
+)
+from milena.lab.histories.faults import Fault
+from milena.lab.histories.group_events import Expiry, Settled, Trouble
+from milena.lab.histories.groups import OFFSETS_TOPIC, GroupRules
+from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.metadata import MetadataRules
+from milena.lab.histories.partitions import PartitionRules
+from milena.lab.histories.progress import PATIENCE
+
+PARTITION: Final = "partition"
+TOPICS: Final = "topics"
+GROUP: Final = "group"
+KINDS: Final = (PARTITION, TOPICS, GROUP)
+
+
+class Part(NamedTuple):
+    """``name``: of the topic or the group. ``number``: of the partition."""
+
+    kind: str
+    name: str = ""
+    number: int = 0
+
+    @property
+    def place(self) -> tuple[int, str, int]:
+        """The order in verdicts."""
+        return KINDS.index(self.kind), self.name, self.number
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.number}" if self.kind == PARTITION else self.name or self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """``promised``: topics of which each acknowledged write must stay, also with acks=1, and whatever promises a
+    ``Void`` ends. ``patience``: seconds without progress that are none too long (``progress``)."""
+
+    promised: frozenset[str] = frozenset()
+    patience: float = PATIENCE
+
+
+DEFAULT: Final = Demands()
+
+
+def part_of(event: Event) -> Part | None:
+    """None if it belongs to no part alone."""
+    match event:
+        case Send() | Poll() | KeyedWrite() | FullRead() | Void() | AllowedDeletion() | Hole() | FinalLog():
+            return Part(PARTITION, *event.partition)
+        case TopicChange() | FinalTopic():
+            return Part(TOPICS)
+        case Invoke() | Fault() | Trouble() | Settled() | Expiry():
+            return None
+        case _:
+            return Part(GROUP, event.group)
+
+
+def is_shared(event: Event) -> bool:
+    """Whether parts need it that it does not belong to."""
+    if isinstance(event, Void):
+        return event.partition[0] == OFFSETS_TOPIC
+    return isinstance(event, Fault | Trouble | Settled | Expiry | TopicChange)
+
+
+class Judge:
+    """Takes the events of one part, and those that are shared, which come in any place among them."""
+
+    def __init__(self, part: Part, demands: Demands = DEFAULT) -> None:
+        promised = part.kind == PARTITION and part.name in demands.promised
+        self._part = part
+        self._rules: PartitionRules | MetadataRules | GroupRules
+        if part.kind == PARTITION:
+            self._rules = PartitionRules((part.name, part.number), demands.patience, promised=promised)
+        elif part.kind == TOPICS:
+            self._rules = MetadataRules()
+        else:
+            self._rules = GroupRules(part.name, demands.patience)
+
+    def add(self, event: Event) -> None:
+        self._rules.add(event)
+
+    def finish(self) -> Iterator[Violation]:
+        for name, where, text in self._rules.verdict():
+            yield Violation(Anomaly(name), where, text)
+
+
+def judge(part: Part, events: Iterable[Event], shared: Iterable[Event], demands: Demands = DEFAULT) -> list[Violation]:
+    """The violations in one part of a history. ``events``: those of which it is the ``part_of``, in the order of the
+    history; ``shared``: all shared ones, likewise."""
+    one = Judge(part, demands)
+    for event in shared:
+        if part_of(event) != part:
+            one.add(event)
+    for event in events:
+        one.add(event)
+    return list(one.finish())

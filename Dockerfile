@@ -3,21 +3,22 @@
 #     docker build -t milena-kafka .
 #     docker run -p 9092:9092 milena-kafka
 #
-# Any image with Python 3.11 or later, bash and Debian's tools for users will do as BASE_IMAGE. Wheels in a folder `wheels`
-# beside this file are installed in place of those of a package index (`make image`).
+# Any image with Python 3.11 or later, bash and Debian's tools for users will do as BASE_IMAGE; BUILD_IMAGE, with the same
+# Python at the same path, builds. The form is the compiled one if a C compiler is there or can be installed, or what
+# `--build-arg FORM=pure` or `FORM=compiled` says. `--build-arg EXTRAS=s3` adds what a tier in an object store needs. Wheels in
+# a folder `wheels` beside this file are installed in place of those of a package index (`make image`).
 ARG BASE_IMAGE=python:3.13-slim
+ARG BUILD_IMAGE=${BASE_IMAGE}
 
-FROM ${BASE_IMAGE} AS build
+FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
-COPY pyproject.toml setup.py README.md LICENSE MANIFEST.in ./
+COPY pyproject.toml setup.py README.md LICENSE MANIFEST.in docker/install ./
 COPY LICENSE wheels* wheels/
 COPY compiling compiling
 COPY milena milena
-RUN python3 -m venv /opt/milena \
-    && if ls wheels/*.whl > /dev/null 2>&1; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/src/wheels; fi \
-    && /opt/milena/bin/pip install --no-cache-dir --disable-pip-version-check . \
-    && /opt/milena/bin/pip uninstall --yes --quiet pip setuptools \
-    && python3 -m compileall -q /opt/milena/lib
+ARG FORM
+ARG EXTRAS
+RUN ./install
 
 FROM ${BASE_IMAGE}
 # The user, the folders and the command of apache/kafka. Named volumes take the owner of the folder that they cover.
@@ -27,7 +28,7 @@ RUN groupadd --gid 1000 appuser \
     && chown -R appuser:root /etc/kafka /mnt/shared/config /var/lib/kafka \
     && chmod -R ug+w /etc/kafka /var/lib/kafka
 COPY --from=build /opt/milena /opt/milena
-COPY docker/run docker/health docker/server.properties /etc/kafka/docker/
+COPY docker/run docker/health docker/bucket docker/server.properties /etc/kafka/docker/
 ENV PATH=/opt/milena/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1

@@ -125,8 +125,8 @@ image: $(READY) ## the container image milena-kafka where no image can be pulled
 image-base: $(READY) ## its base alone, milena-base; starts an engine in ENGINE=.cache/containers if none answers
 	@$(BIN)/python .ci/containers.py base $(ENGINE)
 
-containers: $(READY) ## the image and the compose file in containers; makes the image anew, and says why where it cannot (needs root)
-	@address=$$($(BIN)/python .ci/containers.py image $(ENGINE)) || { test $$? = 3 && exit 0; exit 1; }; \
+containers: $(READY) ## the image and the compose file in containers; makes the images anew, and says why where it cannot (needs root)
+	@address=$$($(BIN)/python .ci/containers.py tests $(ENGINE)) || { test $$? = 3 && exit 0; exit 1; }; \
 	  DOCKER_HOST=$$address $(PYTEST) tests/containers -q -rs $(ARGS)
 
 engine-down: $(READY) ## end the engine that `make image` or `make image-base` has started

@@ -1,11 +1,13 @@
 """Milena's image where no image can be pulled: from Debian's packages, and wheels brought in from outside of the build.
 
-Usage: python .ci/containers.py base|image|kcat|stop FOLDER
+Usage: python .ci/containers.py base|image|tests|stop FOLDER
 
-``base`` makes `milena-base` by debootstrap, ``image`` builds `milena-kafka` on it, ``kcat`` makes `milena-kcat`,
-a client for profile `clients`; each does what is missing before it. If no engine answers (DOCKER_HOST, or the
-default), one is started, with everything that it keeps in FOLDER, and ``stop`` ends it. The last line of standard
-output is the engine's address, for DOCKER_HOST. Ends with 3 and the reason where this machine cannot do it.
+``base`` makes `milena-base` by debootstrap, ``image`` builds `milena-kafka` on it, in compiled form if this machine has
+the same Python and a C compiler; ``tests`` builds also `milena-kafka-s3`, with the extra s3, `milena-moto`, a store for
+profile s3, and `milena-kcat`, a client for profile clients. Each does what is missing before it. If no engine answers
+(DOCKER_HOST, or the default), one is started, with everything that it keeps in FOLDER, and ``stop`` ends it. The last
+line of standard output is the engine's address, for DOCKER_HOST. Ends with 3 and the reason where this machine cannot
+do it.
 """
 
 from __future__ import annotations
@@ -19,14 +21,25 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BASE, IMAGE, KCAT = "milena-base", "milena-kafka", "milena-kcat"
+BASE, IMAGE, S3, MOTO, KCAT = "milena-base", "milena-kafka", "milena-kafka-s3", "milena-moto", "milena-kcat"
 SUITE = "bookworm"
 PACKAGES = "python3,python3-venv,ca-certificates"
 CONTEXT = ("Dockerfile", ".dockerignore", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
 FOLDERS = ("compiling", "docker", "milena")
+STORE = """\
+FROM milena-base AS build
+COPY wheels wheels
+RUN python3 -m venv /opt/moto && /opt/moto/bin/pip install --no-cache-dir --no-index --find-links wheels moto[server,s3]
+FROM milena-base
+COPY --from=build /opt/moto /opt/moto
+ENTRYPOINT ["/opt/moto/bin/moto_server", "-H", "0.0.0.0"]
+"""
+"""The Dockerfile of `milena-moto`; its command is as that of the image motoserver/moto."""
 LEFT_OUT = ("./var/cache/apt/*", "./var/lib/apt/lists/*", "./dev/*")
 CANNOT = 3
 ENGINE_LIMIT = 60.0
@@ -38,7 +51,7 @@ class Cannot(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ("base", "image", "kcat", "stop"):
+    if len(arguments) != 2 or arguments[0] not in ("base", "image", "tests", "stop"):
         print(__doc__, file=sys.stderr)
         return 2
     what, folder = arguments[0], Path(arguments[1]).resolve()
@@ -49,12 +62,13 @@ def main(arguments: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         address = engine(folder)
         os.environ["DOCKER_HOST"] = address
-        if what == "kcat":
+        make_base(folder)
+        if what != "base":
+            make_image(folder, IMAGE)
+        if what == "tests":
+            make_image(folder, S3, "s3")
+            make_store(folder)
             make_kcat(folder)
-        else:
-            make_base(folder)
-        if what == "image":
-            make_image(folder)
     except Cannot as reason:
         print(f"skipped: {reason}", file=sys.stderr)
         return CANNOT
@@ -149,30 +163,82 @@ def import_image(root: Path, name: str) -> None:
         raise Cannot(f"{name} cannot be imported: {done.stderr.decode(errors='replace').strip()[-300:]}")
 
 
-def make_image(folder: Path) -> None:
-    """`milena-kafka` of these sources. Raises Cannot."""
-    version = run("docker", "run", "--rm", BASE, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-    wheels = fetch_wheels(folder / "wheels", version.strip())
-    say(f"building {IMAGE}")
-    with tempfile.TemporaryDirectory() as name:
-        context = Path(name)
+def make_image(folder: Path, name: str, extra: str = "") -> None:
+    """`milena-kafka` of these sources, with an extra of the package. Raises Cannot."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+    needed += project["project"]["optional-dependencies"][extra] if extra else []
+    version = python_of_base()
+    wheels = fetch_wheels(folder / f"wheels-of-{name}", version, needed)
+    compiled = compiled_wheel(folder / "compiled", version)
+    with tempfile.TemporaryDirectory() as scratch:
+        context = Path(scratch)
         for file in CONTEXT:
             shutil.copy(ROOT / file, context)
         for tree in FOLDERS:
             shutil.copytree(ROOT / tree, context / tree, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         shutil.copytree(wheels, context / "wheels")
-        run("docker", "build", "--quiet", "--build-arg", f"BASE_IMAGE={BASE}", "--tag", IMAGE, str(context))
+        if compiled is not None:
+            shutil.copy(compiled, context / "wheels")
+        say(f"building {name} ({'compiled' if compiled else 'pure'})")
+        arguments = {"BASE_IMAGE": BASE, "EXTRAS": extra, "FORM": "compiled" if compiled else "pure"}
+        given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+        run("docker", "build", "--quiet", *given, "--tag", name, str(context))
 
 
-def fetch_wheels(wheels: Path, python: str) -> Path:
-    """What the image installs, for this version of Python. Raises Cannot."""
+def make_store(folder: Path) -> None:
+    """`milena-moto`, unless it is there. Raises Cannot."""
+    if has(MOTO):
+        return
+    wheels = fetch_wheels(folder / f"wheels-of-{MOTO}", python_of_base(), ["moto[server,s3]>=5"])
+    say(f"building {MOTO}")
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copytree(wheels, Path(scratch, "wheels"))
+        Path(scratch, "Dockerfile").write_text(STORE, encoding="utf-8")
+        run("docker", "build", "--quiet", "--tag", MOTO, scratch)
+
+
+def python_of_base() -> str:
+    printed = "import sys; print('%d.%d' % sys.version_info[:2])"
+    return run("docker", "run", "--rm", BASE, "python3", "-c", printed).strip()
+
+
+def fetch_wheels(wheels: Path, python: str, needed: Sequence[str]) -> Path:
+    """What an image installs, for this version of Python. Raises Cannot."""
     say(f"fetching wheels for Python {python}")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
     shutil.rmtree(wheels, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", str(wheels)]
     run(*pip, "--only-binary=:all:", f"--python-version={python}", *needed)
     return wheels
+
+
+def compiled_wheel(folder: Path, python: str) -> Path | None:
+    """Milena's wheel with extensions, of these sources; None where this machine cannot make one for that Python."""
+    if (
+        python != f"{sys.version_info.major}.{sys.version_info.minor}"
+        or shutil.which(os.environ.get("CC", "cc")) is None
+    ):
+        say(f"the compiled form needs Python {python} and a C compiler here: the image gets the pure one")
+        return None
+    made = folder / digest_of_sources()
+    if not made.exists():
+        say("building the compiled form, which takes about two minutes")
+        shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            run(sys.executable, "-m", "compiling.wheels", scratch, "--form", "compiled")
+            shutil.copytree(scratch, made, ignore=shutil.ignore_patterns("*.tar.gz"))
+    (wheel,) = made.glob("*.whl")
+    return wheel
+
+
+def digest_of_sources() -> str:
+    files = [ROOT / name for name in CONTEXT if name != "Dockerfile"]
+    for tree in ("compiling", "milena"):
+        files += sorted(path for path in (ROOT / tree).rglob("*") if path.suffix in (".py", ".toml", ".typed", ".yaml"))
+    digest = sha256()
+    for path in files:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def has(image: str) -> bool:
@@ -191,7 +257,7 @@ def need(command: str, package: str) -> None:
 
 def run(*command: str) -> str:
     """What it printed. Raises Cannot with its last words."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip())[-500:]
         raise Cannot(f"`{' '.join(command[:3])} ...` failed: {words}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from milena.up.ports import free
-from tests.containers.engine import ROOT, Project, compose_command, missing
+from tests.containers.engine import KCAT, ROOT, Project, compose_command, missing
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,8 +28,15 @@ def project(engine: None) -> Callable[..., Project]:
         pytest.skip("there is neither Compose v2 nor docker-compose (Debian: apt-get install docker-compose)")
     names = ("PORT_1", "PORT_2", "PORT_3", "METRICS_PORT_CONTROLLER", *(f"METRICS_PORT_{n}" for n in (1, 2, 3)))
 
-    def make(name: str, file: Path = ROOT / "docker-compose.yml") -> Project:
-        ports = map(str, free("127.0.0.1", len(names)))
-        return Project(command, f"milena-{name}-{os.getpid()}", file, dict(zip(names, ports, strict=True)))
+    def make(
+        name: str,
+        file: Path = ROOT / "docker-compose.yml",
+        settings: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        override: Path | None = None,
+    ) -> Project:
+        ports = dict(zip(names, map(str, free("127.0.0.1", len(names))), strict=True))
+        given = {"KCAT_IMAGE": KCAT, **ports, **(variables or {})}
+        return Project(command, f"milena-{name}-{os.getpid()}", file, given, settings, override)
 
     return make

@@ -16,6 +16,7 @@ from tests.wire.waiting import wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 IMAGE: Final = os.environ.get("MILENA_IMAGE", "milena-kafka")
+KCAT: Final = os.environ.get("KCAT_IMAGE", "milena-kcat")
 LIMIT: Final = 120
 
 
@@ -109,10 +110,16 @@ class Project:
     name: str
     file: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    settings: Path | None = None
+    """Of `--env-file`."""
+    override: Path | None = None
+    """A second compose file over the first."""
 
     def compose(self, *arguments: str) -> str:
+        chosen = ["-f", str(self.override)] if self.override else []
+        chosen += ["--env-file", str(self.settings)] if self.settings else []
         done = subprocess.run(
-            [*self.command, "-p", self.name, "-f", str(self.file), *arguments],
+            [*self.command, "-p", self.name, "-f", str(self.file), *chosen, *arguments],
             capture_output=True,
             text=True,
             timeout=3 * LIMIT,
@@ -125,11 +132,16 @@ class Project:
     def container(self, service: str) -> Container:
         return Container(self.compose("ps", "-q", service).strip())
 
+    def client(self, *arguments: str) -> str:
+        """What kcat prints that runs in the network."""
+        return self.compose("run", "--rm", "-T", "--no-deps", "kcat", *arguments)
+
     def up(self) -> None:
         """Until all that have a health check are healthy."""
         self.compose("up", "--detach")
         for identity in self.compose("ps", "-q").split():
-            Container(identity).wait_healthy()
+            if "Health" in Container(identity).state():
+                Container(identity).wait_healthy()
 
     @contextmanager
     def running(self) -> Iterator[Project]:

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.containers.engine import Project, docker, given, started
+from tests.containers.work import INSIDE, bootstrap, create, leader, read, write
 from tests.wire.command import milena
 from tests.wire.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
-INSIDE = "broker-1:9092,broker-2:9092,broker-3:9092"
 
 
 @pytest.fixture(scope="module")
 def cluster(project: Callable[..., Project]) -> Iterator[Project]:
     with project("first").running() as running:
         yield running
-
-
-def bootstrap(cluster: Project) -> str:
-    return ",".join(f"localhost:{cluster.variables[f'PORT_{number}']}" for number in (1, 2, 3))
-
-
-def create(cluster: Project, topic: str) -> None:
-    milena("topic", "create", topic, "--partitions", "3", "--replicas", "3", "-b", bootstrap(cluster))
-
-
-def write(cluster: Project, topic: str, count: int, *, width: int = 0) -> None:
-    """Records 0 to ``count`` - 1, of ``width`` bytes or more, acknowledged by all."""
-    producer = Producer({"bootstrap.servers": bootstrap(cluster), "acks": "all", "enable.idempotence": True})
-    for number in range(count):
-        producer.produce(topic, str(number).zfill(width).encode())
-    assert producer.flush(60) == 0
-
-
-def read(cluster: Project, topic: str) -> list[str]:
-    found = milena("consume", topic, "--from-beginning", "--exit", "--json", "-b", bootstrap(cluster)).out
-    return [json.loads(line)["value"] for line in found.splitlines()]
-
-
-def leader(cluster: Project, topic: str) -> int:
-    described = json.loads(milena("topic", "describe", topic, "--json", "-b", bootstrap(cluster)).out)
-    return int(described[0]["partitions"][0]["leader"])
 
 
 def test_clients_write_and_read_on_the_host_and_in_the_network(cluster: Project) -> None:

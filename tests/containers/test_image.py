@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -64,6 +66,17 @@ def test_it_runs_as_the_user_of_kafkas_image_and_has_no_tools_to_build_with() ->
             node.run("sh", "-c", "stat -c %u /var/lib/kafka/data /mnt/shared/config /etc/kafka/docker").split()
             == ["1000"] * 3
         )
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="without a C compiler the image has the pure form")
+def test_it_runs_the_compiled_form() -> None:
+    """Made by `make image`, it has the pure one where this machine's Python is not the base's."""
+    with started() as node:
+        version = node.run("python", "-c", "import sys; print(*sys.version_info[:2])")
+        if version != "{} {}".format(*sys.version_info[:2]):
+            pytest.skip(f"the image has Python {version}")
+        assert node.run("milena", "--version").endswith("(compiled)")
+        node.wait_logged('"form": "compiled"')
 
 
 def test_sigterm_is_a_controlled_shutdown_and_the_next_start_is_clean(volume: str) -> None:

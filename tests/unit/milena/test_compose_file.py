@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +14,36 @@ import yaml
 from milena.commands.container import DATA, implied, settings
 from milena.config.node_config import NodeConfig
 from milena.config.sources import from_environment
+from milena.runtime.process import real_runtime
+from milena.tiered.store.fsspec_tier import FsspecTier
+from milena.tiered.store.tier_config import remote_storage
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def services(**variables: str) -> dict[str, dict[str, Any]]:
     """By name, with the variables that compose would put in."""
-    text = (ROOT / "docker-compose.yml").read_text()
-    filled = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), text)
-    assert "$" not in filled
-    found: dict[str, dict[str, Any]] = yaml.safe_load(filled)["services"]
+    content = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    found: dict[str, dict[str, Any]] = filled(content["services"], variables)
     return found
+
+
+def filled(value: Any, variables: Mapping[str, str]) -> Any:
+    """Compose fills in each text after it has read the file."""
+    if isinstance(value, dict):
+        return {key: filled(one, variables) for key, one in value.items()}
+    if isinstance(value, list):
+        return [filled(one, variables) for one in value]
+    if not isinstance(value, str):
+        return value
+    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), value)
+    assert "$" not in text
+    return text
+
+
+def nodes(**variables: str) -> dict[str, dict[str, Any]]:
+    """The services that are nodes of the cluster."""
+    return {name: one for name, one in services(**variables).items() if "KAFKA_NODE_ID" in one.get("environment", {})}
 
 
 def configured(service: dict[str, Any]) -> NodeConfig:
@@ -30,12 +52,12 @@ def configured(service: dict[str, Any]) -> NodeConfig:
 
 
 def test_a_controller_and_three_brokers_in_racks_find_each_other() -> None:
-    nodes = {name: configured(service) for name, service in services().items() if "environment" in service}
-    assert list(nodes) == ["controller", "broker-1", "broker-2", "broker-3"]
-    assert {name: node.node_id for name, node in nodes.items()} == dict(zip(nodes, (1000, 1, 2, 3), strict=True))
-    assert {config.get_str_or_none("broker.rack") for config in nodes.values()} == {None, "rack-1", "rack-2", "rack-3"}
-    assert not any(config.warnings for config in nodes.values())
-    for name, config in nodes.items():
+    found = {name: configured(service) for name, service in nodes().items()}
+    assert list(found) == ["controller", "broker-1", "broker-2", "broker-3"]
+    assert {name: node.node_id for name, node in found.items()} == dict(zip(found, (1000, 1, 2, 3), strict=True))
+    assert {config.get_str_or_none("broker.rack") for config in found.values()} == {None, "rack-1", "rack-2", "rack-3"}
+    assert not any(config.warnings for config in found.values())
+    for name, config in found.items():
         assert config.get_bool("remote.log.storage.system.enable")  # the controller checks the topics' configuration
         assert config.quorum_voters == {1000: ("controller", 9093)}
         assert config.log_dirs == (DATA,)
@@ -47,8 +69,8 @@ def test_a_controller_and_three_brokers_in_racks_find_each_other() -> None:
 
 def test_what_is_published_is_what_is_advertised_under_other_ports_too() -> None:
     for variables in ({}, {"PORT_2": "29093", "MILENA_HOST": "kafka.example", "MILENA_BIND": "0.0.0.0"}):
-        for service in services(**variables).values():
-            if "KAFKA_BROKER_RACK" not in service.get("environment", {}):
+        for service in nodes(**variables).values():
+            if "KAFKA_BROKER_RACK" not in service["environment"]:
                 continue
             config = configured(service)
             outside = config.advertised_listeners[1]
@@ -58,9 +80,7 @@ def test_what_is_published_is_what_is_advertised_under_other_ports_too() -> None
 
 
 def test_data_and_tier_are_in_volumes_and_each_node_has_a_limit() -> None:
-    for service in services().values():
-        if "environment" not in service:
-            continue
+    for service in nodes().values():
         mounted = dict(reversed(volume.split(":")) for volume in service["volumes"])
         given = settings({name: str(value) for name, value in service["environment"].items()}, "")
         assert DATA in mounted
@@ -68,3 +88,21 @@ def test_data_and_tier_are_in_volumes_and_each_node_has_a_limit() -> None:
         if given["process.roles"] == "broker":
             assert mounted[given["rsm.config.dir"]] == "tier"
             assert service["depends_on"] == {"controller": {"condition": "service_healthy"}}
+
+
+async def test_with_the_variables_for_an_object_store_its_bucket_is_the_tier() -> None:
+    lines = (ROOT / "docker" / "s3.env").read_text().splitlines()
+    variables = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    made = services(**variables)
+    for service in nodes(**variables).values():
+        given = settings({name: str(value) for name, value in service["environment"].items()}, "")
+        if given["process.roles"] == "broker":
+            prefix = "rsm.config."
+            own = {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
+            storage = remote_storage(real_runtime(), given["remote.log.storage.manager.class.name"], own, "1")
+            assert isinstance(storage, FsspecTier)
+            assert made["s3-bucket"]["environment"]["KAFKA_RSM_CONFIG_URL"] == own["url"] == "s3://milena/tier"
+            assert json.loads(own["options"])["endpoint_url"] == "http://s3:9000"
+    assert made["s3"]["profiles"] == made["s3-bucket"]["profiles"] == [variables["COMPOSE_PROFILES"]]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert made["broker-1"]["build"]["args"]["EXTRAS"] in extras

@@ -1,0 +1,40 @@
+"""What tests do with the cluster of the compose file, from this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from confluent_kafka import Producer
+
+from tests.containers.engine import Project
+from tests.wire.command import milena
+
+INSIDE: Final = "broker-1:9092,broker-2:9092,broker-3:9092"
+"""Bootstrap servers in the network."""
+
+
+def bootstrap(cluster: Project) -> str:
+    return ",".join(f"localhost:{cluster.variables[f'PORT_{number}']}" for number in (1, 2, 3))
+
+
+def create(cluster: Project, topic: str) -> None:
+    milena("topic", "create", topic, "--partitions", "3", "--replicas", "3", "-b", bootstrap(cluster))
+
+
+def write(cluster: Project, topic: str, count: int, *, width: int = 0) -> None:
+    """Records 0 to ``count`` - 1, of ``width`` bytes or more, acknowledged by all."""
+    producer = Producer({"bootstrap.servers": bootstrap(cluster), "acks": "all", "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, str(number).zfill(width).encode())
+    assert producer.flush(60) == 0
+
+
+def read(cluster: Project, topic: str) -> list[str]:
+    found = milena("consume", topic, "--from-beginning", "--exit", "--json", "-b", bootstrap(cluster)).out
+    return [json.loads(line)["value"] for line in found.splitlines()]
+
+
+def leader(cluster: Project, topic: str) -> int:
+    described = json.loads(milena("topic", "describe", topic, "--json", "-b", bootstrap(cluster)).out)
+    return int(described[0]["partitions"][0]["leader"])

@@ -37,6 +37,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from milena.lab.chaos.clients import Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
@@ -182,7 +183,7 @@ class _Reader:
         """By the number of their assignment; bounded."""
         self._assignments = 0
         self._session = 0
-        self.poll = Polling(self._worker, self._read)
+        self.poll = Polling(lambda seconds: self._worker.call(self._read, seconds))
 
     def _read(self, seconds: float) -> list[Got]:
         """Of one assignment alone: a poll may bring the next one."""

@@ -147,13 +147,11 @@ def _dispose(worker: Worker, done: asyncio.Future[T | None], dispose: Callable[[
 
 
 class Polling:
-    """One poll at a time, on a worker, in slices. If the caller goes before it returns, its records are those of the
-    next call."""
+    """One poll at a time, in slices. If the caller goes before it returns, its records are those of the next call."""
 
-    def __init__(self, worker: Worker, poll: Callable[[float], Sequence[Got]]) -> None:
-        self._worker = worker
-        self._poll = poll
-        self._pending: asyncio.Future[Sequence[Got]] | None = None
+    def __init__(self, begin: Callable[[float], asyncio.Future[list[Got]]]) -> None:
+        self._begin = begin
+        self._pending: asyncio.Future[list[Got]] | None = None
 
     async def __call__(self, seconds: float) -> Sequence[Got]:
         now = asyncio.get_running_loop().time
@@ -161,7 +159,7 @@ class Polling:
         while True:
             left = max(0.0, end - now())
             if self._pending is None:
-                self._pending = self._worker.call(self._poll, min(left, SLICE))
+                self._pending = self._begin(min(left, SLICE))
             pending = self._pending
             await asyncio.wait([pending], timeout=left + LATE)
             if not pending.done():

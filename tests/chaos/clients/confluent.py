@@ -183,7 +183,7 @@ class _Reader:
         """By the number of their assignment; bounded."""
         self._assignments = 0
         self._session = 0
-        self.poll = Polling(self._worker, self._read)
+        self.poll = Polling(lambda seconds: self._worker.call(self._read, seconds))
 
     def _read(self, seconds: float) -> list[Got]:
         """Of one assignment alone: a poll may bring the next one."""

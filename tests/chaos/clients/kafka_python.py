@@ -230,7 +230,7 @@ class _Reader:
         self._consumer = consumer
         self._worker = worker
         self._request = limits.request
-        self.poll = Polling(worker, self._read)
+        self.poll = Polling(lambda seconds: worker.call(self._read, seconds))
 
     def _read(self, seconds: float) -> list[Got]:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from milena.lab.chaos.journal import events
 from milena.lab.chaos.topics import Topic
-from milena.lab.histories.checker import Checker, Violation
+from milena.lab.histories.checker import Anomaly, Checker, Violation
 from milena.lab.histories.events import ACKS_ALL, Event, Send
 
 
@@ -19,6 +19,8 @@ class Verdict:
 
     violations: Sequence[Violation]
     controls: Sequence[Violation]
+    blind: Sequence[str]
+    """Topics without promises in which an unsafe run has lost nothing, or has not seen it."""
     writes: int
     """Those that were acknowledged."""
 
@@ -33,7 +35,8 @@ def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool) -> Verdict:
         checker.add(event)
     found = checker.finish()
     of_controls = [violation for violation in found if _topic(violation) in controls]
-    return Verdict([one for one in found if one not in of_controls], of_controls, writes)
+    lost = {_topic(one) for one in of_controls if one.anomaly is Anomaly.LOST_WRITE}
+    return Verdict([one for one in found if one not in of_controls], of_controls, sorted(controls - lost), writes)
 
 
 def judged(history: Iterable[Event], controls: Collection[str]) -> Iterator[Event]:

@@ -1,7 +1,7 @@
 """The history of a run, on disk while it runs: one JSON object a line, and nothing of it in memory.
 
 Each operation is there twice: as ``Invoke`` when it begins, and as its event when its outcome is known. One that has
-no event when the file ends (the run died) has an unknown outcome.
+no event when the file ends (the run died) has an unknown outcome: ``complete`` says so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
 
 from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.histories.events import Event, Invoke, RequestOutcome, Send, TopicChange, from_line, to_line
@@ -69,25 +68,34 @@ def faults(path: Path) -> Iterator[Fault]:
 
 
 def events(path: Path) -> Iterator[Event]:
-    """The events in a history, without faults; at the end those of unknown outcome whose end is not there. A last line
-    that was cut off is skipped. Memory: what was under way at once."""
+    """The events in a history, without beginnings and faults."""
     with path.open() as lines:
-        yield from completed(lines)
+        for line in lines:
+            if not line.startswith(('{"event":"fault"', '{"event":"invoke"')):
+                yield from_line(line)
 
 
-def completed(lines: TextIO) -> Iterator[Event]:
-    open_: dict[tuple[object, ...], Invoke] = {}
-    for line in lines:
-        if not line.endswith("\n") or line.startswith('{"event":"fault"'):
-            continue
-        event = from_line(line)
-        if isinstance(event, Invoke):
-            open_[_name(event)] = event
-            continue
-        open_.pop(_name(event), None)
-        yield event
-    for invoke in open_.values():
-        yield _unknown(invoke)
+def complete(path: Path) -> int:
+    """Add an event of unknown outcome for each operation that has begun and not ended, after a last line that was cut
+    off is removed. Returns how many. Memory: what was under way at once."""
+    missing: dict[tuple[object, ...], Invoke] = {}
+    whole = 0
+    with path.open("rb+") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            if line.startswith(b'{"event":"fault"'):
+                continue
+            event = from_line(line.decode())
+            if isinstance(event, Invoke):
+                missing[_name(event)] = event
+            else:
+                missing.pop(_name(event), None)
+        file.truncate(whole)
+    with path.open("a") as adding:
+        adding.writelines(to_line(_unknown(invoke)) + "\n" for invoke in missing.values())
+    return len(missing)
 
 
 def _name(event: Event) -> tuple[object, ...]:

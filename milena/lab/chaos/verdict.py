@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from milena.lab.chaos.journal import events
+from milena.lab.chaos.journal import complete, events
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.checker import Anomaly, Checker, Violation
 from milena.lab.histories.events import ACKS_ALL, Event, Send
@@ -28,6 +28,7 @@ class Verdict:
 def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool) -> Verdict:
     """``unsafe``: acks=1 is judged as if it were a promise, so that the checker is seen to see."""
     controls = {topic.name for topic in topics if topic.control} if unsafe else set()
+    complete(history)
     checker = Checker()
     writes = 0
     for event in judged(events(history), controls):

@@ -120,7 +120,7 @@ class Checker:
     def add(self, event: Event) -> None:
         match event:
             case Invoke():
-                """Its end is what counts (``lab.chaos.journal`` adds those that are missing)."""
+                """Its end is what counts (``lab.chaos.journal.complete`` adds those that are missing)."""
             case Send():
                 self._log(event.partition).sent(event)
             case Poll():

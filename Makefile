@@ -8,6 +8,7 @@ SEED   ?=
 ORDER  ?= 1
 ENGINE ?= .cache/containers
 ARGS   ?=
+CHAOS   = $(if $(SHORT),60,$(or $(SECONDS),300))
 TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers \
          $(ARGS)
 
@@ -85,9 +86,11 @@ oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) MILENA_SEED=$(SEED) MILENA_SEQUENCES=$(or $(SEQUENCES),$(if $(SHORT),150,1000)) \
 	  $(PYTEST) tests/oracle -q -rs $(ARGS)
 
-chaos: $(READY) ## a minute each of faults of nodes, and of directories and the tier, under load; clients under kill -9 (SHORT=1: 20 s, 5,000 records)
-	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q $(ARGS)
-	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill $(ARGS)
+chaos: $(READY) ## clients work while nodes of a cluster are killed, cut off and wiped, and a verdict: make chaos SEED=7 SECONDS=600 ON=processes (SHORT=1: a minute each)
+	@$(BIN)/python -m tests.chaos --on $(or $(ON),processes) --seed $(or $(SEED),1) --seconds $(CHAOS) $(ARGS)
+	@$(BIN)/python -m tests.chaos --on $(or $(ON),processes) --seed $(or $(SEED),1) --seconds $(CHAOS) --unsafe $(ARGS)
+	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q
+	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill
 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)

@@ -22,6 +22,7 @@ from milena.up.layout import ClusterDir
 from milena.up.processes import runs
 
 BROKERS: Final = 3
+SMALL_TIER: Final = {"rlmm.config.remote.log.metadata.topic.num.partitions": "3"}
 SIGNALS_AND_LINKS: Final = frozenset(
     {
         Kind.KILL,
@@ -73,8 +74,9 @@ class ProcessesPlace:
         """A new cluster in a directory. Raises UserError."""
         failures: list[str] = []
         runtime = real_runtime(lambda description, error: failures.append(f"{description}: {error!r}"))
+        overrides = {**CLUSTER, **COMPACTED_TIER, **SMALL_TIER}
         cluster = await asyncio.to_thread(
-            LocalCluster.start, directory, brokers=brokers, port=port, overrides={**CLUSTER, **COMPACTED_TIER}, lab=True
+            LocalCluster.start, directory, brokers=brokers, port=port, overrides=overrides, lab=True
         )
         return cls(cluster, runtime, failures)
 

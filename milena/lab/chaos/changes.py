@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.clients import ChaosAdmin, Clients
 from milena.lab.chaos.journal import Journal
 from milena.lab.histories.events import Invoke, RequestOutcome, TopicChange
 from milena.runtime.clock import Clock
@@ -14,6 +14,8 @@ from milena.runtime.randomness import Randomness
 MADE: Final = "made-"
 """The beginning of the names of all that are made here."""
 LONGEST_PAUSE: Final = 4.0
+MOST: Final = 10
+"""Topics of a library that are there at once."""
 RETENTION: Final = 1_000_000
 """The least milliseconds."""
 
@@ -29,27 +31,39 @@ class Changes:
         self._replicas = replicas
 
     async def make(self, stopping: asyncio.Event) -> None:
+        """Some stay to the end."""
         admin = await self._clients.admin()
+        there: list[str] = []
         number = 0
         while not stopping.is_set():
             name = f"{MADE}{self._clients.name}-{number}"
             number += 1
-            config = self._config()
-            begun = self._begin(name, exists=True)
-            outcome = await admin.create_topic(name, 1 + self._random.below(3), self._replicas, config)
-            self._journal.note(TopicChange(name, True, outcome, config, begun))
+            if await self._create(admin, name):
+                there.append(name)
             await self._pause()
-            if outcome is RequestOutcome.OK and self._random.below(2):
-                config = self._config()
-                begun = self._begin(name, exists=True)
-                changed = await admin.set_config(name, config)
-                self._journal.note(TopicChange(name, True, changed, config, begun))
+            if there and self._random.below(2):
+                await self._configure(admin, self._random.choice(there))
                 await self._pause()
-            if outcome is RequestOutcome.OK and self._random.below(3):
-                begun = self._begin(name, exists=False)
-                self._journal.note(TopicChange(name, False, await admin.delete_topic(name), begun=begun))
+            if len(there) > MOST or (there and self._random.below(2)):
+                await self._delete(admin, there.pop(self._random.below(len(there))))
             await self._pause()
         await admin.close()
+
+    async def _create(self, admin: ChaosAdmin, name: str) -> bool:
+        config = self._config()
+        begun = self._begin(name, exists=True)
+        outcome = await admin.create_topic(name, 1 + self._random.below(3), self._replicas, config)
+        self._journal.note(TopicChange(name, True, outcome, config, begun))
+        return outcome is RequestOutcome.OK
+
+    async def _configure(self, admin: ChaosAdmin, name: str) -> None:
+        config = self._config()
+        begun = self._begin(name, exists=True)
+        self._journal.note(TopicChange(name, True, await admin.set_config(name, config), config, begun))
+
+    async def _delete(self, admin: ChaosAdmin, name: str) -> None:
+        begun = self._begin(name, exists=False)
+        self._journal.note(TopicChange(name, False, await admin.delete_topic(name), begun=begun))
 
     def _begin(self, name: str, *, exists: bool) -> float:
         begun = self._journal.now()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 
 ASKING_MS: Final = 5000
+PREFERRED: Final = 0
 RETURNING: Final = 60.0
 """Seconds in which replicas must be where they were."""
 AT_ONCE: Final = 4
@@ -63,6 +64,19 @@ class Moves:
             left = {place: had for place, had in left.items() if set(now.get(place, ())) != set(had)}
             if self._client.runtime.clock.monotonic() > end:
                 raise AssertionError(f"{sorted(left)} did not get their replicas back in {RETURNING:.0f} seconds")
+
+    async def prefer(self) -> None:
+        """The first replica of each partition leads again: otherwise the same brokers would lead everything."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in self._places:
+            topics.setdefault(topic, []).append(number)
+        named = [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+        try:
+            await self._client.ask_any(
+                ApiKey.ELECT_LEADERS, election_type=PREFERRED, topic_partitions=named, timeout_ms=ASKING_MS
+            )
+        except (KafkaError, ChannelError) as error:
+            self._journal.say(f"preferred leaders: {error}")
 
     async def _replicas(self) -> Mapping[TopicPartition, tuple[int, ...]]:
         view: ClusterView | None = None

@@ -61,6 +61,7 @@ class Nemesis:
                 return
             await self.inject(one)
             await self._health.in_sync(IN_SYNC)
+            await self._unclean.moves.prefer()
 
     async def inject(self, one: Round) -> None:
         """All faults of a round begin at once. Returns when the last one is mended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Shape, plan
-from milena.lab.chaos.topics import PLAIN, REPLICAS, Topic, chosen
+from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
 from milena.lab.chaos.workload import Workload
@@ -30,6 +31,7 @@ CALM: Final = 3.0
 READING: Final = 180.0
 """Seconds in which readers must reach the end, and everything must be read."""
 CREATING: Final = 60.0
+ABOUT: Final = "run.json"
 PACE: Final = 0.1
 """Suits processes of one machine."""
 
@@ -55,11 +57,32 @@ def kinds_of(order: Order, place: Place) -> list[Kind]:
     return [kind for kind in Kind if kind in place.kinds and kind is not Kind.LOST_OBJECTS]
 
 
+def about(order: Order, place: Place) -> dict[str, object]:
+    """What a reader of a report should know of the run, as JSON."""
+    return {
+        "place": place.name,
+        "seed": order.seed,
+        "seconds": order.seconds,
+        "unsafe": order.unsafe,
+        "pace": order.pace,
+        "faults": [kind.value for kind in kinds_of(order, place)],
+        "clients": [library.name for library in place.clients],
+        "topics": {topic.name: dict(topic.config) for topic in topics_of(order, place)},
+        "brokers": len(place.brokers),
+        "settings": dict(CLUSTER),
+    }
+
+
+def topics_of(order: Order, place: Place) -> list[Topic]:
+    return chosen([name for name in place.topics if name not in order.exclude], unsafe=order.unsafe)
+
+
 async def run(order: Order, place: Place, folder: Path) -> Verdict:
     """Raises NotHealthy, TimeoutError and what the place raises, if the run cannot be judged; the history so far is in
     the folder in any case."""
     journal = Journal(folder, place.runtime.clock)
-    topics = chosen([name for name in place.topics if name not in order.exclude], unsafe=order.unsafe)
+    topics = topics_of(order, place)
+    write_about(folder, order, place)
     try:
         await _run(order, place, journal, topics)
     except BaseException as error:
@@ -68,6 +91,10 @@ async def run(order: Order, place: Place, folder: Path) -> Verdict:
     finally:
         journal.close()
     return judge(folder / HISTORY, topics, unsafe=order.unsafe)
+
+
+def write_about(folder: Path, order: Order, place: Place) -> None:
+    (folder / ABOUT).write_text(json.dumps(about(order, place), indent=2) + "\n")
 
 
 async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[Topic]) -> None:

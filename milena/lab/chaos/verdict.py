@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from milena.lab.chaos.journal import events
 from milena.lab.chaos.topics import Topic
-from milena.lab.histories.checker import Checker, Violation
-from milena.lab.histories.events import ACKS_ALL, Event, Send
+from milena.lab.histories.anomalies import Anomaly, Violation
+from milena.lab.histories.events import Event, RequestOutcome, Send
+from milena.lab.histories.files import HistoryFile
+from milena.lab.histories.parts import Demands
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,30 +20,35 @@ class Verdict:
 
     violations: Sequence[Violation]
     controls: Sequence[Violation]
+    blind: Sequence[str]
+    """Topics without promises in which an unsafe run has lost nothing, or has not seen it."""
     writes: int
     """Those that were acknowledged."""
 
 
+def demands_of(topics: Sequence[Topic], *, unsafe: bool) -> Demands:
+    """``unsafe``: what promises nothing is judged as if it did, so that the checker is seen to see."""
+    return Demands(promised=frozenset(topic.name for topic in topics if topic.control and unsafe))
+
+
 def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool) -> Verdict:
-    """``unsafe``: acks=1 is judged as if it were a promise, so that the checker is seen to see."""
-    controls = {topic.name for topic in topics if topic.control} if unsafe else set()
-    checker = Checker()
+    """Raises OSError, BadLine."""
+    demands = demands_of(topics, unsafe=unsafe)
     writes = 0
-    for event in judged(events(history), controls):
-        writes += isinstance(event, Send) and event.outcome.value == "ok"
-        checker.add(event)
-    found = checker.finish()
+
+    def seen(event: Event) -> None:
+        nonlocal writes
+        writes += isinstance(event, Send) and event.outcome is RequestOutcome.OK
+
+    file = HistoryFile(history, seen)
+    found = [violation for part in file.judged(demands) for violation in part.finish()]
+    return verdict(found, demands.promised, writes)
+
+
+def verdict(found: Sequence[Violation], controls: Collection[str], writes: int) -> Verdict:
     of_controls = [violation for violation in found if _topic(violation) in controls]
-    return Verdict([one for one in found if one not in of_controls], of_controls, writes)
-
-
-def judged(history: Iterable[Event], controls: Collection[str]) -> Iterator[Event]:
-    """The events as they are judged."""
-    for event in history:
-        if isinstance(event, Send) and event.partition[0] in controls:
-            yield replace(event, acks=ACKS_ALL)
-        else:
-            yield event
+    lost = {_topic(one) for one in of_controls if one.anomaly is Anomaly.LOST_WRITE}
+    return Verdict([one for one in found if one not in of_controls], of_controls, sorted(set(controls) - lost), writes)
 
 
 def _topic(violation: Violation) -> str:

@@ -29,13 +29,15 @@ class Replicas:
 @dataclass(frozen=True, slots=True)
 class Effect:
     """``gone``: brokers that will be fenced. ``hung``: they stay in the ISR and answer nothing. ``apart``: pairs that
-    cannot replicate to each other. ``each``: brokers that are away one after the other. ``frozen``: the controller
-    changes nothing. ``all``: nobody promises anything."""
+    cannot replicate to each other. ``each``: brokers that are away one after the other. ``moves``: replicas are other
+    ones than before, as many as are needed. ``frozen``: the controller changes nothing. ``all``: nobody promises
+    anything."""
 
     gone: frozenset[int] = frozenset()
     hung: frozenset[int] = frozenset()
     apart: frozenset[frozenset[int]] = frozenset()
     each: frozenset[int] = frozenset()
+    moves: bool = False
     frozen: bool = False
     all: bool = False
 
@@ -66,6 +68,8 @@ def effect_of(step: Step, shape: Shape) -> Effect:
             return Effect(frozen=True)
         case Kind.ROLLING:
             return Effect(each=frozenset(shape.brokers))
+        case Kind.REASSIGN:
+            return Effect(moves=True)
         case Kind.UNCLEAN:
             return Effect(all=True)
         case _:
@@ -87,6 +91,8 @@ def _stays_writable(effects: Sequence[Effect], partition: Replicas) -> bool:
     apart = frozenset().union(*(effect.apart for effect in effects))
     each = frozenset().union(*(effect.each for effect in effects)) & isr or {None}
     if isr & hung:
+        return False
+    if any(effect.moves for effect in effects) and (gone or hung or apart):
         return False
     if any(effect.frozen for effect in effects) and (
         isr & gone or each != {None} or any(partition.leader in pair and pair <= isr for pair in apart)

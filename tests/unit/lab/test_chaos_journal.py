@@ -52,15 +52,16 @@ def test_what_has_no_end_has_an_unknown_outcome(tmp_path: Path) -> None:
 def test_each_line_is_there_as_soon_as_it_was_noted(tmp_path: Path) -> None:
     journal = Journal(tmp_path, SystemClock())
     journal.note(Invoke("send", 1.0, PLACE, "a"))
-    assert len(list(events(tmp_path / HISTORY))) == 1
+    assert "invoke" in (tmp_path / HISTORY).read_text()
     journal.close()
 
 
 def test_a_last_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
-    path = written(tmp_path, Send(PLACE, "a", 1.0, 2.0, OK, 7))
+    path = written(tmp_path, Invoke("send", 1.0, PLACE, "a"))
     with path.open("a") as file:
         file.write('{"event":"send","parti')
-    assert len(list(events(path))) == 1
+    (send,) = events(path)
+    assert isinstance(send, Send) and send.outcome is RequestOutcome.UNKNOWN
 
 
 def test_faults_are_lines_of_the_history(tmp_path: Path) -> None:

@@ -95,6 +95,9 @@ def test_one_fault(kind: Kind, nodes: tuple[int, ...], leader: int, isr: list[in
         ([fault(Kind.CUT_ONE_WAY, 1, 2), fault(Kind.KILL, 3)], 3, [1, 2, 3], False),
         ([fault(Kind.CUT_FOLLOWERS, 1), fault(Kind.KILL, 2)], 2, [1, 2, 3], False),
         ([fault(Kind.KILL, 1), fault(Kind.TIER_AWAY)], 1, [1, 2, 3], True),
+        # the replicas may move to the one that is away
+        ([fault(Kind.KILL, 1), fault(Kind.REASSIGN)], 2, [2, 3], False),
+        ([fault(Kind.CONTROLLER, CONTROLLER), fault(Kind.REASSIGN)], 2, [1, 2, 3], True),
     ],
 )
 def test_two_faults(steps: list[Step], leader: int, isr: list[int], expected: bool) -> None:

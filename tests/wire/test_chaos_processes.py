@@ -1,0 +1,40 @@
+"""The runner of chaos on processes of this machine, in short (`make chaos` for longer), and its command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.journal import faults
+from milena.lab.chaos.runner import Order, run
+from milena.testing.chaos_processes import ProcessesPlace
+from tests.chaos.__main__ import main
+
+pytestmark = pytest.mark.timeout(400)
+
+
+async def test_nothing_is_lost_while_nodes_are_killed_and_cut_off(tmp_path: Path) -> None:
+    kinds = [Kind.KILL, Kind.ISOLATE, Kind.CONTROLLER, Kind.POWER_LOSS]
+    place = await ProcessesPlace.open(tmp_path / "cluster")
+    try:
+        verdict = await run(Order(4, 12, kinds), place, tmp_path / "report")
+    finally:
+        await place.keep(tmp_path / "logs")
+        await place.close()
+    assert not verdict.violations
+    assert verdict.writes > 100
+    assert list(faults(tmp_path / "report" / "history.jsonl"))
+    assert {path.stem for path in (tmp_path / "logs").iterdir()} > {"broker-1", "broker-2", "broker-3"}
+
+
+def test_a_failed_run_tells_how_to_run_it_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that loses records happens in this one, so that an unsafe run is blind."""
+    arguments = ["--on", "simulation", "--seed", "3", "--seconds", "2", "--faults", "hang", "--unsafe"]
+    assert main([*arguments, "--pace", "0.5", "--report", str(tmp_path)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert "failed: 0 anomalies" in said
+    assert said[-1].startswith("again: python -m tests.chaos --on simulation --seed 3")
+    assert json.loads((tmp_path / "run.json").read_text())["faults"] == ["hang"]

@@ -1,17 +1,49 @@
-"""The report on a run: ``report.json``, and ``report.html`` with the same as tables and plots."""
+"""The report on a run: ``report.json``, and ``report.html`` with the same as tables and plots.
+
+``docs/reliability.md`` says what is in them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from milena.lab.chaos.figures import Figures, Slots
+from milena.lab.chaos.outages import FLOWS, KindOfFault, Outages
 from milena.lab.histories.anomalies import Anomaly, Violation, counts
+from milena.lab.histories.faults import Fault
 from milena.lab.histories.files import HistoryFile
+from milena.lab.histories.kinds import JEPSEN, is_judged
 from milena.lab.histories.parts import DEFAULT, Demands
+from milena.report.contents import Band, Cell, Facts, Plot, Plots, Section, Series, Table
+from milena.report.page import check_library, page
 
-SHOWN = 200
+SHOWN: Final = 200
 """Violations that a report lists in full."""
+SECOND: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Everything that a report tells."""
+
+    about: Mapping[str, object]
+    history: HistoryFile
+    violations: Sequence[Violation]
+    figures: Figures
+    outages: Outages
+    slots: Slots
+
+    @property
+    def anomalies(self) -> dict[Anomaly, int | None]:
+        """The count of each; None if the history could not show it."""
+        found = counts(self.violations)
+        return {
+            one: found.get(one, 0) if one in found or is_judged(one, self.figures.kinds) else None for one in Anomaly
+        }
 
 
 def write_report(
@@ -20,18 +52,153 @@ def write_report(
     """Judge a history on disk and write the report on it to a folder, which is made if need be. ``about``: what the
     reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. Returns the verdict.
 
-    Raises OSError, BadLine.
+    Raises OSError, BadLine, and UserError if plotly is not installed.
     """
-    file = HistoryFile(history)
-    violations = [violation for judge in file.judged(demands) for violation in judge.finish()]
-    found = counts(violations)
-    report = {
-        "about": dict(about),
-        "events": file.events,
-        "cut off": file.cut_off,
-        "anomalies": {anomaly.value: found.get(anomaly, 0) for anomaly in Anomaly},
-        "violations": [str(violation) for violation in violations[:SHOWN]],
-    }
+    check_library()
+    judged = _judged(history, about, demands)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return violations
+    text = json.dumps(_data(judged), indent=1, default=str)
+    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "report.html").write_text(_page(judged), encoding="utf-8")
+    return list(judged.violations)
+
+
+def _judged(path: Path, about: Mapping[str, object], demands: Demands) -> Judged:
+    figures = Figures()
+    history = HistoryFile(path, figures.add)
+    outages = Outages(figures.faults)
+    violations: list[Violation] = []
+    for judge in history.judged(demands):
+        violations += judge.finish()
+        figures.stalled(judge.stalls(SECOND))
+        outages.stalled(judge.stalls(FLOWS))
+    return Judged(about, history, violations, figures, outages, figures.slots())
+
+
+def _data(judged: Judged) -> dict[str, object]:
+    slots, begun = judged.slots, judged.slots.begun
+    return {
+        "about": dict(judged.about),
+        "verdict": "failed" if judged.violations else "passed",
+        "events": judged.history.events,
+        "cut off at line": judged.history.cut_off,
+        "operations": [
+            {"operation": name, "outcome": outcome, "count": count}
+            for (name, outcome), count in sorted(judged.figures.operations.items())
+        ],
+        "anomalies": {anomaly.value: count for anomaly, count in judged.anomalies.items()},
+        "violations": [
+            {"anomaly": one.anomaly.value, "where": one.where, "text": one.text} for one in judged.violations[:SHOWN]
+        ],
+        "faults": [row._asdict() for row in judged.outages.rows()],
+        "injected": [
+            {
+                "kind": fault.kind.value,
+                "nodes": fault.nodes,
+                "begun": fault.begun - begun,
+                "mended": fault.mended - begun,
+                "text": fault.text,
+                "seconds": seconds,
+            }
+            for fault, seconds in zip(judged.figures.faults, judged.outages.seconds, strict=True)
+        ],
+        "over time": {
+            "width": slots.width,
+            "writes": slots.writes,
+            "reads": slots.reads,
+            "latency": slots.latency,
+            "unavailable": slots.unavailable,
+        },
+    }
+
+
+def _page(judged: Judged) -> str:
+    violations = len(judged.violations)
+    verdict = f"{violations:,} anomal{'y' if violations == 1 else 'ies'} found" if violations else "No anomaly found"
+    place = judged.about.get("place")
+    sections: list[Section] = [_anomalies(judged), _faults(judged.outages.rows())]
+    if violations:
+        sections.append(_violations(judged.violations))
+    sections += [_plots(judged.slots, judged.figures.faults, judged.outages.seconds)]
+    sections += [_operations(judged), Facts("The run", judged.about)]
+    operations = sum(judged.figures.operations.values())
+    return page(
+        f"Chaos on {place}" if place else "Chaos",
+        f"{verdict} in {operations:,} operations, under {len(judged.figures.faults):,} faults.",
+        sections,
+        good=not violations,
+    )
+
+
+def _anomalies(judged: Judged) -> Table:
+    """Those that were found first, then the others."""
+    found = sorted(judged.anomalies.items(), key=lambda one: (-(one[1] or 0), one[1] is None))
+    rows: list[tuple[Cell, ...]] = [
+        (one.value, JEPSEN.get(one, ""), "not judged" if count is None else count) for one, count in found
+    ]
+    cut = judged.history.cut_off
+    died = f" Line {cut} was not written to its end, and counts for nothing." if cut else ""
+    return Table(
+        "Anomalies",
+        ("anomaly", "in Jepsen's terms", "found"),
+        rows,
+        f"“Not judged”: the history has no operations that could show it.{died}",
+        frozenset(at for at, (_, count) in enumerate(found) if count),
+        halves=True,
+    )
+
+
+def _faults(rows: Sequence[KindOfFault]) -> Table:
+    return Table(
+        "Faults",
+        ("fault", "injected", "median", "worst"),
+        [(row.kind, row.times, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        "Seconds until writes flowed again: for each fault the longest time for which writes with acks=all to any one "
+        "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered.",
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value > FLOWS else f"below {FLOWS} s"
+
+
+def _violations(violations: Sequence[Violation]) -> Table:
+    more = f"The first {SHOWN} of {len(violations):,}." if len(violations) > SHOWN else ""
+    rows = [(one.anomaly.value, one.where, one.text) for one in violations[:SHOWN]]
+    return Table("What was found", ("anomaly", "where", "what"), rows, more, folded=len(rows) > 20)
+
+
+def _plots(slots: Slots, faults: Sequence[Fault], seconds: Sequence[float]) -> Plots:
+    xs = [at * slots.width for at in range(len(slots.unavailable))]
+    in_ms = {name: [None if y is None else y * 1000 for y in ys] for name, ys in slots.latency.items()}
+    bands = [
+        Band(
+            fault.kind.value,
+            fault.begun - slots.begun,
+            fault.mended - slots.begun,
+            f"node {', '.join(map(str, fault.nodes))}; {fault.text}; writes flowed again after {_seconds(waited)}",
+        )
+        for fault, waited in zip(faults, seconds, strict=True)
+    ]
+    return Plots(
+        "Over time",
+        "seconds",
+        [
+            Plot(
+                "Acknowledged writes",
+                "per second",
+                [Series(name, xs, ys, "stack") for name, ys in slots.writes.items()],
+            ),
+            Plot("Records read", "per second", [Series(name, xs, ys, "stack") for name, ys in slots.reads.items()]),
+            Plot("Latency of writes", "ms", [Series(name, xs, ys) for name, ys in in_ms.items()], logarithmic=True),
+            Plot("Unavailable partitions", "count", [Series("unavailable", xs, slots.unavailable, "area")]),
+        ],
+        bands,
+        "A partition is unavailable in a second if writes to it with acks=all were under way throughout that second "
+        "and none was acknowledged. Shaded: faults, from injected to mended.",
+    )
+
+
+def _operations(judged: Judged) -> Table:
+    rows = [(name, outcome, count) for (name, outcome), count in sorted(judged.figures.operations.items())]
+    return Table("Operations", ("operation", "outcome", "count"), rows)

@@ -30,7 +30,7 @@ from milena.lab.histories.groups import OFFSETS_TOPIC, GroupRules
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.metadata import MetadataRules
 from milena.lab.histories.partitions import PartitionRules
-from milena.lab.histories.progress import PATIENCE
+from milena.lab.histories.progress import PATIENCE, Stall
 
 PARTITION: Final = "partition"
 TOPICS: Final = "topics"
@@ -102,6 +102,10 @@ class Judge:
 
     def add(self, event: Event) -> None:
         self._rules.add(event)
+
+    def stalls(self, seconds: float) -> Iterator[Stall]:
+        """Times of more than so many seconds in which writes to a partition waited and none was acknowledged."""
+        return self._rules.writes.longer_than(seconds) if isinstance(self._rules, PartitionRules) else iter(())
 
     def finish(self) -> Iterator[Violation]:
         for name, where, text in self._rules.verdict():

@@ -182,4 +182,4 @@ def told(stalls: Iterable[Stall], due: Due, patience: float, what: str) -> Itera
     for stall in stalls:
         seconds = due.seconds(stall.waited)
         if seconds > patience:
-            yield f"{what} from {stall.begun:.3f} to {stall.ended:.3f}, {seconds:.1f} s of it in which one was due"
+            yield f"{what} from {stall.begun:.3f} to {stall.ended:.3f}, of which {seconds:.1f} s count"

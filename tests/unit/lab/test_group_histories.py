@@ -318,3 +318,12 @@ def test_a_deposed_coordinator_answers_from_what_it_knows_but_takes_no_commit() 
     assert names(*syncs, MemberHeartbeat(GROUP, "a", 10, 11, OK, "m", 5)) == []
     assert names(*syncs, MemberHeartbeat(GROUP, "a", 10, 11, OK, "m", 5), Settled(10)) == [Anomaly.GENERATION_BACK]
     assert names(*syncs, replace(COMMIT, begun=10, ended=11, generation=5)) == [Anomaly.OLD_GENERATION]
+
+
+def test_many_commits_are_judged_in_one_pass() -> None:
+    """A checker that compared each commit with each other one would run into the time limit of tests."""
+    commits = (
+        OffsetCommit("g", "", at, at + 0.5, RequestOutcome.OK, "m", at // 1000, "", ("t", at % 7), at)
+        for at in range(50_000)
+    )
+    assert check(commits) == []

@@ -7,7 +7,7 @@ import pytest
 from milena.lab.histories.checker import check
 from milena.lab.histories.events import Event, Void, from_line, to_line
 from milena.lab.histories.group_events import RequestOutcome
-from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
 
 P = ("keyed", 0)
 OK, UNKNOWN, FAILED = RequestOutcome.OK, RequestOutcome.UNKNOWN, RequestOutcome.FAILED
@@ -77,3 +77,15 @@ def test_a_planted_anomaly_is_found(name: str, history: list[Event]) -> None:
 )
 def test_what_may_happen_is_not_named(history: list[Event]) -> None:
     assert check(history) == []
+
+
+def test_many_reads_of_many_keys_are_judged_in_one_pass() -> None:
+    """A checker that compared each read with each other one, or with each write, would run into the time limit."""
+    rules, keys = KeyedRules(), [f"k{number}" for number in range(100)]
+    for at in range(1000):
+        for number, key in enumerate(keys):
+            offset = at * 100 + number
+            rules.wrote(KeyedWrite(P, key, f"v{offset}", at, at + 0.5, OK, offset))
+        found = tuple((key, at * 100 + number, f"v{at * 100 + number}") for number, key in enumerate(keys))
+        rules.read(FullRead(P, at + 0.6, at + 0.8, at * 100 + 100, found))
+    assert list(rules.verdict()) == []

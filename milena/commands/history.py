@@ -1,0 +1,95 @@
+"""`milena history`: judge what clients saw, from a file, and draw it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from milena.command_line.choosing import chosen
+from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.options import CommandLine, Option, Positional
+from milena.lab.histories.files import BadLine, HistoryFile
+from milena.lab.histories.parts import Demands
+from milena.lab.histories.progress import PATIENCE
+
+MOST = 100
+FILE = Positional("FILE", "a history, one JSON object per line, as `milena sim --history` and `make chaos` write it")
+DEMANDS = [
+    Option("--promised", "judge acks=1 in this topic as if it promised what acks=all does", "TOPIC", many=True),
+    Option("--patience", "seconds without progress that are none too long", "SECONDS", default=PATIENCE, convert=float),
+]
+CHECK = CommandLine(
+    "history check",
+    "Judge a history of client operations: each anomaly, with what it is. Ends with code 1 if there is any.",
+    DEMANDS,
+    [FILE],
+    ["milena sim --seed 7 --history run.jsonl > /dev/null; milena history check run.jsonl"],
+)
+REPORT = CommandLine(
+    "history report",
+    "Judge a history and write report.json and report.html, which needs no network. Ends with code 1 if there is an "
+    "anomaly. Needs the extra `report`.",
+    [
+        Option("--out", "the folder for both files", "DIR", default="."),
+        Option("--about", "an earlier report.json of the run: what it says about it is taken over", "FILE"),
+        *DEMANDS,
+    ],
+    [FILE],
+    ["milena history report chaos/history.jsonl --about chaos/report.json --out again"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code. Raises UserError."""
+    meant = chosen("history", {"check": (CHECK, _check), "report": (REPORT, _report)}, arguments)
+    if meant is None:
+        return 0
+    body, values = meant
+    if not values.patience >= 0:
+        raise UsageError(f"--patience {values.patience:g}: not a number of seconds")
+    demands = Demands(frozenset(values.promised), values.patience)
+    try:
+        if body is _check:
+            return _check(Path(values.file), demands)
+        return _report(Path(values.file), demands, Path(values.out), values.about)
+    except BadLine as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(reason_of(error)) from None
+
+
+def _check(path: Path, demands: Demands) -> int:
+    history = HistoryFile(path)
+    if history.cut_off is not None:
+        print(f"line {history.cut_off} was not written to its end, and counts for nothing")
+    found = 0
+    for judge in history.judged(demands):
+        for violation in judge.finish():
+            found += 1
+            if found <= MOST:
+                print(violation)
+    if found > MOST:
+        print(f"and {found - MOST} more")
+    print(f"{history.events} events: {found or 'no'} anomal{'y' if found == 1 else 'ies'}")
+    return 1 if found else 0
+
+
+def _report(path: Path, demands: Demands, folder: Path, about: str | None) -> int:
+    from milena.lab.chaos.report import write_report
+
+    found = write_report(folder, path, _about(about), demands)
+    print(f"{len(found) or 'no'} anomal{'y' if len(found) == 1 else 'ies'}; {folder / 'report.html'}")
+    return 1 if found else 0
+
+
+def _about(path: str | None) -> Mapping[str, object]:
+    if path is None:
+        return {}
+    try:
+        about = json.loads(Path(path).read_bytes())["about"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path}: not a report.json") from None
+    if not isinstance(about, dict):
+        raise UserError(f"{path}: not a report.json")
+    return about

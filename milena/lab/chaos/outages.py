@@ -1,0 +1,46 @@
+"""How long each fault kept writes from flowing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from milena.lab.histories.faults import Fault
+from milena.lab.histories.progress import Stall
+
+FLOWS: Final = 0.1
+"""Seconds between two acknowledged writes that count as no outage."""
+
+
+class Outages:
+    """For each fault the longest time for which writes to any one partition waited without an acknowledgement, from
+    the fault's begin until it should have recovered. Of two faults at a time, both are to blame."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self._faults = faults
+        self.seconds = [0.0] * len(faults)
+
+    def stalled(self, stalls: Iterable[Stall]) -> None:
+        """Those of one partition."""
+        for stall in stalls:
+            for index, fault in enumerate(self._faults):
+                if stall.begun < fault.mended + fault.recovers and stall.ended > fault.begun:
+                    waited = sum(max(0.0, ended - max(begun, fault.begun)) for begun, ended in stall.waited)
+                    self.seconds[index] = max(self.seconds[index], waited)
+
+    def rows(self) -> list[KindOfFault]:
+        """In the order in which kinds were first injected."""
+        found: dict[str, list[float]] = {}
+        for fault, seconds in zip(self._faults, self.seconds, strict=True):
+            found.setdefault(fault.kind.value, []).append(seconds)
+        return [KindOfFault(kind, len(those), median(those), max(those)) for kind, those in found.items()]
+
+
+class KindOfFault(NamedTuple):
+    """Median and worst seconds until writes flowed again."""
+
+    kind: str
+    times: int
+    median: float
+    worst: float

@@ -1,0 +1,75 @@
+"""Which events a history must have for an anomaly to be judged, and what Jepsen's workload for Kafka calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, TypeAlias
+
+from milena.lab.histories.anomalies import Anomaly
+from milena.lab.histories.events import Event, FinalLog, FinalTopic, Poll, Send
+from milena.lab.histories.faults import Fault
+from milena.lab.histories.group_events import Awaited, Join, OffsetCommit, OffsetFetch, Sync
+from milena.lab.histories.keyed import FullRead, KeyedWrite
+
+Kinds: TypeAlias = tuple[type, ...]
+STORED: Final[Kinds] = (FinalLog, Poll)
+"""Where records were seen."""
+NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
+    Anomaly.LOST_WRITE: ((Send,), STORED),
+    Anomaly.LOST_IN_LANE: ((Send,), (FinalLog,)),
+    Anomaly.DUPLICATE: ((Send,), STORED),
+    Anomaly.INCONSISTENT_OFFSETS: ((Send,), STORED),
+    Anomaly.ABORTED_READ: ((Send,), STORED),
+    Anomaly.PHANTOM: (STORED,),
+    Anomaly.INTERNAL_NONMONOTONIC_SEND: ((Send,),),
+    Anomaly.NONMONOTONIC_SEND: ((Send,),),
+    Anomaly.INTERNAL_NONMONOTONIC_POLL: ((Poll,),),
+    Anomaly.NONMONOTONIC_POLL: ((Poll,),),
+    Anomaly.INTERNAL_POLL_SKIP: ((Poll,),),
+    Anomaly.POLL_SKIP: ((Poll,),),
+    Anomaly.UNSEEN: ((Send,), (Poll,), (FinalLog,)),
+    Anomaly.EPOCH_ORDER: ((FinalLog,),),
+    Anomaly.GAP: ((FinalLog,),),
+    Anomaly.LOG_START: ((FinalLog,),),
+    Anomaly.TOPIC: ((FinalTopic,),),
+    Anomaly.LOST_VALUE: ((FullRead,),),
+    Anomaly.OLDER_VALUE: ((FullRead,),),
+    Anomaly.DELETED_KEY_BACK: ((FullRead,),),
+    Anomaly.VALUE_FROM_NOWHERE: ((FullRead,),),
+    Anomaly.LOST_COMMIT: ((OffsetFetch,),),
+    Anomaly.COMMIT_BACK: ((OffsetFetch,),),
+    Anomaly.OFFSET_FROM_NOWHERE: ((OffsetFetch,),),
+    Anomaly.DELETED_OFFSET_BACK: ((OffsetFetch,),),
+    Anomaly.DELETED_GROUP_BACK: ((Join, Sync),),
+    Anomaly.OFFSET_ORDER: ((OffsetFetch,),),
+    Anomaly.TWO_OWNERS: ((Sync,),),
+    Anomaly.OLD_GENERATION: ((OffsetCommit,), (Sync,)),
+    Anomaly.GENERATION_BACK: ((Sync,),),
+    Anomaly.GENERATION_TWICE: ((Sync,),),
+    Anomaly.NEVER_SENT: ((Sync,),),
+    Anomaly.TWO_IDS: ((Sync,),),
+    Anomaly.NEVER_ANSWERED: ((Awaited,),),
+    Anomaly.NO_WRITES: ((Fault,), (Send, KeyedWrite)),
+    Anomaly.NO_READS: ((Fault,), (Send, KeyedWrite), (Poll,)),
+    Anomaly.NO_COMMITS: ((Fault,), (OffsetCommit,)),
+}
+"""One of each of these kinds."""
+JEPSEN: Final[Mapping[Anomaly, str]] = {
+    Anomaly.LOST_WRITE: "lost-write",
+    Anomaly.DUPLICATE: "duplicate",
+    Anomaly.INCONSISTENT_OFFSETS: "inconsistent-offsets",
+    Anomaly.ABORTED_READ: "G1a",
+    Anomaly.INTERNAL_NONMONOTONIC_SEND: "int-nonmonotonic-send",
+    Anomaly.NONMONOTONIC_SEND: "nonmonotonic-send",
+    Anomaly.INTERNAL_NONMONOTONIC_POLL: "int-nonmonotonic-poll",
+    Anomaly.NONMONOTONIC_POLL: "nonmonotonic-poll",
+    Anomaly.INTERNAL_POLL_SKIP: "int-poll-skip",
+    Anomaly.POLL_SKIP: "poll-skip",
+    Anomaly.UNSEEN: "unseen",
+}
+"""The others have no name there."""
+
+
+def is_judged(anomaly: Anomaly, kinds: Collection[type[Event]]) -> bool:
+    """Whether a history with events of these kinds can show it."""
+    return all(any(issubclass(kind, one_of) for kind in kinds) for one_of in NEEDS[anomaly])

@@ -1,0 +1,73 @@
+"""What a page can show: facts, tables, and plots over one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Cell: TypeAlias = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values, as of a run's settings."""
+
+    title: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``bad``: indexes of rows that stand out. ``folded``: shown when its title is clicked.
+    ``halves``: the second half of the rows beside the first."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    bad: frozenset[int] = frozenset()
+    folded: bool = False
+    halves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """``shape``: ``line``, ``area``, ``stack`` (areas upon each other) or ``bars``. None in ``ys`` is a gap."""
+
+    name: str
+    xs: Sequence[float | str]
+    ys: Sequence[float | None]
+    shape: str = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    title: str
+    unit: str
+    series: Sequence[Series]
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A time of something that has a name, such as a fault, shaded behind all plots. ``text`` is shown on hovering."""
+
+    name: str
+    begun: float
+    ended: float
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plots:
+    """One below the other, over one axis, with a row of bands by name above them."""
+
+    title: str
+    axis: str
+    plots: Sequence[Plot]
+    bands: Sequence[Band] = ()
+    note: str = ""
+
+
+Section: TypeAlias = Facts | Table | Plots

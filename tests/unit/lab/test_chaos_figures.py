@@ -1,0 +1,91 @@
+"""What reports tell of a run over time, beside a plain count."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milena.command_line.errors import UserError
+from milena.lab.chaos.figures import SLOTS, Figures, Latencies
+from milena.lab.chaos.outages import Outages
+from milena.lab.chaos.report import write_report
+from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
+from milena.lab.histories.faults import Fault, Kind
+from milena.lab.histories.progress import Stall
+from tests.fixtures.properties import examples
+
+OK, UNKNOWN = RequestOutcome.OK, RequestOutcome.UNKNOWN
+
+
+def write(begun: float, ended: float, outcome: RequestOutcome = OK, lane: str = "aiokafka/1") -> Send:
+    return Send(("t", 0), f"v{begun}", begun, ended, outcome, 0, lane=lane)
+
+
+def test_rates_are_by_library_and_second() -> None:
+    figures = Figures()
+    sends = [write(10.2, 10.9), write(10.3, 12.1), write(11, 12.5, UNKNOWN), write(12, 12.5, lane="java/0")]
+    polls = [Poll(("t", 0), "java/r", 11.5, ((0, "a"), (1, "b"))), Poll(("t", 0), "r", 12.5, ())]
+    events: list[Event] = [*sends, *polls]
+    for event in events:
+        figures.add(event)
+    slots = figures.slots()
+    assert (slots.begun, slots.width) == (10, 1)
+    assert slots.writes == {"aiokafka": [1, 0, 1], "java": [0, 0, 1]}
+    assert slots.reads == {"clients": [0, 0, 0], "java": [0, 2, 0]}
+    assert slots.latency["max"] == [pytest.approx(0.7), None, pytest.approx(1.8)]
+    assert dict(figures.operations) == {("write", "ok"): 3, ("write", "unknown"): 1, ("poll", "ok"): 2}
+
+
+def test_a_long_run_has_wider_slots_and_the_same_rates() -> None:
+    figures = Figures()
+    for second in range(SLOTS * 2):
+        figures.add(write(second + 0.5, second + 0.75))
+    slots = figures.slots()
+    assert slots.width == 2
+    assert slots.writes == {"aiokafka": [1.0] * SLOTS}
+
+
+@given(st.lists(st.floats(1e-4, 100), min_size=1, max_size=200), st.sampled_from([0.5, 0.99]))
+@settings(max_examples=examples(60))
+def test_percentiles_are_exact_to_five_percent(seconds: list[float], share: float) -> None:
+    latencies = Latencies()
+    for one in seconds:
+        latencies.add(one)
+    expected = sorted(seconds)[max(0, -int(-share * len(seconds) // 1) - 1)]
+    assert latencies.percentile(share) == pytest.approx(expected, rel=0.05)
+
+
+def test_a_partition_is_unavailable_in_whole_seconds_without_an_acknowledgement() -> None:
+    figures = Figures()
+    figures.add(write(10, 20))
+    figures.stalled([Stall(11.5, 15.5, ((11.5, 13.2), (14, 15.5))), Stall(18, 19, ((18, 19),))])
+    figures.stalled([Stall(12, 13, ((12, 13),))])
+    assert figures.slots().unavailable == [0, 0, 2, 0, 1, 0, 0, 0, 1, 0, 0]
+
+
+def test_an_outage_is_the_longest_of_any_partition_between_begin_and_recovery() -> None:
+    faults = [Fault(Kind.KILL, (1,), at, at + 5.0, recovers=5.0) for at in (100.0, 200.0, 300.0)]
+    outages = Outages(faults)
+    outages.stalled([Stall(99, 104, ((99, 104),)), Stall(206, 208, ((206, 207), (207.5, 208)))])
+    outages.stalled([Stall(103, 106, ((103, 106),)), Stall(211, 290, ((211, 290),))])
+    assert outages.seconds == [4, 1.5, 0]
+    (row,) = outages.rows()
+    assert row == ("kill", 3, 1.5, 4)
+
+
+def test_without_plotly_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(UserError, match=r"pip install 'milena-kafka\[report\]'"):
+        write_report(tmp_path / "out", tmp_path / "history.jsonl", {})
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_history_has_a_report(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").touch()
+    assert write_report(tmp_path / "out", tmp_path / "history.jsonl", {"place": "nowhere"}) == []
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1000

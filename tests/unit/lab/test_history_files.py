@@ -1,0 +1,208 @@
+"""Histories in files are judged as those in memory, and bad lines are named."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milena.commands.history import main
+from milena.lab.histories.anomalies import Anomaly, Violation
+from milena.lab.histories.checker import check
+from milena.lab.histories.events import Event, FinalTopic, Send, TopicChange, Void, from_line, read, to_line, write
+from milena.lab.histories.faults import Fault, Kind
+from milena.lab.histories.files import BadLine, HistoryFile, judge_file
+from milena.lab.histories.group_events import RequestOutcome
+from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.kinds import NEEDS
+from milena.lab.histories.parts import Demands, judge, part_of
+from tests.fixtures.properties import examples
+from tests.unit.lab import group_histories
+from tests.unit.lab.histories import PLANTS, Parts, valid
+
+OK = RequestOutcome.OK
+KEYED = ("keyed", 0)
+DELETED = [KeyedWrite(KEYED, "k", "old", 3, 4, OK, 3), KeyedWrite(KEYED, "k", None, 9, 10, OK, 9)]
+BACK = FullRead(KEYED, 100, 101, 100, (("k", 3, "old"),), tombstones_stay=8)
+
+
+def moved(parts: Parts, number: int) -> list[Event]:
+    """The same of another partition."""
+    lines = [to_line(event).replace('["t",0]', f'["t",{number}]') for event in parts.events()]
+    return [from_line(line) for line in lines]
+
+
+def mixed(seed: int) -> list[Event]:
+    """Several partitions, some of them with something planted, groups, keys, topics and faults; the events of each in
+    order, mixed with those of the others."""
+    random = Random(seed)
+    lines: list[list[Event]] = [[*DELETED, BACK]]
+    for number in range(3):
+        parts = valid(random.randrange(1 << 30))
+        if random.random() < 0.7:
+            parts = random.choice(PLANTS)[0](parts)
+        lines.append(moved(parts, number))
+    lines.append(list(group_histories.valid(random.randrange(1 << 30)).events))
+    lines.append([TopicChange("made", True, OK), TopicChange("gone", False, OK), FinalTopic("gone")])
+    lines.append([Fault(Kind.KILL, (1,), 0.0, 1.0), Void(("__consumer_offsets", 0), 3.0, "unclean")])
+    lines.append([Send(("t", 0), "late", 20.0, 60.0, RequestOutcome.UNKNOWN)])
+    found = []
+    while lines := [line for line in lines if line]:
+        found.append(random.choice(lines).pop(0))
+    return found
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=examples(40))
+def test_a_file_is_judged_as_the_events_in_it(seed: int) -> None:
+    history = mixed(seed)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "history.jsonl"
+        path.write_text("".join(write(history)))
+        verdict = check(history)
+        assert judge_file(path) == verdict
+        assert judge_file(path, Demands(patience=1e9)) == check(history, Demands(patience=1e9)) != verdict
+    assert {one.anomaly for one in verdict} >= {Anomaly.TOPIC, Anomaly.DELETED_KEY_BACK, Anomaly.NO_WRITES}
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=examples(10))
+def test_each_part_is_judged_by_itself(seed: int) -> None:
+    history = mixed(seed)
+    shared = [event for event in history if type(event) in (Fault, Void, TopicChange)]
+    parts = {part for event in history if (part := part_of(event)) is not None}
+    found = [
+        one
+        for part in sorted(parts, key=lambda part: part.place)
+        for one in judge(part, [event for event in history if part_of(event) == part], shared)
+    ]
+    assert [one for one in found if one.anomaly is not Anomaly.NO_WRITES] == [
+        one for one in check(history) if one.anomaly is not Anomaly.NO_WRITES
+    ]
+
+
+def test_of_each_part_alone_the_events_are_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(write(mixed(1))))
+    file = HistoryFile(path)
+    for part in file.parts:
+        shared = {id(event) for _, event in file.shared}
+        assert all(part_of(event) == part for event in file.read(part) if id(event) not in shared)
+    assert [str(part) for part in file.parts] == ["__consumer_offsets-0", "keyed-0", "t-0", "t-1", "t-2", "topics", "g"]
+
+
+GOOD = to_line(Send(("t", 0), "v", 1.0, 2.0, OK, 0))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "not an event of a history: []"),
+        (GOOD.replace('"send"', '"sent"'), "not an event of a history: "),
+        (GOOD.replace('"value":"v"', '"value":7'), "value cannot be '7'"),
+        (GOOD.replace('"begun":1.0', '"begun":"soon"'), "begun cannot be 'soon'"),
+        (GOOD.replace('"begun":1.0,', ""), "missing 1 required positional argument: 'begun'"),
+        (GOOD.replace('"ok"', '"fine"'), "'fine' is not a valid RequestOutcome"),
+        (GOOD.replace('"offset"', '"offest"'), "no field 'offest'"),
+        (GOOD.replace('["t",0]', '["t"]'), "partition cannot be"),
+        ('{"event":"poll","partition":["t",0],"session":"s","at":1,"records":[[0]]}', "records cannot be"),
+        ("[" * 100_000, ""),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(f"{GOOD}\n\n{line}\n{GOOD}\n")
+    with pytest.raises(BadLine) as caught:
+        judge_file(path)
+    assert str(caught.value).startswith(f"{path}, line 3: ")
+    assert said in str(caught.value)
+
+
+def test_a_last_line_that_was_cut_off_is_told_and_counts_for_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(f"{GOOD}\n{GOOD[:40]}")
+    assert main(["check", str(path)]) == 0
+    assert capsys.readouterr().out == (
+        "line 2 was not written to its end, and counts for nothing\n1 events: no anomalies\n"
+    )
+    path.write_text(f"{GOOD}\n{GOOD[:40]}\n")
+    with pytest.raises(BadLine, match="line 2"):
+        judge_file(path)
+
+
+def test_the_command_prints_what_it_finds_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.jsonl"
+    lost: list[Event] = [KeyedWrite(KEYED, "k", "v", 1, 2, OK, 3), FullRead(KEYED, 5, 6, 9, ())]
+    path.write_text("".join(write(lost)))
+    assert main(["check", str(path)]) == 1
+    said = "lost value: keyed-0: up to 9, k has None at -1; v was acknowledged at 3"
+    assert capsys.readouterr().out == f"{said}\n2 events: 1 anomaly\n"
+    weak = [Send(("t", 0), f"v{at}", at, at + 1, OK, at, acks=1) for at in range(2)]
+    path.write_text(
+        "".join(write(weak)) + '{"event":"poll","partition":["t",0],"session":"s","at":9,"records":[[1,"v1"]]}'
+    )
+    assert main(["check", str(path)]) == 0
+    assert main(["check", "--promised", "t", str(path)]) == 1
+
+
+def test_each_anomaly_says_what_it_is_judged_by() -> None:
+    assert set(NEEDS) == set(Anomaly)
+
+
+def test_a_report_has_everything_that_was_judged(tmp_path: Path) -> None:
+    path, out = tmp_path / "history.jsonl", tmp_path / "out"
+    history = mixed(3)
+    path.write_text("".join(write(history)))
+    (tmp_path / "about.json").write_text(json.dumps({"about": {"place": "<here>", "seed": 7}}))
+    code = main(["report", str(path), "--about", str(tmp_path / "about.json"), "--out", str(out)])
+    report = json.loads((out / "report.json").read_bytes())
+    found = check(history)
+    assert code == 1
+    assert report["about"] == {"place": "<here>", "seed": 7}
+    assert report["verdict"] == "failed"
+    assert sum(filter(None, report["anomalies"].values())) == len(found)
+    assert set(report["anomalies"]) == {one.value for one in Anomaly}
+    assert report["violations"][0] == {
+        "anomaly": found[0].anomaly.value, "where": found[0].where, "text": found[0].text,
+    }  # fmt: skip
+    assert [(fault["kind"], fault["times"]) for fault in report["faults"]] == [("kill", 1)]
+    text = (out / "report.html").read_text()
+    assert "Chaos on &lt;here&gt;" in text and "<here>" not in text
+    for anomaly in Anomaly:
+        assert anomaly.value in text
+    assert "<script src" not in text and "<link" not in text
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Bytes that Python held at most meanwhile."""
+    tracemalloc.start()
+    try:
+        assert work() == []
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_more_partitions_the_less_of_a_file_is_in_memory(tmp_path: Path) -> None:
+    path, partitions = tmp_path / "history.jsonl", 20
+    history = (
+        Send(("t", at % partitions), f"value {at}", at, at + 1, OK, at // partitions, lane=f"p/{at % partitions}")
+        for at in range(10_000)
+    )
+    path.write_text("".join(write(history)))
+
+    def in_memory() -> list[Violation]:
+        with path.open() as file:
+            return check(read(file))
+
+    assert peak(lambda: judge_file(path)) < peak(in_memory) / 5

@@ -10,11 +10,12 @@ import asyncio
 import shlex
 import sys
 import traceback
-from argparse import ArgumentParser, Namespace, RawTextHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawTextHelpFormatter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
+from milena.command_line.errors import UserError
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.runner import PACE, Order, run
@@ -34,14 +35,20 @@ SIMULATED_PACE = 0.2
 
 def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
-    kinds = None if options.faults is None else [Kind(name) for name in options.faults.split(",")]
+    kinds = options.faults
     pace = options.pace or (SIMULATED_PACE if options.on == SIMULATION else PACE)
     report = Path(options.report or mkdtemp(prefix="chaos-"))
     report.mkdir(parents=True, exist_ok=True)
+    if any(report.iterdir()):
+        print(f"{report} is not empty: a report needs a folder of its own")
+        return 1
     order = Order(options.seed, options.seconds, kinds, options.unsafe, pace)
     again = shlex.join(["python", "-m", "tests.chaos", *arguments])
     try:
         verdict = _run(options, order, report)
+    except UserError as error:
+        print(f"{error}\nagain: {again}")
+        return 1
     except Exception as error:
         for one in _leaves(error):
             traceback.print_exception(one)
@@ -66,12 +73,21 @@ def _parser() -> ArgumentParser:
         "--seed", type=int, default=1, help="it determines the faults, and in the simulation everything"
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults; the rest of the run comes on top")
-    parser.add_argument("--faults", help=f"only these, separated by commas: {', '.join(kind.value for kind in Kind)}")
+    kinds = f"only these, separated by commas: {', '.join(kind.value for kind in Kind)}"
+    parser.add_argument("--faults", type=_kinds, help=kinds)
     parser.add_argument("--unsafe", action="store_true", help="acks=1 judged as a promise, and unclean elections")
     parser.add_argument("--pace", type=float, help="seconds between two records of a partition and a client")
     parser.add_argument("--port", type=int, default=0, help="the first broker's; 0: free ones")
     parser.add_argument("--report", help="a folder for history and logs; a temporary one without it")
     return parser
+
+
+def _kinds(text: str) -> list[Kind]:
+    known = {kind.value: kind for kind in Kind}
+    for name in text.split(","):
+        if name not in known:
+            raise ArgumentTypeError(f"unknown fault {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in text.split(",")]
 
 
 def _run(options: Namespace, order: Order, report: Path) -> Verdict:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from milena.command_line.errors import UserError
 from milena.lab.chaos.ending import Ending
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health
@@ -22,8 +23,11 @@ from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
 from milena.lab.chaos.workload import Workload
-from milena.lab.histories.events import RequestOutcome
 from milena.lab.histories.group_events import Settled
+from milena.node.client import admin
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.randomness import Randomness
 
 CALM: Final = 3.0
@@ -51,8 +55,12 @@ class Order:
 
 
 def kinds_of(order: Order, place: Place) -> list[Kind]:
-    """The faults of a run. Those that only an unsafe run, or only a named kind, has are left out of the others."""
+    """The faults of a run: all that the place has, but objects that are lost only if they are named. Raises UserError
+    if it has not what is named."""
     if order.kinds is not None:
+        missing = [kind.value for kind in order.kinds if kind not in place.kinds]
+        if missing:
+            raise UserError(f"{', '.join(missing)}: not on {place.name}")
         return [kind for kind in Kind if kind in order.kinds]
     return [kind for kind in Kind if kind in place.kinds and kind is not Kind.LOST_OBJECTS]
 
@@ -102,7 +110,7 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
     clock = place.runtime.clock
     client = OwnClients(place.runtime, place.bootstrap).cluster("nemesis")
     health = Health(client, place.brokers, place.bootstrap, topics)
-    await _create(place, health, topics)
+    await _create(client, health, journal, topics)
     kinds = kinds_of(order, place)
     workload = Workload(place.clients, topics, journal, clock, random, pace=order.pace, kinds=kinds)
     shape = Shape(place.brokers, place.controller, place.session, place.lag)
@@ -132,13 +140,26 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
     client.close()
 
 
-async def _create(place: Place, health: Health, topics: Sequence[Topic]) -> None:
-    admin = await OwnClients(place.runtime, place.bootstrap).admin()
+async def _create(client: Cluster, health: Health, journal: Journal, topics: Sequence[Topic]) -> None:
+    """Again where a request fails, while the cluster has only just started. Raises TimeoutError."""
     await health.in_sync(CREATING)
-    for topic in topics:
-        outcome = await admin.create_topic(topic.name, topic.partitions, REPLICAS, topic.config)
-        assert outcome is RequestOutcome.OK, f"{topic.name} was not created"
-    await admin.close()
+    left = {
+        topic.name: admin.NewTopic(topic.name, topic.partitions, REPLICAS, configs=topic.config) for topic in topics
+    }
+    async with asyncio.timeout(CREATING):
+        while left:
+            try:
+                results = await admin.create_topics(client, list(left.values()))
+            except (ChannelError, KafkaError) as error:
+                journal.say(f"topics are not made: {error}")
+                results = {}
+            for name, refusal in results.items():
+                if refusal is None or refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                    del left[name]
+                else:
+                    journal.say(f"{name} is not made: {refusal.code.name}: {refusal}")
+            if left:
+                await client.runtime.clock.sleep(1.0)
     await health.in_sync(CREATING)
 
 

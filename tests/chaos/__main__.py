@@ -7,29 +7,29 @@ broken, or the run could not be judged; also if an unsafe run did not lose what 
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 import traceback
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawTextHelpFormatter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 
 from milena.command_line.errors import UserError
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.place import Place
-from milena.lab.chaos.runner import PACE, Order, run
+from milena.lab.chaos.journal import HISTORY
+from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.report import write_report
+from milena.lab.chaos.runner import ABOUT, PACE, Order, run
 from milena.lab.chaos.simulated import run_simulated
-from milena.lab.chaos.verdict import Verdict
+from milena.lab.chaos.topics import TOPICS
+from milena.lab.chaos.verdict import Verdict, demands_of
 from milena.lab.histories.checker import counts
 from milena.lab.world.trace import quiet_logs
-from milena.testing.chaos_processes import ProcessesPlace
+from tests.chaos.places import LIBRARIES, PLACES, available, libraries
 
 SIMULATION = "simulation"
-PLACES: dict[str, Callable[[Path, int], Awaitable[Place]]] = {
-    "processes": lambda folder, port: ProcessesPlace.open(folder, port=port),
-}
-"""How a cluster is opened in a folder, its first broker at a port; beside the simulation."""
 SIMULATED_PACE = 0.2
 
 
@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> int:
     again = shlex.join(["python", "-m", "tests.chaos", *arguments])
     try:
         verdict = _run(options, order, report)
+        _draw(order, report)
     except UserError as error:
         print(f"{error}\nagain: {again}")
         return 1
@@ -77,6 +78,8 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--faults", type=_kinds, help=kinds)
     parser.add_argument("--unsafe", action="store_true", help="acks=1 judged as a promise, and unclean elections")
     parser.add_argument("--pace", type=float, help="seconds between two records of a partition and a client")
+    names = ", ".join((OwnClients.name, *LIBRARIES))
+    parser.add_argument("--clients", help=f"libraries, separated by commas, instead of all that work here: {names}")
     parser.add_argument("--port", type=int, default=0, help="the first broker's; 0: free ones")
     parser.add_argument("--report", help="a folder for history and logs; a temporary one without it")
     return parser
@@ -96,16 +99,28 @@ def _run(options: Namespace, order: Order, report: Path) -> Verdict:
         verdict, digest = run_simulated(order, report)
         print(f"digest {digest}")
         return verdict
-    return asyncio.run(_elsewhere(options.on, order, report, options.port))
+    names = available() if options.clients is None else options.clients.split(",")
+    return asyncio.run(_elsewhere(options.on, order, report, options.port, names))
 
 
-async def _elsewhere(where: str, order: Order, report: Path, port: int) -> Verdict:
+async def _elsewhere(where: str, order: Order, report: Path, port: int, names: Sequence[str]) -> Verdict:
     place = await PLACES[where](report / "cluster", port)
     try:
+        place.use(libraries(names, place))
         return await run(order, place, report)
     finally:
         await place.keep(report / "logs")
         await place.close()
+
+
+def _draw(order: Order, report: Path) -> None:
+    """The report on the run, where the library that draws it is there."""
+    about = json.loads((report / ABOUT).read_text())
+    demands = demands_of(list(TOPICS.values()), unsafe=order.unsafe)
+    try:
+        write_report(report, report / HISTORY, about, demands)
+    except UserError as reason:
+        print(f"no report.html: {reason}")
 
 
 def _tell(verdict: Verdict, report: Path, again: str) -> int:

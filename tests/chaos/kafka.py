@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Final, NoReturn
 
 from milena.command_line.errors import UserError
@@ -80,6 +81,7 @@ class KafkaPlace:
         }
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._cuts: dict[tuple[int, int], None] = {}
+        self._cutting = Lock()
         self._libraries: Sequence[Clients] = ()
         for node in self._addresses:
             write_properties(self._file(node), {**self._settings(node), **settings})
@@ -277,10 +279,12 @@ class KafkaPlace:
 
     def _apply_cuts(self, receivers: Sequence[int]) -> None:
         """The rules are those of a network, which outlives the processes in it."""
-        for receiver in receivers:
-            senders = [sender for sender, other in self._cuts if other == receiver]
-            assert self._networks is not None
-            partitions.drop_from(self._networks.command(receiver), [self._addresses[one][0] for one in senders])
+        with self._cutting:  # of two at once the second one knows all cuts
+            cuts = list(self._cuts)
+            for receiver in receivers:
+                assert self._networks is not None
+                senders = [self._addresses[sender][0] for sender, other in cuts if other == receiver]
+                partitions.drop_from(self._networks.command(receiver), senders)
 
     def _keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

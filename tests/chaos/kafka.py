@@ -16,6 +16,9 @@ from typing import Final, NoReturn
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Kind
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.apis.metadata import MetadataResponse
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
@@ -99,10 +102,33 @@ class KafkaPlace:
         place = cls(folder, settings, networks)
         try:
             await asyncio.to_thread(place._start_all)
+            await place._all_registered()
         except BaseException:
             await place.close()
             raise
         return place
+
+    async def brokers_of(self, broker: int) -> list[int]:
+        """Those that are not fenced, as one of them tells. Raises ChannelError, KafkaError."""
+        address = self._addresses[broker]
+        client = Cluster(self.runtime, [address])
+        try:
+            response: MetadataResponse = await client.to(*address).request(
+                ApiKey.METADATA,
+                timeout=20,
+                topics=(),
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=False,
+            )
+        finally:
+            client.close()
+        return sorted(int(told.node_id) for told in response.brokers)
+
+    async def _all_registered(self) -> None:
+        """Else topics with as many replicas could not be made yet. Raises TimeoutError."""
+        async with asyncio.timeout(LIMIT):
+            while await self.brokers_of(BROKERS[0]) != list(BROKERS):
+                await self.runtime.clock.sleep(STEP)
 
     @property
     def bootstrap(self) -> Sequence[tuple[str, int]]:
@@ -202,18 +228,20 @@ class KafkaPlace:
             "log.dirs": str(self._data(node)),
             "log.initial.task.delay.ms": "1000",
         }
-        if node == CONTROLLER:
-            return both | {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:{port}"}
-        tier = {
+        tier = {  # the controller judges the configuration of tiered topics by its own
             "remote.log.storage.system.enable": "true",
-            "remote.log.storage.manager.class.name": ("org.apache.kafka.server.log.remote.storage.LocalTieredStorage"),
+            "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
             "remote.log.metadata.manager.listener.name": "PLAINTEXT",
             "rsm.config.dir": str(self._folder / "tier"),
             "rsm.config.delete.on.close": "false",
             "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
             "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
         }
-        return both | tier | {"process.roles": "broker", "listeners": f"PLAINTEXT://{host}:{port}"}
+        if node == CONTROLLER:
+            own = {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:{port}"}
+        else:
+            own = {"process.roles": "broker", "listeners": f"PLAINTEXT://{host}:{port}"}
+        return both | tier | own
 
     def _home(self, node: int) -> Path:
         return self._folder / ("controller" if node == CONTROLLER else f"broker-{node}")

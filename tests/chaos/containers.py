@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -75,7 +76,9 @@ class ContainersPlace:
         self.topics = frozenset(topics)
         self._libraries: Sequence[Clients] = ()
         self._cuts: dict[tuple[int, int], None] = {}
+        self._cutting = Lock()
         self._tier = TierState()
+        self._tier_at = dict.fromkeys(BROKERS, TierState())
         self._lost: dict[str, None] = {}
 
     @classmethod
@@ -142,26 +145,24 @@ class ContainersPlace:
         self._cuts.clear()
         await _in_thread(self._apply_cuts, sorted(receivers))
 
-    # -- disks, clocks and the tier
+    # -- disks, clocks and the tier. A process that another fault has ended has nothing left to be changed
 
     async def fill_disk(self, node: int) -> None:
-        await _in_thread(self.ask, node, "fill_disk", path=LOG_DIRS[1])
+        await _in_thread(self._ask_if_up, node, "fill_disk", path=LOG_DIRS[1])
 
     async def slow_disk(self, node: int, seconds: float) -> None:
-        await _in_thread(self.ask, node, "slow_disk", ms=seconds * 1000)
+        await _in_thread(self._ask_if_up, node, "slow_disk", ms=seconds * 1000)
 
     async def jump_clock(self, node: int, seconds: float) -> None:
-        await _in_thread(self.ask, node, "jump_clock", ms=round(seconds * 1000))
+        await _in_thread(self._ask_if_up, node, "jump_clock", ms=round(seconds * 1000))
 
     async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
         self._tier = TierState(away, delay * 1000, lose)
-        for node in BROKERS:
-            await _in_thread(self._break_tier, node)
+        await asyncio.gather(*(_in_thread(self._break_tier, node) for node in BROKERS))
 
     async def lost_objects(self) -> Sequence[str]:
         for node in BROKERS:
-            if await _in_thread(self._runs, node):
-                self._lost.update(dict.fromkeys(await _in_thread(self.ask, node, "lost_objects")))
+            await _in_thread(self._remember_lost, node)
         return list(self._lost)
 
     # -- the end
@@ -193,10 +194,12 @@ class ContainersPlace:
 
     def _start(self, node: int) -> None:
         if self._status(node) == "exited":
+            if node in BROKERS:
+                self._tier_at[node] = TierState()
             docker("start", self._containers[node].id)
             self._apply_cuts(SERVICES)
         _wait(lambda: self._serves(node), f"{NAMES[node]} to serve")
-        if node in BROKERS and self._tier != TierState():
+        if node in BROKERS:
             self._break_tier(node)
 
     def _serves(self, node: int) -> bool:
@@ -211,6 +214,8 @@ class ContainersPlace:
     def _resume(self, node: int) -> None:
         if self._status(node) == "paused":
             docker("unpause", self._containers[node].id)
+            if node in BROKERS:
+                self._break_tier(node)
 
     def _wipe(self, node: int) -> None:
         if self._status(node) != "exited":
@@ -220,17 +225,46 @@ class ContainersPlace:
 
     def _apply_cuts(self, nodes: Iterable[int]) -> None:
         """Each drops what comes from those that it is cut off from, under the addresses that they have now."""
-        found = {node: container_facts(self._containers[node]) for node in SERVICES}
-        for node in nodes:
-            process = found[node].process
-            if process:
-                senders = [sender for sender, receiver in self._cuts if receiver == node]
+        with self._cutting:  # of two at once the second one knows all cuts
+            found, cuts = self._facts(), list(self._cuts)
+            for node in nodes:
+                senders = [sender for sender, receiver in cuts if receiver == node]
                 addresses = [address for sender in senders if (address := found[sender].address)]
-                partitions.drop_from(partitions.inside(process), addresses)
+                if found[node].process:
+                    self._unless_it_ends(node, partitions.drop_from, partitions.inside(found[node].process), addresses)
+
+    def _facts(self) -> dict[int, Facts]:
+        """One question for all: an engine takes its time for each."""
+        told = json.loads(docker("inspect", *(container.id for container in self._containers.values())))
+        return {
+            node: Facts(
+                one["State"]["Pid"],
+                next((network["IPAddress"] for network in one["NetworkSettings"]["Networks"].values()), ""),
+            )
+            for node, one in zip(self._containers, told, strict=True)
+        }
 
     def _break_tier(self, node: int) -> None:
-        if self._runs(node):
-            self.ask(node, "break_tier", **self._tier._asdict())
+        """One that is paused or down hears of it when it goes on."""
+        wanted = self._tier
+        if self._tier_at[node] != wanted and self._ask_if_up(node, "break_tier", **wanted._asdict()) is not None:
+            self._tier_at[node] = wanted
+
+    def _remember_lost(self, node: int) -> None:
+        self._lost.update(dict.fromkeys(self._ask_if_up(node, "lost_objects") or ()))
+
+    def _ask_if_up(self, node: int, verb: str, **arguments: object) -> Any:
+        """None from one that is paused, or down by another fault."""
+        return self._unless_it_ends(node, self.ask, node, verb, **arguments) if self._runs(node) else None
+
+    def _unless_it_ends(self, node: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """None if the node ends meanwhile by another fault."""
+        try:
+            return work(*args, **kwargs)
+        except (AssertionError, UserError):
+            if self._status(node) != "exited":
+                raise
+            return None
 
     def ask(self, node: int, verb: str, **arguments: object) -> Any:
         """A verb of its lab. Raises AssertionError with what it said."""
@@ -269,12 +303,6 @@ class Facts(NamedTuple):
 
     process: int
     address: str
-
-
-def container_facts(container: Container) -> Facts:
-    found = json.loads(docker("inspect", container.id))[0]
-    networks = found["NetworkSettings"]["Networks"].values()
-    return Facts(found["State"]["Pid"], next((one["IPAddress"] for one in networks), ""))
 
 
 def lab_settings(settings: Mapping[str, str]) -> dict[str, object]:

@@ -10,11 +10,15 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Final, NoReturn
 
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Kind
+from milena.node.client.cluster import Cluster
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.apis.metadata import MetadataResponse
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
@@ -80,6 +84,7 @@ class KafkaPlace:
         }
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._cuts: dict[tuple[int, int], None] = {}
+        self._cutting = Lock()
         self._libraries: Sequence[Clients] = ()
         for node in self._addresses:
             write_properties(self._file(node), {**self._settings(node), **settings})
@@ -97,10 +102,33 @@ class KafkaPlace:
         place = cls(folder, settings, networks)
         try:
             await asyncio.to_thread(place._start_all)
+            await place._all_registered()
         except BaseException:
             await place.close()
             raise
         return place
+
+    async def brokers_of(self, broker: int) -> list[int]:
+        """Those that are not fenced, as one of them tells. Raises ChannelError, KafkaError."""
+        address = self._addresses[broker]
+        client = Cluster(self.runtime, [address])
+        try:
+            response: MetadataResponse = await client.to(*address).request(
+                ApiKey.METADATA,
+                timeout=20,
+                topics=(),
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=False,
+            )
+        finally:
+            client.close()
+        return sorted(int(told.node_id) for told in response.brokers)
+
+    async def _all_registered(self) -> None:
+        """Else topics with as many replicas could not be made yet. Raises TimeoutError."""
+        async with asyncio.timeout(LIMIT):
+            while await self.brokers_of(BROKERS[0]) != list(BROKERS):
+                await self.runtime.clock.sleep(STEP)
 
     @property
     def bootstrap(self) -> Sequence[tuple[str, int]]:
@@ -200,18 +228,20 @@ class KafkaPlace:
             "log.dirs": str(self._data(node)),
             "log.initial.task.delay.ms": "1000",
         }
-        if node == CONTROLLER:
-            return both | {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:{port}"}
-        tier = {
+        tier = {  # the controller judges the configuration of tiered topics by its own
             "remote.log.storage.system.enable": "true",
-            "remote.log.storage.manager.class.name": ("org.apache.kafka.server.log.remote.storage.LocalTieredStorage"),
+            "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
             "remote.log.metadata.manager.listener.name": "PLAINTEXT",
             "rsm.config.dir": str(self._folder / "tier"),
             "rsm.config.delete.on.close": "false",
             "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
             "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
         }
-        return both | tier | {"process.roles": "broker", "listeners": f"PLAINTEXT://{host}:{port}"}
+        if node == CONTROLLER:
+            own = {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:{port}"}
+        else:
+            own = {"process.roles": "broker", "listeners": f"PLAINTEXT://{host}:{port}"}
+        return both | tier | own
 
     def _home(self, node: int) -> Path:
         return self._folder / ("controller" if node == CONTROLLER else f"broker-{node}")
@@ -277,10 +307,12 @@ class KafkaPlace:
 
     def _apply_cuts(self, receivers: Sequence[int]) -> None:
         """The rules are those of a network, which outlives the processes in it."""
-        for receiver in receivers:
-            senders = [sender for sender, other in self._cuts if other == receiver]
-            assert self._networks is not None
-            partitions.drop_from(self._networks.command(receiver), [self._addresses[one][0] for one in senders])
+        with self._cutting:  # of two at once the second one knows all cuts
+            cuts = list(self._cuts)
+            for receiver in receivers:
+                assert self._networks is not None
+                senders = [self._addresses[sender][0] for sender, other in cuts if other == receiver]
+                partitions.drop_from(self._networks.command(receiver), senders)
 
     def _keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

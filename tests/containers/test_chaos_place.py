@@ -197,7 +197,7 @@ def test_syncs_are_slow_and_the_clock_is_wrong_until_they_are_mended(run: Run) -
     assert abs(second - first - 10 * HOUR) < HOUR
 
 
-def test_the_tier_is_away_also_for_a_broker_that_was_started_and_then_loses_objects(run: Run) -> None:
+def test_the_tier_is_away_also_for_a_broker_that_was_down_and_then_loses_objects(run: Run) -> None:
     place_topic(run.bootstrap, "old", [[2, 1, 3]], TIERED)
     run.write("old", "x")
     run(run.place.break_tier(away=True))
@@ -208,7 +208,9 @@ def test_the_tier_is_away_also_for_a_broker_that_was_started_and_then_loses_obje
     run.place.ask(2, "roll", topic="old", partition=0)
     with pytest.raises(AssertionError, match="Input/output error"):
         run.place.ask(2, "tiering", topic="old", partition=0)
+    run(run.place.pause(2))
     run(run.place.break_tier(lose=1.0))
+    run(run.place.resume(2))
 
     def lost() -> list[str]:
         return [path for path in run(run.place.lost_objects()) if "/old-0-" in path]

@@ -14,9 +14,6 @@ from confluent_kafka.admin import AdminClient
 
 from milena.command_line.errors import UserError
 from milena.lab.chaos.faults import Kind
-from milena.node.client.cluster import Cluster
-from milena.protocol.api_keys import ApiKey
-from milena.protocol.apis.metadata import MetadataResponse
 from tests.chaos import namespaces
 from tests.chaos.kafka import BROKERS, CONTROLLER, OF_LINKS, KafkaPlace
 from tests.wire.admin import place_topic
@@ -50,19 +47,7 @@ class Run:
 
     def alive(self, *, told_by: int) -> list[int]:
         """The brokers that one of them tells of."""
-        return self(self._brokers_of(self.place.bootstrap[BROKERS.index(told_by)]))
-
-    async def _brokers_of(self, address: tuple[str, int]) -> list[int]:
-        client = Cluster(self.place.runtime, [address])
-        response: MetadataResponse = await client.to(*address).request(
-            ApiKey.METADATA,
-            timeout=20,
-            topics=(),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        client.close()
-        return sorted(int(broker.node_id) for broker in response.brokers)
+        return self(self.place.brokers_of(told_by))
 
     def isr(self, topic: str) -> list[int]:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -142,6 +127,11 @@ def test_a_cut_is_one_way_and_outlasts_a_start_of_the_receiver(run: Run) -> None
     assert run.isr("one-way") == [2, 3]
     run(run.place.heal_links())
     run.in_sync("one-way")
+
+
+def test_a_topic_can_be_tiered(run: Run) -> None:
+    place_topic(run.bootstrap, "tiered", [[1, 2, 3]], {"remote.storage.enable": "true"})
+    run.write("tiered")
 
 
 def test_what_a_kafka_cannot_have_done_to_it_is_refused(run: Run) -> None:

@@ -11,15 +11,12 @@ import shlex
 import sys
 import traceback
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawTextHelpFormatter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Protocol
 
 from milena.command_line.errors import UserError
-from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.runner import PACE, Order, run
 from milena.lab.chaos.simulated import run_simulated
@@ -28,24 +25,11 @@ from milena.lab.histories.checker import counts
 from milena.lab.world.trace import quiet_logs
 from milena.testing.chaos_processes import ProcessesPlace
 
-
-class OpenPlace(Place, Protocol):
-    """A place outside of the simulation."""
-
-    def use(self, libraries: Sequence[Clients]) -> None:
-        """Let these work, instead of those that it had."""
-        ...
-
-
 SIMULATION = "simulation"
-PLACES: dict[str, Callable[[Path, int], Awaitable[OpenPlace]]] = {
+PLACES: dict[str, Callable[[Path, int], Awaitable[Place]]] = {
     "processes": lambda folder, port: ProcessesPlace.open(folder, port=port),
 }
 """How a cluster is opened in a folder, its first broker at a port; beside the simulation."""
-LIBRARIES: dict[str, Callable[[OpenPlace], Clients]] = {
-    "milena": lambda place: OwnClients(place.runtime, place.bootstrap),
-}
-"""The clients that may work outside of the simulation."""
 SIMULATED_PACE = 0.2
 
 
@@ -91,8 +75,6 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults; the rest of the run comes on top")
     kinds = f"only these, separated by commas: {', '.join(kind.value for kind in Kind)}"
     parser.add_argument("--faults", type=_kinds, help=kinds)
-    libraries = f"these work, separated by commas: {', '.join(LIBRARIES)}; all without it"
-    parser.add_argument("--clients", type=_libraries, default=list(LIBRARIES), help=libraries)
     parser.add_argument("--unsafe", action="store_true", help="acks=1 judged as a promise, and unclean elections")
     parser.add_argument("--pace", type=float, help="seconds between two records of a partition and a client")
     parser.add_argument("--port", type=int, default=0, help="the first broker's; 0: free ones")
@@ -101,19 +83,11 @@ def _parser() -> ArgumentParser:
 
 
 def _kinds(text: str) -> list[Kind]:
-    return [Kind(name) for name in _known(text, [kind.value for kind in Kind])]
-
-
-def _libraries(text: str) -> list[str]:
-    return _known(text, LIBRARIES)
-
-
-def _known(text: str, names: Collection[str]) -> list[str]:
-    found = text.split(",")
-    for name in found:
-        if name not in names:
-            raise ArgumentTypeError(f"unknown name {name!r}; there are {', '.join(names)}")
-    return found
+    known = {kind.value: kind for kind in Kind}
+    for name in text.split(","):
+        if name not in known:
+            raise ArgumentTypeError(f"unknown fault {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in text.split(",")]
 
 
 def _run(options: Namespace, order: Order, report: Path) -> Verdict:
@@ -122,12 +96,11 @@ def _run(options: Namespace, order: Order, report: Path) -> Verdict:
         verdict, digest = run_simulated(order, report)
         print(f"digest {digest}")
         return verdict
-    return asyncio.run(_elsewhere(options, order, report))
+    return asyncio.run(_elsewhere(options.on, order, report, options.port))
 
 
-async def _elsewhere(options: Namespace, order: Order, report: Path) -> Verdict:
-    place = await PLACES[options.on](report / "cluster", options.port)
-    place.use([LIBRARIES[name](place) for name in options.clients])
+async def _elsewhere(where: str, order: Order, report: Path, port: int) -> Verdict:
+    place = await PLACES[where](report / "cluster", port)
     try:
         return await run(order, place, report)
     finally:

@@ -16,6 +16,7 @@ from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, LAG, SESSION, TOPIC
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
+from milena.steering.caller import NobodyListens
 from milena.steering.nodes import SteeredNode
 from milena.testing.local_cluster import LocalCluster
 from milena.up.layout import ClusterDir
@@ -63,6 +64,9 @@ class ProcessesPlace:
         self._brokers = sorted(node.id for node in cluster.brokers)
         self._controller = cluster.controller.id
         self._cuts: dict[tuple[int, int], None] = {}
+        self._paused: set[int] = set()
+        self._steering = asyncio.Lock()
+        """What verbs have changed and what a start repeats do not cross."""
         self._tier: Mapping[str, object] = {}
         """What it was last told to do wrong."""
         verbs = cluster.verbs(self._brokers[0]).call("help")
@@ -136,17 +140,20 @@ class ProcessesPlace:
         if steered.pid is not None:
             return
         await asyncio.to_thread(steered.start)
-        for sender, receiver in self._cuts:
-            if node in (sender, receiver):
-                await self._cut_at(node, sender, receiver)
-        if self._tier and node in self._brokers:
-            await self._verb(node, "break_tier", **self._tier)
+        async with self._steering:
+            for sender, receiver in self._cuts:
+                if node in (sender, receiver):
+                    await self._cut_at(node, sender, receiver)
+            if self._tier and node in self._brokers:
+                await self._verb(node, "break_tier", **self._tier)
 
     async def pause(self, node: int) -> None:
+        self._paused.add(node)
         await asyncio.to_thread(self._of(node).pause)
 
     async def resume(self, node: int) -> None:
         await asyncio.to_thread(self._of(node).resume)
+        self._paused.discard(node)
 
     async def power_off(self, node: int) -> None:
         await asyncio.to_thread(self._of(node).power_off)
@@ -155,20 +162,23 @@ class ProcessesPlace:
         await asyncio.to_thread(self._of(node).wipe)
 
     async def cut(self, sender: int, receiver: int) -> None:
-        """At both ends, so that it lasts if one of them is started anew."""
-        self._cuts[sender, receiver] = None
-        for node in (sender, receiver):
-            await self._cut_at(node, sender, receiver)
+        """At both ends, so that it lasts if one of them is started anew; one that stands still could not be told."""
+        async with self._steering:
+            self._cuts[sender, receiver] = None
+            for node in (sender, receiver):
+                if node not in self._paused:
+                    await self._cut_at(node, sender, receiver)
 
     async def _cut_at(self, node: int, sender: int, receiver: int) -> None:
         peer, direction = (receiver, "out") if node == sender else (sender, "in")
         await self._verb(node, "cut", peer=peer, direction=direction)
 
     async def heal_links(self) -> None:
-        nodes = {node for link in self._cuts for node in link}
-        self._cuts.clear()
-        for node in sorted(nodes):
-            await self._verb(node, "heal")
+        async with self._steering:
+            nodes = {node for link in self._cuts for node in link}
+            self._cuts.clear()
+            for node in sorted(nodes):
+                await self._verb(node, "heal")
 
     async def fill_disk(self, node: int) -> None:
         await self._verb(node, "fill_disk")
@@ -180,9 +190,10 @@ class ProcessesPlace:
         await self._verb(node, "jump_clock", ms=int(1000 * seconds))
 
     async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
-        self._tier = {"away": away, "delay_ms": 1000 * delay, "lose": lose}
-        for broker in self._brokers:
-            await self._verb(broker, "break_tier", **self._tier)
+        async with self._steering:
+            self._tier = {"away": away, "delay_ms": 1000 * delay, "lose": lose}
+            for broker in self._brokers:
+                await self._verb(broker, "break_tier", **self._tier)
 
     async def lost_objects(self) -> Sequence[str]:
         found: list[str] = []
@@ -218,6 +229,8 @@ class ProcessesPlace:
             return
         try:
             await asyncio.to_thread(self._cluster.verbs(node).call, verb, **arguments)
+        except NobodyListens:
+            return  # it is just being started
         except UserError:
             if runs(pid):
                 raise

@@ -9,14 +9,16 @@ import pytest
 
 from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
 from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.journal import HISTORY, events
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.runner import Order
 from milena.lab.chaos.simulated import SimulatedPlace, run_simulated
 from milena.lab.chaos.verdict import Verdict
 from milena.lab.histories.checker import Anomaly, counts
-from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.lab.histories.events import FinalLog, RequestOutcome, TopicPartition
 from milena.lab.world.trace import quiet_logs
 from milena.lab.world.world import World
+from milena.protocol.errors import KafkaError
 
 pytestmark = pytest.mark.timeout(300)
 RARELY = 25
@@ -187,3 +189,20 @@ def test_settings_without_promises_lose_records(tmp_path: Path) -> None:
     assert not verdict.violations
     assert not verdict.blind
     assert {one.where.rpartition("-")[0] for one in verdict.controls} == {"weak", "loose"}
+
+
+def test_objects_that_the_store_has_lost_leave_holes_and_nothing_else(tmp_path: Path) -> None:
+    verdict, _ = run_simulated(Order(1, 10, [Kind.LOST_OBJECTS], pace=0.2), tmp_path)
+    assert not verdict.violations
+    logs = [event for event in events(tmp_path / HISTORY) if isinstance(event, FinalLog)]
+    assert any(log.holes for log in logs)
+
+
+def test_a_hole_that_no_lost_object_explains_fails_the_run(tmp_path: Path) -> None:
+    class Silent(SimulatedPlace):
+        async def lost_objects(self) -> Sequence[str]:
+            return ()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_simulated(Order(1, 10, [Kind.LOST_OBJECTS], pace=0.2), tmp_path, Silent)
+    assert raised.group_contains(KafkaError, match="cannot be read from offset", depth=None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from milena.lab.chaos.changes import MADE
+from milena.lab.chaos.holes import Hole, hole_at
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.writers import name_of
 from milena.lab.histories.events import FinalLog, FinalTopic, RequestOutcome, TopicPartition
@@ -20,6 +21,13 @@ from milena.protocol.errors import ErrorCode, KafkaError
 POLL: Final = 1.0
 
 
+class Ends(NamedTuple):
+    """The ends of the logs with records, and what nobody can read below them."""
+
+    ends: Mapping[TopicPartition, int]
+    holes: Mapping[TopicPartition, Sequence[Hole]]
+
+
 class Ending:
     """Raises KafkaError, ChannelError: nothing is wrong any more, so these are failures of the cluster."""
 
@@ -27,29 +35,44 @@ class Ending:
         self._client = client
         self._journal = journal
 
-    async def logs(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Note each log from its start to its end, one at a time. Returns the ends of those with records."""
-        ends = {}
+    async def logs(self, places: Sequence[TopicPartition], lost: Mapping[TopicPartition, Sequence[int]]) -> Ends:
+        """Note each log from its start to its end, one at a time. ``lost``: as ``holes.starts`` has it."""
+        ends: dict[TopicPartition, int] = {}
+        holes: dict[TopicPartition, Sequence[Hole]] = {}
         for place in places:
-            log = await self._log(place)
+            log, end = await self._log(place, lost.get(place, ()))
             self._journal.note(log)
-            if log.records:
-                ends[place] = log.records[-1][0] + 1
-        return ends
+            if log.holes:
+                holes[place] = log.holes
+                self._journal.say(f"{place[0]}-{place[1]}: lost for good: {log.holes}")
+            if end > log.start:
+                ends[place] = end
+        return Ends(ends, holes)
 
-    async def _log(self, place: TopicPartition) -> FinalLog:
+    async def _log(self, place: TopicPartition, lost: Sequence[int]) -> tuple[FinalLog, int]:
         start = (await find_offset(self._client, *place, EARLIEST)).offset
         end = (await find_offset(self._client, *place, LATEST)).offset
         consumer = Consumer(self._client, reset=None)
         consumer.assign({place: start})
         found: list[tuple[int, str, int]] = []
+        holes: list[Hole] = []
         at = start
         while at < end:
-            for record in await consumer.poll(POLL):
+            try:
+                records = await consumer.poll(POLL)
+            except KafkaError:
+                hole = await hole_at(self._client, place, at, end, lost)
+                if hole is None:
+                    raise
+                holes.append(hole)
+                at = hole[1] + 1
+                consumer.seek(*place, at)
+                continue
+            for record in records:
                 found.append((record.offset, name_of((record.value or b"").decode()), record.leader_epoch))
             at = consumer.position(*place) or 0
         await consumer.close()
-        return FinalLog(place, tuple(found), start, dense=True)
+        return FinalLog(place, tuple(found), start, dense=True, holes=tuple(holes)), end
 
     async def topics(self) -> None:
         """Those that were made, with their configurations."""

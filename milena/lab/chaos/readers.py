@@ -10,7 +10,7 @@ from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, Clients, Got
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import TOMBSTONES_STAY
 from milena.lab.chaos.writers import name_of
-from milena.lab.histories.events import Invoke, Poll, TopicPartition
+from milena.lab.histories.events import Hole, Invoke, Poll, TopicPartition
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import FullRead
 from milena.runtime.clock import Clock
@@ -25,31 +25,62 @@ LONGEST_READ: Final = 20.0
 
 
 class Readers:
-    """Those of one library. ``ends`` is set when nobody writes any more: what the reader at the tail must reach."""
+    """Those of one library."""
 
     def __init__(
         self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, tombstones_stay: float
     ) -> None:
         """``tombstones_stay``: 0 if brokers' clocks jump: then nobody can say how long they do."""
-        self.ends: Mapping[TopicPartition, int] | None = None
         self._clients = clients
         self._journal = journal
         self._clock = clock
         self._random = random
         self._tombstones_stay = tombstones_stay
+        self._ends: Mapping[TopicPartition, int] | None = None
+        self._holes: Mapping[TopicPartition, Sequence[tuple[int, int]]] = {}
+
+    def finish(
+        self, ends: Mapping[TopicPartition, int], holes: Mapping[TopicPartition, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Nobody writes any more. ``holes``: offsets that nobody can read."""
+        self._holes = holes
+        self._ends = ends
 
     async def follow(self, places: Sequence[TopicPartition]) -> None:
         """Reads everything from the start, and all that comes, until it has reached the ends."""
-        session = f"{self._clients.name}/tail"
-        consumer = await self._clients.consumer(dict.fromkeys(places, 0))
         reached = dict.fromkeys(places, 0)
-        while self.ends is None or any(reached[place] < end for place, end in self.ends.items()):
+        session = f"{self._clients.name}/tail"
+        passed = 0
+        while True:
+            await self._follow(session, reached)
+            if not self._pass_holes(reached):
+                break
+            passed += 1
+            session = f"{self._clients.name}/tail, {passed}"
+        now = self._journal.now()
+        for place in self._ends or ():
+            self._journal.note(Poll(place, session, now, ()))
+
+    async def _follow(self, session: str, reached: dict[TopicPartition, int]) -> None:
+        """Until all has been read up to the ends, or up to a hole."""
+        consumer = await self._clients.consumer(reached)
+        while self._ends is None or any(
+            reached[place] < end and self._hole(place, reached[place]) is None for place, end in self._ends.items()
+        ):
             for got in self._noted(session, await consumer.poll(POLL)):
                 reached[got.partition] = got.offset + 1
-        now = self._journal.now()
-        for place in self.ends:
-            self._journal.note(Poll(place, session, now, ()))
         await consumer.close()
+
+    def _hole(self, place: TopicPartition, at: int) -> tuple[int, int] | None:
+        return next((hole for hole in self._holes.get(place, ()) if hole[0] <= at <= hole[1]), None)
+
+    def _pass_holes(self, reached: dict[TopicPartition, int]) -> bool:
+        """Go on behind the holes that have been reached. Returns whether there were any."""
+        found = {place: hole for place, at in reached.items() if (hole := self._hole(place, at)) is not None}
+        for place, (first, last) in found.items():
+            self._journal.note(Hole(place, first, last))
+            reached[place] = last + 1
+        return bool(found)
 
     async def read_again(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
         """Reads one partition from its start for a while, then another: also what is only in the tier."""

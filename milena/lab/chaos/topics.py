@@ -50,6 +50,10 @@ class Topic:
         return int(self.config["min.insync.replicas"])
 
     @property
+    def is_tiered(self) -> bool:
+        return self.config.get("remote.storage.enable") == "true"
+
+    @property
     def places(self) -> list[TopicPartition]:
         return [(self.name, number) for number in range(self.partitions)]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 
 from milena.lab.chaos.changes import Changes
 from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.ending import Ends
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.readers import Readers
 from milena.lab.chaos.topics import PLAIN, REPLICAS, TOMBSTONES_STAY, Topic
 from milena.lab.chaos.writers import Writer
-from milena.lab.histories.events import TopicPartition
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
@@ -69,9 +69,9 @@ class Workload:
                 found.append(reader.read_keys(self.keyed, self.stopping))
         return found
 
-    def finish(self, ends: Mapping[TopicPartition, int]) -> None:
+    def finish(self, ends: Ends) -> None:
         for reader in self.readers:
-            reader.ends = ends
+            reader.finish(ends.ends, ends.holes)
 
     def _writer(self, library: Clients, topic: Topic) -> Writer:
         return Writer(library, topic, self._journal, self._clock, self._random, self._pace)

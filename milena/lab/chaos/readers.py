@@ -36,6 +36,7 @@ class Readers:
         self._clock = clock
         self._random = random
         self._tombstones_stay = tombstones_stay
+        self._members = 0
         self._ends: Mapping[TopicPartition, int] | None = None
         self._holes: Mapping[TopicPartition, Sequence[tuple[int, int]]] = {}
 
@@ -97,32 +98,34 @@ class Readers:
         """A member of a group, which commits what it has read, goes, and comes again."""
         while not stopping.is_set():
             member = await self._clients.member(group, topics)
+            self._members += 1
+            name = f"{self._clients.name}/member {self._members}"
             until = self._clock.monotonic() + self._random.uniform(3, 2 * LONGEST_SESSION)
             while self._clock.monotonic() < until and not stopping.is_set():
-                found = self._noted("", await member.poll(POLL), member)
-                await self._commit(group, member, {got.partition: got.offset + 1 for got in found})
+                records = await member.poll(POLL)
+                found = self._noted(f"{name}, {member.session}", records)
+                await self._commit(group, name, member, {got.partition: got.offset + 1 for got in found})
             await member.close()
 
-    async def _commit(self, group: str, member: ChaosMember, offsets: Mapping[TopicPartition, int]) -> None:
+    async def _commit(self, group: str, name: str, member: ChaosMember, offsets: Mapping[TopicPartition, int]) -> None:
         """Libraries may try again by themselves, and do not tell how often."""
         if not offsets:
             return
-        begun, name = self._journal.now(), f"{self._clients.name}/{member.session}"
+        begun = self._journal.now()
         for place, offset in offsets.items():
             self._journal.note(Invoke("offset commit", begun, place, str(offset), group))
+        session = member.session
         outcome = await member.commit(offsets)
         ended = self._journal.now()
-        head = (group, "", begun, ended, outcome, name, -1)
+        head = (group, "", begun, ended, outcome, f"{name}, {session}", -1)
         retried = ended - begun >= LEAST_BACKOFF
         for place, offset in offsets.items():
             self._journal.note(OffsetCommit(*head, partition=place, offset=offset, retried=retried))
 
-    def _noted(self, session: str, records: Sequence[Got], member: ChaosMember | None = None) -> Sequence[Got]:
+    def _noted(self, session: str, records: Sequence[Got]) -> Sequence[Got]:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}
         for got in records:
             found.setdefault(got.partition, []).append((got.offset, name_of(got.value or "")))
-        if member is not None:
-            session = f"{self._clients.name}/{member.session}"
         now = self._journal.now()
         for place, pairs in found.items():
             self._journal.note(Poll(place, session, now, tuple(pairs)))

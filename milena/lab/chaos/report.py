@@ -15,9 +15,9 @@ from milena.lab.chaos.figures import Figures, Slots
 from milena.lab.chaos.outages import FLOWS, KindOfFault, Outages
 from milena.lab.histories.anomalies import Anomaly, Violation, counts
 from milena.lab.histories.faults import Fault
-from milena.lab.histories.files import HistoryFile
+from milena.lab.histories.files import HistoryFile, violations_of
 from milena.lab.histories.kinds import JEPSEN, is_judged
-from milena.lab.histories.parts import DEFAULT, Demands
+from milena.lab.histories.parts import DEFAULT, Demands, Judge
 from milena.report.contents import Band, Cell, Facts, Plot, Plots, Section, Series, Table
 from milena.report.page import check_library, page
 
@@ -67,11 +67,13 @@ def _judged(path: Path, about: Mapping[str, object], demands: Demands) -> Judged
     figures = Figures()
     history = HistoryFile(path, figures.add)
     outages = Outages(figures.faults)
-    violations: list[Violation] = []
-    for judge in history.judged(demands):
-        violations += judge.finish()
+
+    def body(judge: Judge) -> list[Violation]:
         figures.stalled(judge.stalls(SECOND))
         outages.stalled(judge.stalls(FLOWS))
+        return violations_of(judge)
+
+    violations = [violation for found in history.each(body, demands) for violation in found]
     return Judged(about, history, violations, figures, outages, figures.slots())
 
 

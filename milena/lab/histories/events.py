@@ -123,8 +123,23 @@ class FinalTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """An operation has begun: ``send``, ``keyed``, ``offset commit`` (``key``: the group, ``value``: the offset) or
+    ``change`` (``value``: the topic, ``acks``: 1 if it is made). Its end is the event with the same ``begun``; one
+    without an end has an unknown outcome."""
+
+    operation: str
+    begun: float
+    partition: TopicPartition = ("", 0)
+    value: str | None = None
+    key: str = ""
+    acks: int = ACKS_ALL
+
+
 Event: TypeAlias = (
-    Send
+    Invoke
+    | Send
     | Poll
     | Void
     | AllowedDeletion
@@ -138,6 +153,7 @@ Event: TypeAlias = (
     | GroupEvent
 )
 KINDS: Final[Mapping[str, type[Event]]] = {
+    "invoke": Invoke,
     "send": Send,
     "poll": Poll,
     "void": Void,

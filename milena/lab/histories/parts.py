@@ -18,6 +18,7 @@ from milena.lab.histories.events import (
     FinalLog,
     FinalTopic,
     Hole,
+    Invoke,
     Poll,
     Send,
     TopicChange,
@@ -72,7 +73,7 @@ def part_of(event: Event) -> Part | None:
             return Part(PARTITION, *event.partition)
         case TopicChange() | FinalTopic():
             return Part(TOPICS)
-        case Fault() | Trouble() | Settled() | Expiry():
+        case Fault() | Trouble() | Settled() | Expiry() | Invoke():  # the end of an operation is what counts
             return None
         case _:
             return Part(GROUP, event.group)

@@ -9,7 +9,7 @@ from pathlib import Path
 from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional
-from milena.lab.histories.files import BadLine, HistoryFile
+from milena.lab.histories.files import BadLine, HistoryFile, violations_of
 from milena.lab.histories.parts import Demands
 from milena.lab.histories.progress import PATIENCE
 
@@ -64,8 +64,8 @@ def _check(path: Path, demands: Demands) -> int:
     if history.cut_off is not None:
         print(f"line {history.cut_off} was not written to its end, and counts for nothing")
     found = 0
-    for judge in history.judged(demands):
-        for violation in judge.finish():
+    for violations in history.each(violations_of, demands):
+        for violation in violations:
             found += 1
             if found <= MOST:
                 print(violation)

@@ -15,14 +15,15 @@ from milena.lab.chaos.figures import Figures, Slots
 from milena.lab.chaos.outages import FLOWS, KindOfFault, Outages
 from milena.lab.histories.anomalies import Anomaly, Violation, counts
 from milena.lab.histories.faults import Fault
-from milena.lab.histories.files import HistoryFile
+from milena.lab.histories.files import HistoryFile, violations_of
 from milena.lab.histories.kinds import JEPSEN, is_judged
-from milena.lab.histories.parts import DEFAULT, Demands
+from milena.lab.histories.parts import DEFAULT, Demands, Judge
 from milena.report.contents import Band, Cell, Facts, Plot, Plots, Section, Series, Table
 from milena.report.page import check_library, page
 
 SHOWN: Final = 200
 """Violations that a report lists in full."""
+UNSAFE: Final = "settings promise nothing, judged as if they did"
 SECOND: Final = 1.0
 
 
@@ -33,6 +34,8 @@ class Judged:
     about: Mapping[str, object]
     history: HistoryFile
     violations: Sequence[Violation]
+    controls: Sequence[Violation]
+    """Those in topics whose settings promise nothing, but which were judged as if they did (``Demands.promised``)."""
     figures: Figures
     outages: Outages
     slots: Slots
@@ -50,7 +53,8 @@ def write_report(
     folder: Path, history: Path, about: Mapping[str, object], demands: Demands = DEFAULT
 ) -> list[Violation]:
     """Judge a history on disk and write the report on it to a folder, which is made if need be. ``about``: what the
-    reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. Returns the verdict.
+    reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. Returns all violations.
+    Those in topics that are ``promised`` are told apart, and do not make a run fail.
 
     Raises OSError, BadLine, and UserError if plotly is not installed.
     """
@@ -60,19 +64,25 @@ def write_report(
     text = json.dumps(_data(judged), indent=1, default=str)
     (folder / "report.json").write_text(text + "\n", encoding="utf-8")
     (folder / "report.html").write_text(_page(judged), encoding="utf-8")
-    return list(judged.violations)
+    return [*judged.violations, *judged.controls]
 
 
 def _judged(path: Path, about: Mapping[str, object], demands: Demands) -> Judged:
     figures = Figures()
     history = HistoryFile(path, figures.add)
     outages = Outages(figures.faults)
-    violations: list[Violation] = []
-    for judge in history.judged(demands):
-        violations += judge.finish()
+
+    def body(judge: Judge) -> list[Violation]:
         figures.stalled(judge.stalls(SECOND))
         outages.stalled(judge.stalls(FLOWS))
-    return Judged(about, history, violations, figures, outages, figures.slots())
+        return violations_of(judge)
+
+    safe: list[Violation] = []
+    controls: list[Violation] = []
+    for found in history.each(body, demands):
+        for one in found:
+            (controls if one.where.rpartition("-")[0] in demands.promised else safe).append(one)
+    return Judged(about, history, safe, controls, figures, outages, figures.slots())
 
 
 def _data(judged: Judged) -> dict[str, object]:
@@ -87,9 +97,9 @@ def _data(judged: Judged) -> dict[str, object]:
             for (name, outcome), count in sorted(judged.figures.operations.items())
         ],
         "anomalies": {anomaly.value: count for anomaly, count in judged.anomalies.items()},
-        "violations": [
-            {"anomaly": one.anomaly.value, "where": one.where, "text": one.text} for one in judged.violations[:SHOWN]
-        ],
+        "violations": _listed(judged.violations),
+        "controls": {anomaly.value: count for anomaly, count in counts(judged.controls).items()},
+        "violations of controls": _listed(judged.controls),
         "faults": [row._asdict() for row in judged.outages.rows()],
         "injected": [
             {
@@ -112,19 +122,26 @@ def _data(judged: Judged) -> dict[str, object]:
     }
 
 
+def _listed(violations: Sequence[Violation]) -> list[dict[str, str]]:
+    return [{"anomaly": one.anomaly.value, "where": one.where, "text": one.text} for one in violations[:SHOWN]]
+
+
 def _page(judged: Judged) -> str:
     violations = len(judged.violations)
     verdict = f"{violations:,} anomal{'y' if violations == 1 else 'ies'} found" if violations else "No anomaly found"
     place = judged.about.get("place")
     sections: list[Section] = [_anomalies(judged), _faults(judged.outages.rows())]
     if violations:
-        sections.append(_violations(judged.violations))
+        sections.append(_violations("What was found", judged.violations))
+    if judged.controls:
+        sections.append(_violations(f"What was found where {UNSAFE}", judged.controls))
     sections += [_plots(judged.slots, judged.figures.faults, judged.outages.seconds)]
     sections += [_operations(judged), Facts("The run", judged.about)]
+    controls = f"; {len(judged.controls):,} where {UNSAFE}" if judged.controls else ""
     operations = sum(judged.figures.operations.values())
     return page(
         f"Chaos on {place}" if place else "Chaos",
-        f"{verdict} in {operations:,} operations, under {len(judged.figures.faults):,} faults.",
+        f"{verdict} in {operations:,} operations, under {len(judged.figures.faults):,} faults{controls}.",
         sections,
         good=not violations,
     )
@@ -162,10 +179,10 @@ def _seconds(value: float) -> str:
     return f"{value:.1f} s" if value > FLOWS else f"below {FLOWS} s"
 
 
-def _violations(violations: Sequence[Violation]) -> Table:
+def _violations(title: str, violations: Sequence[Violation]) -> Table:
     more = f"The first {SHOWN} of {len(violations):,}." if len(violations) > SHOWN else ""
     rows = [(one.anomaly.value, one.where, one.text) for one in violations[:SHOWN]]
-    return Table("What was found", ("anomaly", "where", "what"), rows, more, folded=len(rows) > 20)
+    return Table(title, ("anomaly", "where", "what"), rows, more, folded=len(rows) > 20)
 
 
 def _plots(slots: Slots, faults: Sequence[Fault], seconds: Sequence[float]) -> Plots:

@@ -1,7 +1,7 @@
 """Histories in files, judged part by part: what is in memory at a time are the events of one part.
 
-The file is read twice. The first time each line is checked and noted as a place in the file, by its part: 12 bytes for
-each event. Then the lines of one part after the other are read again and judged.
+The file is read twice. The first time each line is checked and noted as a place in the file, by its part: some 20 bytes
+for each event. Then the lines of one part after the other are read again and judged.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from milena.lab.histories.anomalies import Violation
 from milena.lab.histories.events import Event, from_line
 from milena.lab.histories.invocations import UnderWay
 from milena.lab.histories.parts import DEFAULT, Demands, Judge, Part, is_shared, part_of
+
+Found = TypeVar("Found")
 
 
 class BadLine(ValueError):
@@ -96,13 +99,17 @@ class HistoryFile:
             if own != part:
                 yield event
 
-    def judged(self, demands: Demands = DEFAULT) -> Iterator[Judge]:
-        """Each part with all its events, in the order of verdicts; one at a time is in memory."""
+    def each(self, body: Callable[[Judge], Found], demands: Demands = DEFAULT) -> Iterator[Found]:
+        """What ``body`` returns for each part, which has all its events, in the order of verdicts. It must not keep the
+        part: then one at a time is in memory."""
         for part in self.parts:
-            judge = Judge(part, demands)
-            for event in self.read(part):
-                judge.add(event)
-            yield judge
+            yield body(self._judge(part, demands))
+
+    def _judge(self, part: Part, demands: Demands) -> Judge:
+        judge = Judge(part, demands)
+        for event in self.read(part):
+            judge.add(event)
+        return judge
 
 
 class _Places:
@@ -123,4 +130,9 @@ class _Places:
 
 def judge_file(path: Path, demands: Demands = DEFAULT) -> list[Violation]:
     """The violations in a history on disk, the same as those of ``checker.check``. Raises OSError, BadLine."""
-    return [violation for judge in HistoryFile(path).judged(demands) for violation in judge.finish()]
+    return [violation for found in HistoryFile(path).each(violations_of, demands) for violation in found]
+
+
+def violations_of(judge: Judge) -> list[Violation]:
+    """For ``HistoryFile.each``."""
+    return list(judge.finish())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,10 @@ from milena.command_line.errors import UserError
 from milena.lab.chaos.figures import SLOTS, Figures, Latencies
 from milena.lab.chaos.outages import Outages
 from milena.lab.chaos.report import write_report
-from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
+from milena.lab.histories import events
+from milena.lab.histories.events import Event, Invoke, Poll, RequestOutcome, Send
 from milena.lab.histories.faults import Fault, Kind
+from milena.lab.histories.parts import Demands
 from milena.lab.histories.progress import Stall
 from tests.fixtures.properties import examples
 
@@ -29,8 +33,8 @@ def test_rates_are_by_library_and_second() -> None:
     figures = Figures()
     sends = [write(10.2, 10.9), write(10.3, 12.1), write(11, 12.5, UNKNOWN), write(12, 12.5, lane="java/0")]
     polls = [Poll(("t", 0), "java/r", 11.5, ((0, "a"), (1, "b"))), Poll(("t", 0), "r", 12.5, ())]
-    events: list[Event] = [*sends, *polls]
-    for event in events:
+    history: list[Event] = [*sends, *polls]
+    for event in history:
         figures.add(event)
     slots = figures.slots()
     assert (slots.begun, slots.width) == (10, 1)
@@ -89,3 +93,17 @@ def test_an_empty_history_has_a_report(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").touch()
     assert write_report(tmp_path / "out", tmp_path / "history.jsonl", {"place": "nowhere"}) == []
     assert (tmp_path / "out" / "report.html").stat().st_size > 1000
+
+
+def test_what_is_found_where_nothing_is_promised_is_told_apart(tmp_path: Path) -> None:
+    weak: list[Event] = [replace(write(at, at + 1), offset=at, value=f"v{at}", acks=1) for at in range(2)]
+    begun = Invoke("send", 0, ("t", 0), "v0", acks=1)
+    history = [begun, *weak, Poll(("t", 0), "r", 9, ((1, "v1"),))]
+    (tmp_path / "history.jsonl").write_text("".join(events.write(history)))
+    for promised in ({"t"}, {"other"}):
+        found = write_report(tmp_path, tmp_path / "history.jsonl", {}, Demands(frozenset(promised)))
+        report = json.loads((tmp_path / "report.json").read_bytes())
+        assert report["verdict"] == "passed"
+        assert report["controls"] == ({"lost write": 1} if promised == {"t"} else {})
+        assert len(found) == len(report["violations of controls"]) == len(report["controls"])
+        assert ("settings promise nothing" in (tmp_path / "report.html").read_text()) == (promised == {"t"})

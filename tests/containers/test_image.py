@@ -108,9 +108,15 @@ def test_arguments_are_variables_and_a_mounted_file_lies_below_them() -> None:
 
 def test_testcontainers_script_starts_it() -> None:
     """Its Kafka class replaces the command, copies a script in that runs /etc/kafka/docker/run, and waits for a line of
-    the log. It names no voters."""
+    the log. The controller listens on 0.0.0.0, and is advertised as the voter that it is."""
     waiting = "while [ ! -f /tmp/start.sh ]; do sleep 0.1; done; /tmp/start.sh"
-    variables = {**COMBINED, "KAFKA_LISTENERS": "PLAINTEXT://:9092,BROKER://:9093,CONTROLLER://:9094"} | {
+    variables = {
+        **COMBINED,
+        "KAFKA_LISTENERS": ",".join(
+            f"{name}://0.0.0.0:{port}" for name, port in (("PLAINTEXT", 9092), ("BROKER", 9093), ("CONTROLLER", 9094))
+        ),
+    } | {
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9094",
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
         "CLUSTER_ID": CLUSTERS[0],

@@ -17,7 +17,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.network import Network
 
 from milena.testing.containers import MilenaContainer
-from tests.containers.engine import IMAGE, KCAT, docker
+from tests.containers.engine import IMAGE, KCAT, docker, needs
 from tests.wire.command import milena
 from tests.wire.waiting import wait_until
 
@@ -63,8 +63,7 @@ def test_a_test_writes_and_reads_in_a_container_of_its_own() -> None:
 
 
 def test_another_container_of_its_network_reaches_it() -> None:
-    if not docker("image", "inspect", "--format", "{{.Id}}", KCAT, check=False):
-        pytest.skip(f"there is no image {KCAT} (make containers makes it)")
+    needs(KCAT)
     with Network() as network, MilenaContainer(IMAGE).with_network(network) as kafka:
         where = kafka.get_network_bootstrap_server()
         found = docker("run", "--rm", "--network", network.name, KCAT, "kcat", "-b", where, "-L")

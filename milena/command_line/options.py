@@ -201,3 +201,14 @@ def port_number(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise ValueError("not a port number between 0 and 65535")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """A length of time, 0 or more. Raises ValueError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError("not a number of seconds")
+    return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Positional
@@ -22,6 +23,7 @@ MOUNTED = "/mnt/shared/config/server.properties"
 DEFAULTS = "/etc/kafka/docker/server.properties"
 DATA = "/var/lib/kafka/data"
 METRICS_PORT = "9404"
+OWN_ADDRESS_LIMIT = "60"
 LEVELS = {
     "ALL": "debug",
     "TRACE": "debug",
@@ -39,7 +41,8 @@ COMMAND = CommandLine(
     "Run one node in the foreground, configured as Kafka's container image configures its node:\n"
     f"{MOUNTED} if it is there, then KAFKA_* variables, or a default\n"
     f"configuration without either. Data is in {DATA} unless log.dirs says otherwise, and /metrics\n"
-    f"and /health are on MILENA_METRICS_PORT (default: {METRICS_PORT}). With MILENA_LAB, a folder beside log.dirs,\n"
+    f"and /health are on MILENA_METRICS_PORT (default: {METRICS_PORT}). MILENA_OWN_ADDRESS_LIMIT (default:\n"
+    f"{OWN_ADDRESS_LIMIT}) is --own-address-limit of `milena node`. With MILENA_LAB, a folder beside log.dirs,\n"
     "`milena lab` in the container steers the node: for tests. This is what Milena's image runs.",
     positionals=[Positional("NAME=VALUE", "variables, in place of those of the environment", many=True)],
     examples=["milena container", "milena container KAFKA_NODE_ID=2 KAFKA_PROCESS_ROLES=broker ..."],
@@ -47,6 +50,7 @@ COMMAND = CommandLine(
 
 
 def main(arguments: Sequence[str]) -> int:
+    end_by_sigterm()
     values = COMMAND.parse(arguments)
     if values.help:
         print(COMMAND.help())
@@ -62,6 +66,18 @@ def main(arguments: Sequence[str]) -> int:
     from milena.commands import node
 
     return node.main([*([] if file is None else [file]), *options(os.environ)])
+
+
+def end_by_sigterm() -> None:
+    """From now on, until the node has its own handler: SIGTERM does nothing to the first process of a container
+    otherwise. /etc/kafka/docker/run blocks it until here."""
+    signal.signal(signal.SIGTERM, _ended)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _ended(number: int, _frame: object) -> None:
+    os.write(2, b"milena: ended by SIGTERM before the node was started\n")
+    os._exit(128 + number)
 
 
 def variables(arguments: Sequence[str]) -> dict[str, str]:
@@ -163,6 +179,7 @@ def options(environment: Mapping[str, str]) -> list[str]:
     found = ["--control", port, "--control-host", "0.0.0.0"]
     if environment.get(LAB):
         found += ["--lab", environment[LAB]]
+    found += ["--own-address-limit", environment.get("MILENA_OWN_ADDRESS_LIMIT") or OWN_ADDRESS_LIMIT]
     level = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL")
     if level:
         if level.upper() not in LEVELS:

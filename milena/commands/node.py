@@ -10,7 +10,7 @@ import gc
 import os
 
 from milena.command_line.errors import UserError
-from milena.command_line.options import CommandLine, Option, Positional, port_number
+from milena.command_line.options import CommandLine, Option, Positional, port_number, seconds
 from milena.up.layout import ClusterDir, cluster_of
 from milena.up.processes import PARENT_FD
 
@@ -32,6 +32,14 @@ COMMAND = CommandLine(
         Option("--override", "a configuration value, under Kafka's name", "K=V", many=True),
         Option("--control", "serve /metrics and /health over HTTP on this port", "PORT", convert=port_number),
         Option("--control-host", "where --control listens", "HOST", default="127.0.0.1"),
+        Option(
+            "--own-address-limit",
+            "end a broker with several listeners that does not reach itself for so long where it tells other brokers\n"
+            "that it is; 0 checks nothing",
+            "SECONDS",
+            default=0,
+            convert=seconds,
+        ),
         Option("--cluster-id", "the id of a new cluster (or CLUSTER_ID in the environment)", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True),
         Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),

@@ -53,6 +53,8 @@ class NodeProcess:
         self._lab_dir = _lab_dir(config, values.lab, cluster)
         self._is_child = is_child
         self._control_address = None if values.control is None else (values.control_host, values.control)
+        self._own_address_limit: float = values.own_address_limit
+        self._unreached: str | None = None
         self._cluster_id = values.cluster_id or os.environ.get("CLUSTER_ID") or None
         self._formatting = self._read_formatting(values)
         self._metrics = Metrics()
@@ -90,13 +92,18 @@ class NodeProcess:
                 DescriptorWatch(runtime.clock, self._log).start()
                 if self._broker is not None:
                     runtime.clock.call_later(CODECS_AFTER, load_codecs)
+                checking = asyncio.ensure_future(self._check_own_address(stop))
                 await stop.requested.wait()
+                checking.cancel()
             self._log.info("node stops", reason=stop.reason)
         except (ConfigError, DirectoryError, KafkaError, OSError) as error:
             said = reason_of(error) if isinstance(error, OSError) else error
             print(f"milena: {said}", file=sys.stderr, flush=True)
             code = CANNOT_START
         await self._stop(everything_ends=stop.reason == PARENT_GONE)
+        if self._unreached is not None:
+            print(f"milena: {self._unreached}", file=sys.stderr, flush=True)
+            code = CANNOT_START
         if self._cluster is not None:
             nodes_file.mark_down(self._cluster.nodes, self._config.node_id, os.getpid())
         return code
@@ -120,6 +127,17 @@ class NodeProcess:
             await self._controller.start()
         if self._broker is not None:
             await self._broker.start()
+
+    async def _check_own_address(self, stop: Stop) -> None:
+        """End a broker that not even itself reaches where it tells other brokers that it is."""
+        from milena.commands.own_address import among_brokers, fault_of
+
+        endpoint = among_brokers(self._config)
+        if endpoint is None or self._own_address_limit == 0:
+            return
+        self._unreached = await fault_of(endpoint, self._own_address_limit)
+        if self._unreached is not None:
+            stop.request("not reached at its advertised address")
 
     def make_broker(self, runtime: Runtime) -> Broker:
         """The broker's role. A test peer makes another one."""

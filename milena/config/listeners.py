@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from milena.config.values import ConfigError, Value
@@ -124,8 +124,8 @@ class Listeners:
     controller_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Mapping[str, Value], *, explicit_map: bool) -> Listeners:
-        """Raises ConfigError."""
+    def of(cls, values: Mapping[str, Value], *, explicit_map: bool, voter: tuple[str, int] | None = None) -> Listeners:
+        """``voter``: (host, port) under which controller.quorum.voters has this node. Raises ConfigError."""
         names = tuple(name.upper() for name in _list(values[NAMES_KEY]))
         entries = _list(values["listeners"])
         protocols = parse_protocol_map(str(values[MAP_KEY]))
@@ -148,11 +148,22 @@ class Listeners:
             broker=tuple(endpoint for endpoint in everything if endpoint.name not in names),
             controller=controller,
             advertised_broker=tuple(e for e in advertised or everything if e.name not in names),
-            advertised_controller=tuple(own.get(e.name, e) for e in controller),
+            advertised_controller=tuple(own.get(e.name) or _advertised(e, names, voter) for e in controller),
             protocols=protocols,
             inter_broker=_inter_broker(values, protocols),
             controller_names=names,
         )
+
+
+def _advertised(endpoint: Endpoint, names: tuple[str, ...], voter: tuple[str, int] | None) -> Endpoint:
+    """What a controller's listener is advertised as if advertised.listeners does not say: where it listens, or if those
+    are all addresses, as the voter that it is. An empty host stands for the machine's own name
+    (KafkaConfig.effectiveAdvertisedControllerListeners)."""
+    if endpoint.host not in ("", "0.0.0.0"):
+        return endpoint
+    if voter is not None and endpoint.name == names[0]:
+        return replace(endpoint, host=voter[0], port=voter[1])
+    return replace(endpoint, host="")
 
 
 def _list(value: Value) -> tuple[str, ...]:

@@ -36,7 +36,14 @@ class NodeValues:
         self.dynamic_broker: Mapping[str, str] = {}
         self.dynamic_default: Mapping[str, str] = {}
         self._values: dict[str, Value] = defaults() | static
-        self._derive(Listeners.of(self._values, explicit_map="listener.security.protocol.map" in static))
+        self.quorum_voters: dict[int, tuple[str, int]] = {
+            int(voter.partition("@")[0]): _address(voter.partition("@")[2])
+            for voter in self.get_list("controller.quorum.voters")
+        }
+        """Node id to (host, port)."""
+        explicit_map = "listener.security.protocol.map" in static
+        own = self.quorum_voters.get(self.get_int("node.id"))
+        self._derive(Listeners.of(self._values, explicit_map=explicit_map, voter=own))
 
     def _derive(self, listeners: Listeners) -> None:
         self.node_id = self.get_int("node.id")
@@ -53,11 +60,6 @@ class NodeValues:
         self.security_protocols: Mapping[str, str] = listeners.protocols
         self.inter_broker_listener: str = listeners.inter_broker
         self.controller_listener_names: tuple[str, ...] = listeners.controller_names
-        self.quorum_voters: dict[int, tuple[str, int]] = {
-            int(voter.partition("@")[0]): _address(voter.partition("@")[2])
-            for voter in self.get_list("controller.quorum.voters")
-        }
-        """Node id to (host, port)."""
         self.quorum_bootstrap: list[tuple[str, int]] = [
             _address(entry) for entry in self.get_list("controller.quorum.bootstrap.servers")
         ]

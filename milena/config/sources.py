@@ -62,6 +62,12 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     return settings
 
 
+def variable_of(key: str) -> str:
+    """The variable that stands for a key, as ``from_environment`` reads it."""
+    separators = {".": "_", "_": "__", "-": "___"}
+    return "KAFKA_" + re.sub("[._-]", lambda found: separators[found[0]], key).upper()
+
+
 def plain(values: Mapping[str, str], source: str = "configuration") -> Settings:
     """Settings of a plain mapping."""
     return {key: Setting(value, source) for key, value in values.items()}

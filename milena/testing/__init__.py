@@ -1,1 +1,1 @@
-"""For tests of users' projects: the pytest plugin, a cluster of local processes, scenarios on processes."""
+"""For tests of users' projects: the pytest plugin, a cluster of processes, a container, scenarios on processes."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.wire.waiting import wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -36,6 +38,13 @@ def missing() -> str | None:
     if not docker("image", "inspect", "--format", "{{.Id}}", IMAGE, check=False):
         return f"there is no image {IMAGE} (make image, or docker build -t {IMAGE} .)"
     return None
+
+
+def needs(*images: str) -> None:
+    """Skips the test if one of them is not there."""
+    for image in images:
+        if not docker("image", "inspect", "--format", "{{.Id}}", image, check=False):
+            pytest.skip(f"there is no image {image} (make containers makes it)")
 
 
 def compose_command() -> list[str] | None:

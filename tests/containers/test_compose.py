@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import kafka
 import pytest
 
-from tests.containers.engine import Project, docker, given, started
+from tests.containers.engine import IMAGE, KCAT, Project, docker, given, needs, started
 from tests.containers.work import INSIDE, bootstrap, create, leader, read, write
 from tests.wire.command import milena
 from tests.wire.waiting import wait_until
 
+READING = """
+import kafka, sys
+settings = {"group_id": "readers", "auto_offset_reset": "earliest", "consumer_timeout_ms": 60000}
+consumer = kafka.KafkaConsumer("python", bootstrap_servers=sys.argv[1].split(","), **settings)
+for _, record in zip(range(50), consumer):
+    print(record.value.decode())
+"""
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -25,6 +34,25 @@ def test_clients_write_and_read_on_the_host_and_in_the_network(cluster: Project)
     write(cluster, "orders", 10)
     found = cluster.container("broker-2").run("milena", "consume", "orders", "-b", INSIDE, "--from-beginning", "--exit")
     assert len(found.splitlines()) == 10
+
+
+def test_kcat_in_the_network_sees_brokers_by_the_names_of_their_services(cluster: Project) -> None:
+    needs(KCAT)
+    listed = cluster.client("-b", "broker-1:9092", "-L")
+    assert all(f"broker {number} at broker-{number}:9092" in listed for number in (1, 2, 3))
+
+
+def test_kafka_python_writes_on_the_host_and_reads_in_the_network(cluster: Project) -> None:
+    create(cluster, "python")
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap(cluster).split(","), acks="all")
+    for number in range(50):
+        producer.send("python", str(number).encode()).get(60)
+    producer.close()
+    library = str(Path(kafka.__file__).parent)
+    mounted = ("--volume", f"{library}:/opt/client/kafka:ro", "--env", "PYTHONPATH=/opt/client")
+    network = ("--network", f"{cluster.name}_default")
+    found = docker("run", "--rm", *network, *mounted, IMAGE, "python", "-c", READING, INSIDE)
+    assert sorted(found.split(), key=int) == [str(number) for number in range(50)]
 
 
 def test_a_leader_is_killed_and_writing_and_reading_go_on(cluster: Project) -> None:

@@ -91,6 +91,45 @@ def test_sigterm_is_a_controlled_shutdown_and_the_next_start_is_clean(volume: st
         assert '"unclean": []' in second.log
 
 
+def test_sigterm_ends_a_container_however_early_it_comes() -> None:
+    """The first process of a container is not ended by a signal without a handler."""
+    for _ in range(5):
+        with started(*given(COMBINED)) as node:
+            docker("kill", "--signal", "TERM", node.id)
+            assert node.ended() in (0, 128 + 15)
+
+
+TWO_LISTENERS = COMBINED | {
+    "KAFKA_LISTENERS": "INSIDE://:9092,OUTSIDE://:19092,CONTROLLER://:9093",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "INSIDE",
+    "MILENA_OWN_ADDRESS_LIMIT": "2",
+}
+
+
+def test_a_broker_that_not_even_itself_reaches_ends_with_a_sentence() -> None:
+    for where, why in (
+        ("nowhere.invalid:9092", "Name or service not known"),
+        ("localhost:9999", "Connect call failed"),
+    ):
+        advertised = f"INSIDE://{where},OUTSIDE://localhost:19092"
+        with started(*given({**TWO_LISTENERS, "KAFKA_ADVERTISED_LISTENERS": advertised})) as node:
+            assert node.ended() == 1
+            last = node.log.strip().splitlines()[-1]
+            assert last.startswith("milena: advertised.listeners: other brokers are to find this one at INSIDE://")
+            assert where in last and why in last
+
+
+def test_an_address_that_clients_outside_alone_reach_ends_nothing() -> None:
+    outside = "INSIDE://localhost:9092,OUTSIDE://nowhere.invalid:19092"
+    alone = COMBINED | {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://nowhere.invalid:9092"}
+    for settings in ({**TWO_LISTENERS, "KAFKA_ADVERTISED_LISTENERS": outside}, alone):
+        with started(*given(settings | {"MILENA_OWN_ADDRESS_LIMIT": "0.1"})) as node:
+            node.wait_healthy()
+            docker("stop", "--time", "60", node.id)
+            assert node.ended() == 0
+
+
 def test_arguments_are_variables_and_a_mounted_file_lies_below_them() -> None:
     words = [f"{name}={value}" for name, value in COMBINED.items()]
     with started(command=["/etc/kafka/docker/run", *words, "KAFKA_NODE_ID=5"]) as node:
@@ -108,9 +147,15 @@ def test_arguments_are_variables_and_a_mounted_file_lies_below_them() -> None:
 
 def test_testcontainers_script_starts_it() -> None:
     """Its Kafka class replaces the command, copies a script in that runs /etc/kafka/docker/run, and waits for a line of
-    the log. It names no voters."""
+    the log. The controller listens on 0.0.0.0, and is advertised as the voter that it is."""
     waiting = "while [ ! -f /tmp/start.sh ]; do sleep 0.1; done; /tmp/start.sh"
-    variables = {**COMBINED, "KAFKA_LISTENERS": "PLAINTEXT://:9092,BROKER://:9093,CONTROLLER://:9094"} | {
+    variables = {
+        **COMBINED,
+        "KAFKA_LISTENERS": ",".join(
+            f"{name}://0.0.0.0:{port}" for name, port in (("PLAINTEXT", 9092), ("BROKER", 9093), ("CONTROLLER", 9094))
+        ),
+    } | {
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9094",
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
         "CLUSTER_ID": CLUSTERS[0],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.containers.engine import ROOT, Container, Project, docker
+from tests.containers.engine import KCAT, ROOT, Container, Project, docker, needs
 from tests.containers.work import bootstrap, leader, read, write
 from tests.wire.command import milena
 from tests.wire.waiting import wait_until
@@ -32,9 +32,7 @@ OVERRIDE = "\n".join(
 
 @pytest.fixture(scope="module")
 def cluster(project: Callable[..., Project], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    for image in (IMAGE, STORE):
-        if not docker("image", "inspect", "--format", "{{.Id}}", image, check=False):
-            pytest.skip(f"there is no image {image} (make containers makes it)")
+    needs(IMAGE, STORE, KCAT)
     variables = {"MILENA_IMAGE": IMAGE, "S3_IMAGE": STORE}
     override = tmp_path_factory.mktemp("s3") / "override.yml"
     override.write_text(OVERRIDE)

@@ -9,7 +9,7 @@ from pathlib import Path
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.events import Event, RequestOutcome, Send
-from milena.lab.histories.files import HistoryFile
+from milena.lab.histories.files import HistoryFile, violations_of
 from milena.lab.histories.parts import Demands
 
 
@@ -41,7 +41,7 @@ def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool) -> Verdict:
         writes += isinstance(event, Send) and event.outcome is RequestOutcome.OK
 
     file = HistoryFile(history, seen)
-    found = [violation for part in file.judged(demands) for violation in part.finish()]
+    found = [violation for one in file.each(violations_of, demands) for violation in one]
     return verdict(found, demands.promised, writes)
 
 

@@ -77,7 +77,8 @@ def test_arguments_are_variables() -> None:
 
 def test_a_level_of_log4j_becomes_the_nearest_one() -> None:
     assert options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "trace"})[-2:] == ["--log-level", "debug"]
-    assert options({"MILENA_METRICS_PORT": "1234"}) == ["--control", "1234", "--control-host", "0.0.0.0"]
+    given = options({"MILENA_METRICS_PORT": "1234", "MILENA_OWN_ADDRESS_LIMIT": "5"})
+    assert given == ["--control", "1234", "--control-host", "0.0.0.0", "--own-address-limit", "5"]
     with pytest.raises(UserError, match=r"KAFKA_LOG4J_ROOT_LOGLEVEL: 'loud' is not one of ALL, TRACE"):
         options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milena.config.sources import Settings, from_environment, from_overrides, from_properties
+from milena.config.sources import Settings, from_environment, from_overrides, from_properties, variable_of
 from milena.config.values import ConfigError
 
 
@@ -86,3 +86,8 @@ def test_the_environment_is_mapped_as_by_kafkas_image() -> None:
     settings = from_environment(environment)
     assert values(settings) == {"node.id": "1", "listener.name.a_b.ssl-x": "2"}
     assert settings["node.id"].source == "environment variable KAFKA_NODE_ID"
+
+
+@pytest.mark.parametrize("key", ["log.dirs", "rsm.config.read_ahead", "a-b.c_d"])
+def test_the_variable_of_a_key_is_read_as_that_key(key: str) -> None:
+    assert list(from_environment({variable_of(key): "x"})) == [key]

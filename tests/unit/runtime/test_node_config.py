@@ -54,6 +54,21 @@ def test_a_controllers_advertised_address_is_its_own_or_the_listeners() -> None:
     assert moved.advertised_controller_listeners == (Endpoint("CONTROLLER", "elsewhere", 1, "PLAINTEXT"),)
 
 
+@pytest.mark.parametrize("host", ["", "0.0.0.0"])
+def test_a_controller_on_all_addresses_is_advertised_as_the_voter_that_it_is(host: str) -> None:
+    """KafkaConfig.effectiveAdvertisedControllerListeners; Testcontainers' class for Kafka's image needs it."""
+    both = {
+        "controller_listener_names": "FIRST,SECOND",
+        "listeners": f"FIRST://{host}:1,SECOND://{host}:2",
+        "listener_security_protocol_map": "FIRST:PLAINTEXT,SECOND:PLAINTEXT",
+    }
+    first, second = NodeConfig.of(**CONTROLLER | both).advertised_controller_listeners
+    assert (first.host, first.port) == ("h", 9093)
+    assert (second.host, second.port) == ("", 2)
+    told = NodeConfig.of(**CONTROLLER | both, advertised_listeners="FIRST://elsewhere:3")
+    assert [(e.host, e.port) for e in told.advertised_controller_listeners] == [("elsewhere", 3), ("", 2)]
+
+
 def test_folders() -> None:
     assert NodeConfig.of().log_dirs == ("/tmp/kafka-logs",)
     config = NodeConfig.of(log_dirs="/a,/b")

@@ -1,0 +1,96 @@
+"""One node in a container, for tests, by testcontainers (``milena-kafka[testcontainers]``).
+
+    with MilenaContainer() as kafka:
+        producer = Producer({"bootstrap.servers": kafka.get_bootstrap_server()})
+
+The image is that of ``docker build -t milena-kafka .`` (docs/containers.md).
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+import tarfile
+from typing import Final
+
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+from milena.config.sources import variable_of
+
+SERVES: Final = "Transitioning from RECOVERY to RUNNING"
+"""What a broker's log has once it serves."""
+CLIENTS: Final = 9092
+NETWORK: Final = 9093
+_SCRIPT: Final = "start.sh"
+
+
+class MilenaContainer(DockerContainer):
+    """Broker and controller in one container, as testcontainers' own class for Kafka's image has it: ``with_network``,
+    ``with_kwargs`` and the rest do what they do there.
+
+    ``settings``: keys of Kafka's, such as ``{"num.partitions": "3"}``; ``timeout``: seconds that the start may take.
+    """
+
+    def __init__(
+        self, image: str = "milena-kafka", *, settings: dict[str, str] | None = None, timeout: int = 60
+    ) -> None:
+        super().__init__(image)
+        self._timeout = timeout
+        self.with_exposed_ports(CLIENTS)
+        for key, value in _SETTINGS.items():
+            self.with_setting(key, value)
+        for key, value in (settings or {}).items():
+            self.with_setting(key, value)
+
+    def with_setting(self, key: str, value: str) -> MilenaContainer:
+        """Set one of Kafka's keys, as in a ``server.properties``."""
+        self.with_env(variable_of(key), value)
+        return self
+
+    def get_bootstrap_server(self) -> str:
+        """``host:port`` for clients on this machine."""
+        return f"{self.get_container_host_ip()}:{self.get_exposed_port(CLIENTS)}"
+
+    def get_network_bootstrap_server(self) -> str:
+        """``host:port`` for clients in other containers of the network that was given by ``with_network``."""
+        return f"{self.get_container_id()[:12]}:{NETWORK}"
+
+    def start(self) -> MilenaContainer:
+        """Start it, until it serves. Raises TimeoutError if it does not in time, and RuntimeError, with the last
+        line of its log, if it ends."""
+        # Under which port clients reach it is known once the container runs. So it waits for what it is to run.
+        waits = f"while [ ! -f /tmp/{_SCRIPT} ]; do sleep 0.05; done; exec /bin/sh /tmp/{_SCRIPT}"
+        self.with_command(["sh", "-c", waits])
+        super().start()
+        advertised = f"CLIENTS://{self.get_bootstrap_server()},NETWORK://{self.get_network_bootstrap_server()}"
+        lines = (f"export KAFKA_ADVERTISED_LISTENERS={shlex.quote(advertised)}", "exec /etc/kafka/docker/run")
+        self.get_wrapped_container().put_archive("/tmp", _archive(_SCRIPT, "\n".join(lines) + "\n"))
+        try:
+            LogMessageWaitStrategy(SERVES).with_startup_timeout(self._timeout).wait_until_ready(self)
+        except RuntimeError as error:
+            said = b"".join(self.get_logs()).decode(errors="replace").strip().splitlines()
+            raise RuntimeError(f"the container has ended: {said[-1] if said else error}") from error
+        return self
+
+
+_SETTINGS: Final = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": f"CLIENTS://:{CLIENTS},NETWORK://:{NETWORK},CONTROLLER://:9094",
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,NETWORK:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "NETWORK",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def _archive(name: str, content: str) -> bytes:
+    """One file in it."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(content.encode()), 0o644
+        archive.addfile(entry, io.BytesIO(content.encode()))
+    return packed.getvalue()

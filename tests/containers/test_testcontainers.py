@@ -1,0 +1,89 @@
+"""Testcontainers: Milena's class for Python, and the Java class for Kafka's image.
+
+Without the reaper, whose image would have to be pulled: the tests see that no container is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.network import Network
+
+from milena.testing.containers import MilenaContainer
+from tests.containers.engine import IMAGE, KCAT, docker, needs
+from tests.wire.command import milena
+from tests.wire.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(600)
+POM = Path(__file__).parent / "java" / "pom.xml"
+
+
+@pytest.fixture(autouse=True)
+def without_reaper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = set(docker("ps", "-a", "-q").split())
+    monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
+    yield
+    left = docker("ps", "-a", "-q", "--filter", "label=org.testcontainers").split()
+    assert not set(left) - before
+
+
+def written_and_read(bootstrap: str) -> list[bytes]:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(10):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+
+    def all_read() -> bool:
+        record = consumer.poll(0.5)
+        if record is not None and record.error() is None:
+            found.append(record.value() or b"")
+        return len(found) == 10
+
+    wait_until(all_read, "ten records")
+    consumer.close()
+    return found
+
+
+def test_a_test_writes_and_reads_in_a_container_of_its_own() -> None:
+    with MilenaContainer(IMAGE, settings={"num.partitions": "3"}) as kafka:
+        assert sorted(written_and_read(kafka.get_bootstrap_server())) == [str(number).encode() for number in range(10)]
+        described = milena("topic", "list", "-b", kafka.get_bootstrap_server()).out
+        assert " 3 " in next(line for line in described.splitlines() if line.startswith("t-"))
+
+
+def test_another_container_of_its_network_reaches_it() -> None:
+    needs(KCAT)
+    with Network() as network, MilenaContainer(IMAGE).with_network(network) as kafka:
+        where = kafka.get_network_bootstrap_server()
+        found = docker("run", "--rm", "--network", network.name, KCAT, "kcat", "-b", where, "-L")
+        assert f"broker 1 at {where}" in found
+
+
+def test_a_setting_that_it_refuses_is_told_at_once_with_its_sentence() -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"num\.partitions"),
+        MilenaContainer(IMAGE, settings={"num.partitions": "x"}),
+    ):
+        pass
+
+
+@pytest.mark.skipif(shutil.which("mvn") is None or shutil.which("java") is None, reason="needs Java and Maven")
+def test_javas_class_for_kafkas_image_takes_this_one(tmp_path: Path) -> None:
+    variables = {**os.environ, "TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CHECKS_DISABLE": "true"}
+    variables |= {"DOCKER_HOST": os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")}
+    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dtarget={tmp_path}", f"-Dimage={IMAGE}", "test"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (report,) = tmp_path.glob("surefire-reports/*.xml")
+    assert 'tests="1"' in report.read_text() and 'skipped="0"' in report.read_text()

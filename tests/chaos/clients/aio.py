@@ -14,7 +14,7 @@ the future fails with anything else                   UNKNOWN  the sender ended,
 An idempotent producer tries for ever as long as the partition has a leader, and gives a batch up after the request
 timeout where it has none: with a sequence number taken, so that the next batch is out of order, which is fatal. Here
 batches live as long as ``delivery``. After a fatal error (``Sent.error`` begins with "fatal") another producer is
-needed.
+made.
 
 A commit that raises is UNKNOWN, because the library sends it again by itself. Changes of the admin client are sent
 once; without an answer they are UNKNOWN. It has no incremental changes of configuration: it reads what is set, and sets
@@ -34,12 +34,13 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import BrokerResponseError, KafkaError, ProducerClosed
 
-from milena.lab.chaos.clients import Got, Sent
+from milena.lab.chaos.clients import ChaosProducer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
 from tests.chaos.clients import outcomes
 from tests.chaos.clients.admin import UNSURE, Admin
-from tests.chaos.clients.bridge import AT_ONCE, Windows
+from tests.chaos.clients.bridge import AT_ONCE, Windows, new_name
 from tests.chaos.clients.limits import Limits
+from tests.chaos.clients.renewed import RenewedProducer
 
 T = TypeVar("T", AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient)
 
@@ -59,14 +60,18 @@ class AiokafkaClients:
         self._limits = limits
         self._common = {"bootstrap_servers": bootstrap.split(","), "request_timeout_ms": limits.request_ms}
 
-    async def producer(self, *, acks: int, idempotent: bool) -> AiokafkaProducer:
-        def make() -> AIOKafkaProducer:
+    async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
+        def one() -> AIOKafkaProducer:
             producer = AIOKafkaProducer(**self._common, acks=acks, enable_idempotence=idempotent, linger_ms=2)
             producer._message_accumulator._batch_ttl = self._limits.delivery  # else that of one request
             return producer
 
         assert acks == ACKS_ALL or not idempotent
-        return AiokafkaProducer(await _started(make), self._limits)
+
+        async def make() -> AiokafkaProducer:
+            return AiokafkaProducer(await _started(one), self._limits)
+
+        return await RenewedProducer.of(make)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> AiokafkaConsumer:
         consumer = await _started(lambda: AIOKafkaConsumer(**self._reading()))
@@ -131,6 +136,20 @@ async def _bounded(work: Awaitable[object], seconds: float) -> bool:
     return task.done() and not task.cancelled()
 
 
+class _Shut(dict[Any, Any]):
+    """In place of the connections of a client that was closed: a task of the library may be about to add one."""
+
+    def __setitem__(self, key: Any, connection: Any) -> None:
+        connection.close()
+
+
+async def _shut(client: Any) -> None:
+    connections, client._conns = client._conns, _Shut()
+    for connection in list(connections.values()):
+        connection.close()
+    await _bounded(client.close(), 1)
+
+
 class AiokafkaProducer:
     """Implements ``ChaosProducer``."""
 
@@ -182,7 +201,7 @@ class AiokafkaProducer:
         # What is left would be tried for ever.
         self._producer._message_accumulator.fail_all(ProducerClosed())
         await _bounded(self._producer.stop(), self._limits.request + 1)
-        await _bounded(self._producer.client.close(), 1)
+        await _shut(self._producer.client)
 
 
 def _got(record: Any) -> Got:
@@ -214,7 +233,7 @@ class _Reader:
 
     async def close(self) -> None:
         await _bounded(self._consumer.stop(), self._request + 1)
-        await _bounded(self._consumer._client.close(), 1)
+        await _shut(self._consumer._client)
 
 
 class AiokafkaConsumer(_Reader):
@@ -237,11 +256,12 @@ class AiokafkaMember(_Reader):
     def __init__(self, consumer: Any, limits: Limits) -> None:
         super().__init__(consumer, limits)
         self.listener = _Assignments()
+        self._name = new_name("member")
         self._session = 0
 
     @property
     def session(self) -> str:
-        return f"assignment {self._session}"
+        return f"{self._name}, assignment {self._session}"
 
     async def poll(self, seconds: float) -> Sequence[Got]:
         """The library hands over nothing while it is given another assignment, and calls the listener right after."""
@@ -318,3 +338,4 @@ class AiokafkaAdmin(Admin):
 
     async def close(self) -> None:
         await _bounded(self._client.close(), self._seconds)
+        await _shut(self._client._client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,6 +24,13 @@ SLICE = 1.0
 """Seconds of a poll in a thread at most: closing waits for it."""
 LATE = 0.05
 """Seconds that a poll in a thread may last longer than was asked for; its records are those of the next poll."""
+
+_NUMBERS = itertools.count(1)
+
+
+def new_name(kind: str) -> str:
+    """Which nothing else of this process has."""
+    return f"{kind} {next(_NUMBERS)}"
 
 
 def settle(future: asyncio.Future[T], value: T) -> None:

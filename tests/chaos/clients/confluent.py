@@ -15,7 +15,7 @@ any other                                             UNKNOWN
 no report                                             UNKNOWN  closed before
 ====================================================  =======  ====================================================
 
-After a fatal error (``Sent.error`` begins with "fatal") the producer takes no more records, and another one is needed.
+After a fatal error (``Sent.error`` begins with "fatal") the producer takes no more records, and another one is made.
 A broker's restart may cause one: a snapshot of producers has only the last batch of each, and where several without an
 answer were in the log before it, the second try of the first is out of order, as with Kafka's own brokers.
 
@@ -39,12 +39,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from milena.lab.chaos.clients import Got, Sent
+from milena.lab.chaos.clients import ChaosProducer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
 from tests.chaos.clients import outcomes
 from tests.chaos.clients.admin import UNSURE, Admin
-from tests.chaos.clients.bridge import AT_ONCE, Mailbox, Polling, Windows, Worker, settle
+from tests.chaos.clients.bridge import AT_ONCE, Mailbox, Polling, Windows, Worker, new_name, settle
 from tests.chaos.clients.limits import Limits
+from tests.chaos.clients.renewed import RenewedProducer
 
 SERVE = 0.2
 """Seconds after which a producer's thread looks whether it shall end."""
@@ -67,7 +68,7 @@ class ConfluentClients:
             "log_level": 0,
         }
 
-    async def producer(self, *, acks: int, idempotent: bool) -> ConfluentProducer:
+    async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
         settings = self._common | {
             "acks": acks,
             "enable.idempotence": idempotent,
@@ -77,7 +78,11 @@ class ConfluentClients:
         }
         if acks != ACKS_ALL or not idempotent:
             settings["max.in.flight"] = 1  # without numbers a second try would overtake the next record
-        return ConfluentProducer(settings, self._limits)
+
+        async def make() -> ConfluentProducer:
+            return ConfluentProducer(settings, self._limits)
+
+        return await RenewedProducer.of(make)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> ConfluentConsumer:
         return ConfluentConsumer(self._reading("none"), positions, self._limits)
@@ -248,6 +253,7 @@ class ConfluentMember(_Reader):
 
     def __init__(self, settings: dict[str, Any], topics: Sequence[str], limits: Limits) -> None:
         super().__init__("member", settings | {"on_commit": self._told}, limits)
+        self._name = new_name("member")
         self._committing: list[Place] = []
         self._outcome: RequestOutcome | None = None
 
@@ -258,7 +264,7 @@ class ConfluentMember(_Reader):
 
     @property
     def session(self) -> str:
-        return f"assignment {self._session}"
+        return f"{self._name}, assignment {self._session}"
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> RequestOutcome:
         return await self._worker.call(self._commit, [Place(*place, offset) for place, offset in offsets.items()])

@@ -27,7 +27,7 @@ from milena.lab.chaos.clients import Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
 from tests.chaos.clients import outcomes
 from tests.chaos.clients.admin import Admin
-from tests.chaos.clients.bridge import AT_ONCE, Polling, Windows
+from tests.chaos.clients.bridge import AT_ONCE, Polling, Windows, new_name
 from tests.chaos.clients.jvm import Jvm
 from tests.chaos.clients.limits import Limits
 
@@ -183,6 +183,7 @@ class _Reader:
         self._client = client
         self._request = limits.request
         self._session = 0
+        self._name = new_name("member")
         self._poll = Polling(lambda seconds: asyncio.ensure_future(self._read(seconds)))
 
     async def poll(self, seconds: float) -> Sequence[Got]:
@@ -215,7 +216,7 @@ class JavaMember(_Reader):
 
     @property
     def session(self) -> str:
-        return f"assignment {self._session}"
+        return f"{self._name}, assignment {self._session}"
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> RequestOutcome:
         places = [[*partition, offset] for partition, offset in offsets.items()]

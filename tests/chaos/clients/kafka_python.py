@@ -16,7 +16,7 @@ the future fails with anything else                   UNKNOWN  a connection has 
 ====================================================  =======  ====================================================
 
 Each error that the library does not try again is fatal to an idempotent producer, also a record that is too large:
-after it (``Sent.error`` begins with "fatal") another one is needed.
+after it (``Sent.error`` begins with "fatal") another one is made.
 
 The library has no bound for what it buffers: the window of the adapter is the bound.
 
@@ -41,12 +41,13 @@ from kafka.errors import BrokerResponseError, KafkaError, KafkaTimeoutError, for
 from kafka.net.compat import KafkaNetClient
 from kafka.structs import OffsetAndMetadata
 
-from milena.lab.chaos.clients import Got, Sent
+from milena.lab.chaos.clients import ChaosProducer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
 from tests.chaos.clients import outcomes
 from tests.chaos.clients.admin import UNSURE, Admin
-from tests.chaos.clients.bridge import AT_ONCE, Mailbox, Polling, Windows, Worker, made, settle
+from tests.chaos.clients.bridge import AT_ONCE, Mailbox, Polling, Windows, Worker, made, new_name, settle
 from tests.chaos.clients.limits import Limits
+from tests.chaos.clients.renewed import RenewedProducer
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class KafkaPythonClients:
             "reconnect_backoff_max_ms": 500,
         }
 
-    async def producer(self, *, acks: int, idempotent: bool) -> KafkaPythonProducer:
+    async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
         settings = self._common | {
             "acks": acks,
             "enable_idempotence": idempotent,
@@ -83,9 +84,13 @@ class KafkaPythonClients:
         }
         if acks != ACKS_ALL or not idempotent:
             settings["max_in_flight_requests_per_connection"] = 1  # else a second try overtakes the next batch
-        worker = Worker("kafka-python producer")
-        producer = await made(worker, lambda: _answered(KafkaProducer, settings), lambda one: one.close(timeout=0))
-        return KafkaPythonProducer(producer, worker, self._limits)
+
+        async def make() -> KafkaPythonProducer:
+            worker = Worker("kafka-python producer")
+            producer = await made(worker, lambda: _answered(KafkaProducer, settings), lambda one: one.close(timeout=0))
+            return KafkaPythonProducer(producer, worker, self._limits)
+
+        return await RenewedProducer.of(make)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> KafkaPythonConsumer:
         worker = Worker("kafka-python consumer")
@@ -287,11 +292,12 @@ class KafkaPythonMember(_Reader):
     def __init__(self, consumer: Any, worker: Worker, limits: Limits) -> None:
         super().__init__(consumer, worker, limits)
         self.listener = _Assignments()
+        self._name = new_name("member")
         self._session = 0
 
     @property
     def session(self) -> str:
-        return f"assignment {self._session}"
+        return f"{self._name}, assignment {self._session}"
 
     def _read(self, seconds: float) -> list[Got]:
         """A poll of the library returns records of the assignment that it ends with."""

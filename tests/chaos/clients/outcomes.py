@@ -27,7 +27,7 @@ from typing import Final
 from milena.lab.histories.events import RequestOutcome
 
 FATAL: Final = "fatal: "
-"""``Sent.error`` begins so if the producer takes no more records, and another one is needed."""
+"""``Sent.error`` begins so if the library's producer takes no more records; ``renewed`` makes another one."""
 MESSAGE_TOO_LARGE: Final = 10
 TOPIC_ALREADY_EXISTS: Final = 36
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3

@@ -39,6 +39,7 @@ class Readers:
         self._members = 0
         self._ends: Mapping[TopicPartition, int] | None = None
         self._holes: Mapping[TopicPartition, Sequence[tuple[int, int]]] = {}
+        self._reached: dict[TopicPartition, int] = {}
 
     def finish(
         self, ends: Mapping[TopicPartition, int], holes: Mapping[TopicPartition, Sequence[tuple[int, int]]]
@@ -49,7 +50,7 @@ class Readers:
 
     async def follow(self, places: Sequence[TopicPartition]) -> None:
         """Reads everything from the start, and all that comes, until it has reached the ends."""
-        reached = dict.fromkeys(places, 0)
+        reached = self._reached = dict.fromkeys(places, 0)
         session = f"{self._clients.name}/tail"
         passed = 0
         while True:
@@ -61,6 +62,14 @@ class Readers:
         now = self._journal.now()
         for place in self._ends or ():
             self._journal.note(Poll(place, session, now, ()))
+
+    def behind(self) -> list[str]:
+        """What the reader at the tail has not read yet, for people."""
+        return [
+            f"{self._clients.name} has read {place[0]}-{place[1]} up to {self._reached[place]} of {end}"
+            for place, end in (self._ends or {}).items()
+            if self._reached[place] < end
+        ]
 
     async def _follow(self, session: str, reached: dict[TopicPartition, int]) -> None:
         """Until all has been read up to the ends, or up to a hole."""

@@ -12,7 +12,7 @@ from typing import Final
 from milena.command_line.errors import UserError
 from milena.lab.chaos.ending import Ending
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.health import Health
+from milena.lab.chaos.health import Health, NotHealthy
 from milena.lab.chaos.holes import starts
 from milena.lab.chaos.journal import HISTORY, Journal
 from milena.lab.chaos.moves import Moves
@@ -139,7 +139,9 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
             await _read_keys(workload)
             await ending.topics()
             await ending.commits(workload.groups, PLAIN.places)
-            await asyncio.wait(following)
+        await asyncio.wait(following, timeout=READING)
+        if behind := [text for reader in workload.readers for text in reader.behind()]:
+            raise NotHealthy(f"nobody writes, and after {READING:.0f} seconds: {'; '.join(behind)}")
     client.close()
 
 

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from milena.lab.histories.checker import check
-from tests.chaos.clients import ConfluentWriter, Load, Reader, final_logs
 from tests.chaos.journal import Journal
+from tests.chaos.older_clients import ConfluentWriter, Load, Reader, final_logs
 from tests.wire.admin import Places, create_topic
 from tests.wire.command import milena
 from tests.wire.former import CONTROLLER, TODAYS, Rolled, former, rolled

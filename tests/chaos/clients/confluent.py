@@ -169,7 +169,8 @@ class ConfluentProducer:
 
 def _sent(error: Any, message: Any) -> Sent:
     if error is None:
-        return Sent(RequestOutcome.OK, message.offset())
+        offset = message.offset()  # none if the broker only says that it has the record already
+        return Sent(RequestOutcome.OK, -1 if offset is None else offset)
     return Sent(outcomes.of_record(error.code()), error=_text(error))
 
 

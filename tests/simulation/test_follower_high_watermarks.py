@@ -1,4 +1,4 @@
-"""Followers learn the leader's last high watermark also if nothing is written any more: consumers may read from them."""
+"""Followers hear of the last high watermark also if nothing is written any more: consumers may read from them."""
 
 from __future__ import annotations
 

@@ -326,6 +326,7 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: Fetche
     if (
         entry.partition is not None
         and entry.is_all_told
+        and not entry.is_overtaken
         and plan.is_as_read(entry.wanted)
         and not entry.partition.may_join(limits.replica)
     ):

@@ -37,6 +37,13 @@ class Found:
         return not self.is_urgent and self.result is not None and self.wanted.offset >= self.result.upper
 
     @property
+    def is_overtaken(self) -> bool:
+        """Whether the high watermark has moved since the bounds were taken: a follower's fetch moves it itself, after
+        its read, and would not be told of it otherwise."""
+        log = None if self.partition is None else self.partition.log
+        return self.result is not None and log is not None and log.high_watermark != self.result.high_watermark
+
+    @property
     def size(self) -> int:
         return 0 if self.result is None else self.result.slice.length
 

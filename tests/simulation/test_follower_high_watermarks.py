@@ -1,0 +1,41 @@
+"""Followers hear of the last high watermark also if nothing is written any more: consumers may read from them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from milena.lab.cluster import start_cluster
+from milena.lab.world.world import World, simulate
+from milena.node.client import admin
+from milena.node.client.producer import Producer
+
+PARTITIONS = 8
+
+
+def test_a_follower_hears_of_what_its_own_fetch_has_committed() -> None:
+    """Its fetch moves the high watermark of one partition, and is answered at once with records of another."""
+
+    async def run(world: World) -> dict[tuple[int, int], tuple[int, int]]:
+        cluster = await start_cluster(world, 3)
+        async with cluster.client() as client:
+            assert set((await admin.create_topics(client, [admin.NewTopic("t", PARTITIONS, 3)])).values()) == {None}
+            await asyncio.sleep(1)
+            producers = [Producer(client) for _ in range(4)]
+            for number in range(300):
+                producer = producers[number % len(producers)]
+                await producer.enqueue("t", b"x", partition=world.random.below(PARTITIONS))
+                await asyncio.sleep(world.random.uniform(0, 0.001))
+            for producer in producers:
+                await producer.close()
+        await asyncio.sleep(3)  # several of the followers' fetches
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for number, broker in cluster.brokers.items():
+            for index in range(PARTITIONS):
+                partition = broker.partitions.get("t", index)
+                assert partition.log is not None
+                found[number, index] = partition.log.high_watermark, partition.log.log_end_offset
+        return found
+
+    for seed in range(5):
+        marks = simulate(run, seed=seed)
+        assert {place: mark for place, (mark, end) in marks.items() if mark != end} == {}

@@ -35,6 +35,8 @@ ANY = {
     "node/rules/rule_topics.py": (1, "a message of any API, read by the names of fields that it may have"),
     "node/serving/dispatch.py": (1, "the node, of which each API module says what it uses"),
     "node/serving/verbs.py": (2, VERB),
+    "pipeline/filters.py": (3, "values of any column, which Spark compares with"),
+    "pipeline/options.py": (1, "what a JSON object has"),
     "protocol/requests/messages.py": (9, "the message of any key and version; fields that a version lacks"),
     "protocol/schemas/schema.py": (2, "dataclasses of any schema"),
     "protocol/schemas/steps.py": (3, "the same for the elements of an array"),

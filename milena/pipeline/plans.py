@@ -32,19 +32,28 @@ class TierPlan:
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         """Raises PipelineError."""
         self.options = options
-        self.tier = OpenTier(loop, storage_of(loop.runtime, options.tier, options.storage_options))
-        loop.at_end(self.tier.storage.close)
+        self._loop = loop
         self._known: dict[TopicPartition, Known] = {}
+        self._tier: OpenTier | None = None
         try:
-            self.catalogue: Catalogue = (
-                loop.run(catalogue_of_folders(loop.runtime.disk, options.metadata))
-                if options.metadata
-                else loop.run(catalogue_of_files(self.tier.storage))
-            )
+            if options.tier:
+                self._tier = OpenTier(loop, storage_of(loop.runtime, options.tier, options.storage_options))
+                loop.at_end(self._tier.storage.close)
+            self.catalogue = self._open()
         except RemoteStorageError as error:
             raise PipelineError(f"option tier={options.tier}: {error}") from None
         except OSError as error:
             raise PipelineError(f"option metadata={','.join(options.metadata)}: {error}") from None
+
+    @property
+    def tier(self) -> OpenTier:
+        assert self._tier is not None
+        return self._tier
+
+    def _open(self) -> Catalogue:
+        if self.options.metadata:
+            return self._loop.run(catalogue_of_folders(self._loop.runtime.disk, self.options.metadata))
+        return self._loop.run(catalogue_of_files(self.tier.storage))
 
     def partitions(self) -> list[TopicIdPartition]:
         """Those that are chosen, in order. Raises PipelineError if there is no such topic."""
@@ -60,16 +69,18 @@ class TierPlan:
         """Raises PipelineError."""
         place = partition.topic, partition.partition
         if place not in self._known:
-            loop, strict = self.tier.loop, self.options.fail_on_data_loss
-            work = looked_up(self.catalogue, loop.runtime.disk, self.tier.storage, partition, strict=strict)
             try:
-                found = loop.run(work)
+                found = self._look_up(partition)
             except RemoteStorageError as error:
                 raise PipelineError(f"{place[0]}-{place[1]} in {self.options.tier}: {error}") from None
             if self.options.committed and found.end > found.first:
                 found.end = self._stable_end(found)
             self._known[place] = found
         return self._known[place]
+
+    def _look_up(self, partition: TopicIdPartition) -> Known:
+        strict, disk = self.options.fail_on_data_loss, self._loop.runtime.disk
+        return self._loop.run(looked_up(self.catalogue, disk, self.tier.storage, partition, strict=strict))
 
     def bounds(self, partition: TopicIdPartition) -> tuple[int, int]:
         """The first offset that can be read, and the one after the last."""
@@ -235,9 +246,9 @@ def tasks_of(
                 found.append(stretch)
     target = plan.options.partition_bytes
     large = sum(one.size > target for one in found)
-    return packed(found, target, partial(_cuts, plan.tier) if large <= MOST_INDEXES else cuts_by_offset)
+    return packed(found, target, partial(_cuts, plan) if large <= MOST_INDEXES else cuts_by_offset)
 
 
-def _cuts(tier: OpenTier, stretch: Stretch, target: int) -> Sequence[tuple[int, int]]:
-    entries = tier.entries(stretch.segment) if stretch.segment is not None else ()
+def _cuts(plan: TierPlan, stretch: Stretch, target: int) -> Sequence[tuple[int, int]]:
+    entries = plan.tier.entries(stretch.segment) if stretch.segment is not None else ()
     return cuts_by_index(stretch, target, entries) if entries else cuts_by_offset(stretch, target)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
+from milena.pipeline.brokers import Brokers
 from milena.pipeline.columns import Assembler
+from milena.pipeline.errors import DataLoss
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import Damaged, Moved, OpenTier, named
 from milena.pipeline.options import SourceOptions
@@ -41,6 +43,7 @@ class StretchReader:
         self._since = since
         self._stack = ExitStack()
         self._tier: OpenTier | None = None
+        self._brokers: Brokers | None = None
 
     def __enter__(self) -> StretchReader:
         self._loop = self._stack.enter_context(LoopThread())
@@ -63,8 +66,16 @@ class StretchReader:
             except Moved as error:
                 looks += 1
                 waiting = self._again(one.part(at, one.last, 1), looks, str(error)) + waiting
-            except Damaged as error:
+            except (Damaged, DataLoss) as error:
                 loss(str(error), self._options.fail_on_data_loss)
+                waiting = [*self._behind(one, at), *waiting]
+
+    def _behind(self, one: Stretch, at: int) -> list[Stretch]:
+        """What is left of a stretch after a loss at the brokers: what their log begins with now."""
+        if one.segment is not None or self._brokers is None:
+            return []
+        first, _ = self._brokers.bounds(one.partition.topic, one.partition.partition)
+        return [one.part(first, one.last, one.size)] if at < first <= one.last else []
 
     def _of_one(self, one: Stretch, at: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         """Arrow batches, each with the offset after it."""
@@ -85,12 +96,15 @@ class StretchReader:
                 at = max(at, batch.last_offset + 1)
                 if len(assembler) >= ROWS or assembler.size >= BYTES:
                     yield taken(), at
-        except (Moved, Damaged):
+        except (Moved, Damaged, DataLoss):
             yield taken(), at
             raise
         yield taken(), one.last + 1
 
     def _batches(self, one: Stretch) -> Iterator[BatchView]:
+        if one.segment is None:
+            self._brokers = self._brokers or Brokers(self._loop, self._options)
+            return self._brokers.batches(one)
         if self._tier is None:
             storage = storage_of(self._loop.runtime, self._options.tier, self._options.storage_options)
             self._loop.at_end(storage.close)
@@ -99,6 +113,8 @@ class StretchReader:
 
     def _again(self, one: Stretch, looks: int, why: str) -> list[Stretch]:
         """What serves the rest of a stretch now. Raises DataLoss."""
+        if self._options.bootstrap:
+            return [Stretch(one.partition, one.first, one.last, one.size, None, one.aborted, self._options.committed)]
         lost = f"{_where(one)} is gone, at offset {one.first}: {why}"
         if looks > MOST_LOOKS:
             loss(lost, self._options.fail_on_data_loss)

@@ -10,10 +10,11 @@ from pyspark.sql.types import StructType
 
 from milena.pipeline.columns import check_schema, schema_of
 from milena.pipeline.filters import Pushed
+from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions, source_options
 from milena.pipeline.planning import Stretch
-from milena.pipeline.plans import TierPlan, ranges_of, tasks_of
+from milena.pipeline.plans import ranges_of, tasks_of
 from milena.pipeline.reading import StretchReader
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class MilenaReader(DataSourceReader):
         """Raises PipelineError."""
         pushed = self._pushed
         with LoopThread() as loop:
-            plan = TierPlan(loop, self._options)
+            plan = plan_of(loop, self._options)
             every = plan.partitions()
             wanted = [one for one in every if pushed.wants((one.topic, one.partition))]
             ranges = ranges_of(plan, every, wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,7 +36,6 @@ _KNOWN: Final = (
     "maxOffsetsPerTrigger",
     "maxPartitionBytes",
     "columns",
-    "topic",
     "path",
 )
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -81,6 +80,24 @@ class SourceOptions:
     columns: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where DataFrames are written to. ``topic``: empty if a column tells."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    topic: str = ""
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Raises PipelineError."""
+    options = _Given(given)
+    options.check_names(("kafka.bootstrap.servers", "topic", "checkpointLocation"))
+    bootstrap = options.text("kafka.bootstrap.servers")
+    if not bootstrap:
+        raise PipelineError("option kafka.bootstrap.servers is missing: the brokers to write to")
+    return SinkOptions(addresses(bootstrap), options.text("topic"))
+
+
 def source_options(given: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
     """``streaming``: None if that is not known. Raises PipelineError for what is unknown, missing or contradicting."""
     options = _Given(given)
@@ -110,7 +127,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
         tier,
         options.text("storageOptions"),
         tuple(filter(None, (one.strip() for one in options.text("metadata").split(",")))),
-        tuple(_address(one) for one in bootstrap.split(",") if one.strip()),
+        addresses(bootstrap),
         options.flag("includeHeaders", default=False),
         options.committed(),
         options.flag("failOnDataLoss", default=True),
@@ -129,8 +146,8 @@ class _Given:
     def text(self, name: str) -> str:
         return self._given.get(name.lower(), "")
 
-    def check_names(self) -> None:
-        known = {name.lower(): name for name in _KNOWN}
+    def check_names(self, names: Sequence[str] = _KNOWN) -> None:
+        known = {name.lower(): name for name in names}
         for name in self._given.keys() - known.keys():
             alike = difflib.get_close_matches(name, known, 1)
             raise PipelineError(f"option {name} is unknown{f'; is {known[alike[0]]} meant?' if alike else ''}")
@@ -226,6 +243,11 @@ def _json(option: str, text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise PipelineError(f"option {option}={text} is neither earliest nor latest nor a JSON object")
     return found
+
+
+def addresses(bootstrap: str) -> tuple[tuple[str, int], ...]:
+    """``HOST:PORT,HOST:PORT``. Raises PipelineError."""
+    return tuple(_address(one) for one in bootstrap.split(",") if one.strip())
 
 
 def _address(text: str) -> tuple[str, int]:

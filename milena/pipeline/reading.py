@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from milena.pipeline.brokers import Brokers
@@ -32,6 +33,15 @@ BYTES: Final = 16 << 20
 """Limits of an Arrow batch; one batch of records may pass them."""
 MOST_LOOKS: Final = 5
 """How often one stretch is looked up again."""
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, stretches: tuple[Stretch, ...], since: int | None = None) -> None:
+        super().__init__(None)
+        self.stretches = stretches
+        self.since = since
 
 
 class StretchReader:
@@ -147,3 +157,10 @@ def _where(one: Stretch) -> str:
     if one.segment is not None:
         return named(one.segment)
     return f"{one.partition.topic}-{one.partition.partition} of the brokers"
+
+
+def read(options: SourceOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of a task. Raises PipelineError."""
+    with StretchReader(options, schema, task.since) as reader:
+        for stretch in task.stretches:
+            yield from reader.arrow(stretch)

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from milena.pipeline.columns import check_schema, schema_of
+from milena.pipeline.errors import PipelineError
 from milena.pipeline.filters import Pushed
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import SourceOptions, source_options
-from milena.pipeline.planning import Stretch
+from milena.pipeline.options import SourceOptions, sink_options, source_options
 from milena.pipeline.plans import ranges_of, tasks_of
-from milena.pipeline.reading import StretchReader
+from milena.pipeline.reading import Task, read
+from milena.pipeline.sink import MilenaStreamWriter, MilenaWriter
+from milena.pipeline.streaming import stream_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class Task(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, stretches: tuple[Stretch, ...], since: int | None = None) -> None:
-        super().__init__(None)
-        self.stretches = stretches
-        self.since = since
 
 
 class MilenaDataSource(DataSource):
@@ -46,6 +47,23 @@ class MilenaDataSource(DataSource):
         """Raises PipelineError."""
         check_schema(schema)
         return MilenaReader(source_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Raises PipelineError."""
+        check_schema(schema)
+        return stream_reader(source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Raises PipelineError."""
+        if overwrite:
+            raise PipelineError("a topic cannot be overwritten: use mode append")
+        return MilenaWriter(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Raises PipelineError."""
+        if overwrite:
+            raise PipelineError("a topic cannot be overwritten: use output mode append")
+        return MilenaStreamWriter(sink_options(self.options), schema)
 
 
 class MilenaReader(DataSourceReader):
@@ -77,10 +95,3 @@ class MilenaReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
         return read(self._options, self._schema, partition)
-
-
-def read(options: SourceOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a task. Raises PipelineError."""
-    with StretchReader(options, schema, task.since) as reader:
-        for stretch in task.stretches:
-            yield from reader.arrow(stretch)

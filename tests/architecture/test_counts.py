@@ -37,6 +37,7 @@ ANY = {
     "node/serving/verbs.py": (2, VERB),
     "pipeline/filters.py": (3, "values of any column, which Spark compares with"),
     "pipeline/options.py": (1, "what a JSON object has"),
+    "pipeline/sink.py": (3, "values of columns of different types"),
     "protocol/requests/messages.py": (9, "the message of any key and version; fields that a version lacks"),
     "protocol/schemas/schema.py": (2, "dataclasses of any schema"),
     "protocol/schemas/steps.py": (3, "the same for the elements of an array"),

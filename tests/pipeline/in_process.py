@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from milena.pipeline.source import MilenaDataSource, MilenaReader, Task
+from milena.pipeline.reading import Task
+from milena.pipeline.source import MilenaDataSource, MilenaReader
 
 Row = dict[str, Any]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.pipeline.connector import NoConnector, connector_jars
 from tests.pipeline.made_tiers import MadeTier
 
 if TYPE_CHECKING:
@@ -25,10 +26,26 @@ def spark() -> Iterator[SparkSession]:
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK")
     settings = {"spark.sql.shuffle.partitions": "2", "spark.python.worker.faulthandler.enabled": "true"}
+    try:
+        settings["spark.jars"] = connector_jars()
+    except NoConnector as reason:
+        print(f"without Spark's own connector: {reason}")
     made = session("local[2]", "tests", settings)
     made.sparkContext.setLogLevel("ERROR")
     yield made
+    gateway = made.sparkContext._gateway
     made.stop()
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.wait(60)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM on a busy machine takes its time."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture

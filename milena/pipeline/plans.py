@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -129,8 +130,8 @@ class TierPlan:
                 assert one.segment is not None
                 if since is not None and one.segment.max_timestamp_ms < since:
                     continue
-                within = tuple(txn for txn in aborted if txn.last >= one.first and txn.first <= one.last)
-                one = one.part(one.first, one.last, one.size) if not within else _with(one, within)
+                if aborted:
+                    one = replace(one, aborted=tuple(aborted)).part(one.first, one.last, one.size)
             yield one
 
     def _aborted(self, known: Known, first: int) -> list[Aborted]:
@@ -142,12 +143,6 @@ class TierPlan:
                 assert one.segment is not None
                 found += self.tier.aborted(one.segment, one.first, one.last)
         return found
-
-
-def _with(stretch: Stretch, aborted: tuple[Aborted, ...]) -> Stretch:
-    return Stretch(
-        stretch.partition, stretch.first, stretch.last, stretch.size, stretch.segment, aborted, stretch.committed
-    )
 
 
 def chosen_topics(chosen: Chosen, names: Sequence[str]) -> list[str]:

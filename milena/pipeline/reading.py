@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -124,7 +125,7 @@ class StretchReader:
     def _again(self, one: Stretch, looks: int, why: str) -> list[Stretch]:
         """What serves the rest of a stretch now. Raises DataLoss."""
         if self._options.bootstrap:
-            return [Stretch(one.partition, one.first, one.last, one.size, None, one.aborted, self._options.committed)]
+            return [replace(one, segment=None, committed=self._options.committed)]
         lost = f"{_where(one)} is gone, at offset {one.first}: {why}"
         if looks > MOST_LOOKS:
             loss(lost, self._options.fail_on_data_loss)
@@ -139,12 +140,8 @@ class StretchReader:
                     found.append(now)
         if not found:
             loss(lost, self._options.fail_on_data_loss)
-        return [now if not one.aborted else _with_aborted(now, one) for now in found]
-
-
-def _with_aborted(now: Stretch, one: Stretch) -> Stretch:
-    """What was aborted was so when it was planned: the transactions of what is read had ended."""
-    return Stretch(now.partition, now.first, now.last, now.size, now.segment, one.aborted)
+        # What was aborted was so when it was planned: the transactions of what is read had ended.
+        return [replace(now, aborted=one.aborted) for now in found]
 
 
 def _is_aborted(batch: BatchView, one: Stretch) -> bool:

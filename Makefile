@@ -9,10 +9,10 @@ ORDER  ?= 1
 ENGINE ?= .cache/containers
 ARGS   ?=
 CHAOS   = $(if $(SHORT),60,$(or $(SECONDS),300))
-TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers \
+TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers --ignore=tests/pipeline \
          $(ARGS)
 
-.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance nightly bench wheel \
+.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle pipeline chaos attack mutants endurance nightly bench wheel \
   release-check compiled image image-base containers engine-down clean
 .DEFAULT_GOAL := help
 
@@ -85,6 +85,9 @@ sequences: $(READY) ## random requests beside Kafka (needs Java and Maven): make
 oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and Maven; SHORT=1: 2,000 records each); SEED=random SEQUENCES=N
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) MILENA_SEED=$(SEED) MILENA_SEQUENCES=$(or $(SEQUENCES),$(if $(SHORT),150,1000)) \
 	  $(PYTEST) tests/oracle -q -rs $(ARGS)
+
+pipeline: $(READY) ## the source and the sink for Spark (needs the extra spark and a JDK 17 or 21; Maven for Spark's own Kafka connector)
+	@$(PYTEST) tests/pipeline -q -rs $(ARGS)
 
 chaos: $(READY) ## clients work while nodes of a cluster are killed, cut off and wiped, and a verdict: make chaos SEED=7 SECONDS=600 ON=processes (SHORT=1: a minute each)
 	@$(BIN)/python -m tests.chaos --on $(or $(ON),processes) --seed $(or $(SEED),1) --seconds $(CHAOS) $(ARGS)

@@ -24,6 +24,7 @@ from benchmarks.replication import replicated_latency, replicated_load
 from benchmarks.scans import scans
 from benchmarks.segments import segments
 from benchmarks.sizes import Sizes
+from benchmarks.spark import spark
 from benchmarks.startup import start_up
 from benchmarks.throughput import throughput
 from benchmarks.tier import tier
@@ -69,6 +70,7 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "tier": Stage(tier),
     "tier-cleaning": Stage(tier_cleaning, kafka=False),
     "segments": Stage(segments, kafka=False),
+    "spark": Stage(spark, both_forms=True),
 }
 
 

@@ -51,3 +51,17 @@ def test_numbers_of_more_than_64_bits_are_refused(base: int, timestamp: int) -> 
         columns.add(BatchView(memoryview(data)))
     assert (list(columns.offsets), list(columns.timestamps), columns.keys[0]) == ([base], [timestamp], b"a")
     assert len(columns.keys.present) == len(columns.values.present) == 1
+
+
+def test_columns_have_what_is_wanted_of_the_offsets_that_are() -> None:
+    headers = (("one", b"1"), ("two", None)), (), (("\udcff", b""),)
+    records = [Record(at, 0, b"k", b"v%d" % at, found) for at, found in enumerate(headers)]
+    batch = BatchView(memoryview(build_batch(records, base_offset=Offset(10), base_timestamp=5)))
+    columns = RecordColumns(keys=False, headers=True)
+    columns.add(batch, first=11, last=12)
+    assert (list(columns.offsets), bytes(columns.values.data), len(columns.keys.present)) == ([11, 12], b"v1v2", 0)
+    columns.add(batch, last=10)
+    names = [columns.headers.names[at] for at in range(3)]
+    assert names == ["\ufffd".encode(), b"one", b"two"]  # not UTF-8: Arrow has no such strings
+    assert [columns.headers.values[at] for at in range(3)] == [b"", b"1", None]
+    assert list(columns.headers.ends) == [0, 0, 1, 3]

@@ -1,0 +1,60 @@
+"""Reads a topic with Spark on local[2] again and again, in a process of its own.
+
+``python -m benchmarks.spark_reader JSON``: the object has ``format``, ``options``, ``rounds`` and ``jars``; the answer
+is one too: ``rows``, ``seconds`` of each round but the first, which warms up, and ``mib``, the most resident memory of
+all processes together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from milena.pipeline.session import session
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def main(text: str) -> int:
+    asked = json.loads(text)
+    settings = {"spark.driver.memory": "2g", "spark.jars": asked["jars"]}
+    spark = session("local[2]", "bench", settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    frame = spark.read.format(asked["format"]).options(**asked["options"]).load().select(*COLUMNS)
+    seconds = []
+    for _ in range(asked["rounds"] + 1):
+        begin = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        seconds.append(time.perf_counter() - begin)
+    print(json.dumps({"rows": frame.count(), "seconds": seconds[1:], "mib": most_resident_mib()}))
+    spark.stop()
+    return 0
+
+
+def most_resident_mib() -> float:
+    """Of this process's descendants."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    ours, waiting = set[int](), {os.getpid()}
+    while waiting:
+        ours |= waiting
+        waiting = {pid for pid, parent in parents.items() if parent in ours} - ours
+    found = 0
+    for pid in ours - {os.getpid()}:
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except OSError:
+            continue
+        found += next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
+    return found / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

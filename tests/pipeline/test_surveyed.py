@@ -1,0 +1,52 @@
+"""A segment is known by the ends of its files as it is by all of them, and by all of them where the ends do not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.places import storage_of
+from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.rescue.surveyed_metadata import surveyed
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from tests.pipeline.made_tiers import MadeTier, run
+
+
+def both(made: MadeTier) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadata]:
+    with LoopThread() as loop:
+        storage = storage_of(loop.runtime, str(made.folder), "")
+        loop.at_end(storage.close)
+        [stored] = loop.run(storage.segments())
+        return loop.run(surveyed(storage, stored)), loop.run(rebuilt(storage, stored)).metadata
+
+
+def test_the_ends_tell_what_all_tells(made: MadeTier) -> None:
+    made.add(run(50, 150, epoch=4), epochs={1: 0, 4: 20, 5: 150})
+    quick, whole = both(made)
+    assert quick == whole
+    assert (quick.start_offset, quick.end_offset, [*quick.epochs]) == (50, 149, [(4, 50)])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda log: log.with_suffix(".index").unlink(),
+        lambda log: log.with_suffix(".index").write_bytes(b"\0\0\0\5\0\0\0\3"),
+        lambda log: log.with_suffix(".timeindex").unlink(),
+        lambda log: log.with_suffix(".leader_epoch_checkpoint").write_bytes(b"none"),
+    ],
+)
+def test_where_the_ends_do_not_do_all_of_it_is_read(made: MadeTier, harm: Callable[[Path], object]) -> None:
+    segment = made.add(run(50, 150))
+    harm(made.log(segment))
+    quick, whole = both(made)
+    assert quick == whole and quick.end_offset == 149
+
+
+def test_a_log_of_something_else_is_no_segment(made: MadeTier) -> None:
+    made.log(made.add(run(0, 10))).write_bytes(b"PAR1" * 100)
+    with pytest.raises(NotASegment, match="the log has no batch"):
+        both(made)

@@ -12,7 +12,7 @@ CHAOS   = $(if $(SHORT),60,$(or $(SECONDS),300))
 TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers --ignore=tests/pipeline \
          $(ARGS)
 
-.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle pipeline chaos attack mutants endurance nightly bench wheel \
+.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle pipeline chaos chaos-containers attack mutants endurance nightly bench wheel \
   release-check compiled image image-base containers engine-down clean
 .DEFAULT_GOAL := help
 
@@ -94,6 +94,10 @@ chaos: $(READY) ## clients work while nodes of a cluster are killed, cut off and
 	@$(BIN)/python -m tests.chaos --on $(or $(ON),processes) --seed $(or $(SEED),1) --seconds $(CHAOS) --unsafe $(ARGS)
 	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill
+
+chaos-containers: $(READY) ## the same in containers, with safe settings, after `make image` or `make containers` (SHORT=1: a minute)
+	@address=$$($(BIN)/python .ci/containers.py base $(ENGINE)) || { test $$? = 3 && exit 0; exit 1; }; \
+	  DOCKER_HOST=$$address $(BIN)/python -m tests.chaos --on containers --seed $(or $(SEED),1) --seconds $(CHAOS) $(ARGS)
 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)

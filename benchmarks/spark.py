@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from benchmarks.forms import PURE
 from benchmarks.peers import Milena, Peer
 from benchmarks.sizes import Sizes
+from benchmarks.spark_reader import COLUMNS
 from benchmarks.tier_reads import settings
 from benchmarks.turns import NotMeasured, Rounds
 from tests.pipeline.connector import NoConnector, connector_jars
@@ -45,7 +46,8 @@ def spark(peer: Peer, sizes: Sizes) -> Rounds:
             if is_ours:
                 wait_until(lambda: _tiered(folder / "tier") > 0.7 * written, "most segments are in the tier", 300)
                 environment = peer.environment if isinstance(peer, Milena) else {}
-                figures |= _read("milena", {"tier": str(folder / "tier"), "subscribe": TOPIC}, "", environment, "tier")
+                options = {"tier": str(folder / "tier"), "subscribe": TOPIC, "columns": ",".join(COLUMNS)}
+                figures |= _read("milena", options, "", environment, "tier")
             if not is_ours or peer.name != PURE:
                 where = {"kafka.bootstrap.servers": running.bootstrap, "subscribe": TOPIC}
                 figures |= _read("kafka", {**where, "startingOffsets": "earliest"}, jars, {}, "connector")

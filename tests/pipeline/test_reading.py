@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
 
@@ -267,3 +268,14 @@ def test_topics_are_chosen_by_name_pattern_and_partition(made: MadeTier) -> None
         read(subscribe="nothing")
     with pytest.raises(PipelineError, match="there is no partition 7 of orders"):
         read(assign='{"orders": [7]}')
+
+
+def test_a_tier_behind_a_url_is_read_as_one_in_a_folder(made: MadeTier) -> None:
+    made.add(run(0, 3000, size=1000))  # beyond the first chunk of what is read ahead
+    made.add(run(3000, 3100))
+    store = fsspec.filesystem("memory")
+    store.put(str(made.folder), "/of-spark", recursive=True)
+    reader = reader_of(tier="memory://of-spark", storageOptions="{}", subscribe="orders", maxPartitionBytes="1m")
+    assert len(tasks(reader)) >= 3
+    assert [row["offset"] for row in rows_of(reader)] == list(range(3100))
+    store.rm("/of-spark", recursive=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from milena.commands.history import main
 from milena.lab.histories.anomalies import Anomaly
 from milena.lab.histories.checker import check
-from milena.lab.histories.events import Event, FinalTopic, Send, TopicChange, Void, from_line, read, to_line, write
+from milena.lab.histories.events import Event, FinalTopic, Send, TopicChange, Void, from_line, to_line, write
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.files import BadLine, HistoryFile, judge_file
 from milena.lab.histories.group_events import OffsetCommit, OffsetFetch, RequestOutcome

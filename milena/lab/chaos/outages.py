@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -15,10 +16,12 @@ FLOWS: Final = 0.1
 
 class Outages:
     """For each fault the longest time for which writes to any one partition waited without an acknowledgement, from
-    the fault's begin until it should have recovered. Of two faults at a time, both are to blame."""
+    the fault's begin until it should have recovered, or until the next one began after it was mended. Of two faults at
+    a time, both are to blame."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self._faults = faults
+        self._nexts = [min((one.begun for one in faults if one.begun >= fault.mended), default=inf) for fault in faults]
         self.seconds = [0.0] * len(faults)
 
     def stalled(self, stalls: Iterable[Stall]) -> None:
@@ -26,7 +29,9 @@ class Outages:
         for stall in stalls:
             for index, fault in enumerate(self._faults):
                 if stall.begun < fault.mended + fault.recovers and stall.ended > fault.begun:
-                    waited = sum(max(0.0, ended - max(begun, fault.begun)) for begun, ended in stall.waited)
+                    until = self._nexts[index]
+                    spans = ((max(begun, fault.begun), min(ended, until)) for begun, ended in stall.waited)
+                    waited = sum(max(0.0, ended - begun) for begun, ended in spans)
                     self.seconds[index] = max(self.seconds[index], waited)
 
     def rows(self) -> list[KindOfFault]:

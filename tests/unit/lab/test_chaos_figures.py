@@ -107,3 +107,14 @@ def test_what_is_found_where_nothing_is_promised_is_told_apart(tmp_path: Path) -
         assert report["controls"] == ({"lost write": 1} if promised == {"t"} else {})
         assert len(found) == len(report["violations of controls"]) == len(report["controls"])
         assert ("settings promise nothing" in (tmp_path / "report.html").read_text()) == (promised == {"t"})
+
+
+def test_an_outage_of_the_next_fault_is_not_of_the_one_before() -> None:
+    faults = [
+        Fault(Kind.SLOW_DISK, (1,), 100, 104, recovers=15.5),
+        Fault(Kind.TIER_AWAY, (), 100, 106, recovers=15.5),
+        Fault(Kind.STOP, (2,), 108, 115, recovers=15.5),
+    ]
+    outages = Outages(faults)
+    outages.stalled([Stall(105, 105.5, ((105, 105.5),)), Stall(107.9, 116, ((107.9, 116),))])
+    assert outages.seconds == pytest.approx([0.5, 0.5, 8])

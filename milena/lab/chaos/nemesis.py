@@ -10,9 +10,9 @@ from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import Round, Shape, Step
+from milena.lab.chaos.plan import Round, Shape, Step, within
 from milena.lab.chaos.unclean import Unclean
-from milena.lab.chaos.writable import Effect, effect_of, must_be_writable, recovers, within
+from milena.lab.chaos.writable import Effect, effect_of, must_be_writable, recovers
 from milena.lab.histories.events import TopicPartition
 
 IN_SYNC: Final = 120.0

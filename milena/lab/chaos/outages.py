@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf
 from statistics import median
 from typing import Final, NamedTuple
 
 from milena.lab.histories.faults import Fault
-from milena.lab.histories.progress import Stall
+from milena.lab.histories.progress import PATIENCE, Stall
 
 FLOWS: Final = 0.1
 """Seconds between two acknowledged writes that count as no outage."""
@@ -37,15 +38,22 @@ class Outages:
     def rows(self) -> list[KindOfFault]:
         """In the order in which kinds were first injected."""
         found: dict[str, list[float]] = {}
+        judged = Counter(fault.kind.value for fault in self._faults if _is_judged(fault))
         for fault, seconds in zip(self._faults, self.seconds, strict=True):
             found.setdefault(fault.kind.value, []).append(seconds)
-        return [KindOfFault(kind, len(those), median(those), max(those)) for kind, those in found.items()]
+        return [KindOfFault(kind, len(those), judged[kind], median(those), max(those)) for kind, those in found.items()]
+
+
+def _is_judged(fault: Fault) -> bool:
+    """Whether it lasted for so long that a lack of progress meanwhile would have been an anomaly."""
+    return bool(fault.writable) and fault.mended - fault.begun - fault.within > PATIENCE
 
 
 class KindOfFault(NamedTuple):
-    """Median and worst seconds until writes flowed again."""
+    """``judged``: how often progress was judged while it lasted. Median and worst seconds until writes flowed again."""
 
     kind: str
     times: int
+    judged: int
     median: float
     worst: float

@@ -10,11 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.plan import Shape, Step
+from milena.lab.chaos.plan import SLACK, Shape, Step
 from milena.lab.histories.events import TopicPartition
-
-SLACK = 5.0
-"""Seconds for what has no bound of its own: detection in rounds, metadata, retries of clients, a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +103,6 @@ def _is_enough(left: frozenset[int], partition: Replicas, apart: Collection[froz
     return bool(leaders) and all(
         sum(frozenset((leader, one)) not in apart for one in left) >= partition.min_isr for leader in leaders
     )
-
-
-def within(step: Step, shape: Shape) -> float:
-    """Seconds after the injection from which on they must be writable."""
-    match step.kind:
-        case Kind.CUT_FOLLOWERS | Kind.CUT_ONE_WAY:
-            return max(shape.session, 1.5 * shape.lag) + SLACK
-        case Kind.KILL | Kind.STOP | Kind.ISOLATE | Kind.CUT_CONTROLLER | Kind.WIPE | Kind.POWER_LOSS | Kind.FULL_DISK:
-            return shape.session + SLACK
-        case _:
-            return SLACK
 
 
 def recovers(shape: Shape) -> float:

@@ -138,7 +138,9 @@ def _tell(verdict: Verdict, report: Path, again: str) -> int:
         print(violation)
     if verdict.blind:
         print(f"nothing was lost in {' and '.join(verdict.blind)}: the checker was not seen to see")
-    failed = bool(verdict.violations or verdict.blind)
+    for text in verdict.idle:
+        print(f"{text}: the run shows too little")
+    failed = bool(verdict.violations or verdict.blind or verdict.idle)
     print(f"{'failed' if failed else 'passed'}: {len(verdict.violations)} anomalies")
     if failed:
         print(f"again: {again}")

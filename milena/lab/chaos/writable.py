@@ -105,6 +105,13 @@ def _is_enough(left: frozenset[int], partition: Replicas, apart: Collection[froz
     )
 
 
+def is_stale(step: Step, shape: Shape) -> bool:
+    """Whether it leaves a leader that was replaced, does not know it, and answers clients."""
+    return step.kind in (Kind.ISOLATE, Kind.CUT_CONTROLLER) or (
+        step.kind is Kind.CUT_ONE_WAY and shape.controller in step.nodes
+    )
+
+
 def recovers(shape: Shape) -> float:
     """Seconds after the last fault was mended by which all partitions must take writes."""
     return shape.session + 1.5 * shape.lag + SLACK

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         print(f"{report} is not empty: a report needs a folder of its own")
         return 1
     order = Order(options.seed, options.seconds, kinds, options.unsafe, pace)
-    again = shlex.join(["python", "-m", "tests.chaos", *arguments])
+    again = again_of(arguments)
     try:
         verdict = _run(options, order, report)
         _draw(order, report)
@@ -56,6 +56,13 @@ def main(arguments: list[str]) -> int:
         print(f"failed: the run could not be judged; see {report}\nagain: {again}")
         return 1
     return _tell(verdict, report, again)
+
+
+def again_of(arguments: Sequence[str]) -> str:
+    """The command that runs it again, with a new folder for its report: the old one is not empty."""
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--report")
+    return shlex.join(["python", "-m", "tests.chaos", *parser.parse_known_args(arguments)[1]])
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -131,7 +138,9 @@ def _tell(verdict: Verdict, report: Path, again: str) -> int:
         print(violation)
     if verdict.blind:
         print(f"nothing was lost in {' and '.join(verdict.blind)}: the checker was not seen to see")
-    failed = bool(verdict.violations or verdict.blind)
+    for text in verdict.idle:
+        print(f"{text}: the run shows too little")
+    failed = bool(verdict.violations or verdict.blind or verdict.idle)
     print(f"{'failed' if failed else 'passed'}: {len(verdict.violations)} anomalies")
     if failed:
         print(f"again: {again}")

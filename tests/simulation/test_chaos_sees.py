@@ -55,6 +55,15 @@ class Liar:
         await self._producer.close()
 
 
+class Nobody:
+    """A producer that never learns what became of a record."""
+
+    async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
+        return Sent(RequestOutcome.UNKNOWN)
+
+    async def close(self) -> None: ...
+
+
 class Skipper:
     """A consumer that drops a record now and then."""
 
@@ -141,6 +150,27 @@ def test_a_producer_that_lies_is_seen(topic_: str, lie_: str, expected: Anomaly,
         lie = lie_
 
     assert expected in found(run_with(Lying, tmp_path))
+
+
+def test_a_library_that_never_works_is_named(tmp_path: Path) -> None:
+    class Unsure(OwnClients):
+        name = "unsure"
+
+        async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
+            return Nobody()
+
+    class Place(SimulatedPlace):
+        @property
+        def clients(self) -> Sequence[Clients]:
+            return [OwnClients(self.runtime, self.bootstrap), Unsure(self.runtime, self.bootstrap)]
+
+    verdict, _ = run_simulated(Order(1, 3, [Kind.HANG], pace=0.2), tmp_path, Place)
+    assert verdict.idle == ["unsure has written nothing"]
+
+
+def test_a_run_without_a_fault_is_told(tmp_path: Path) -> None:
+    verdict, _ = run_simulated(Order(1, 0, [Kind.HANG], pace=0.2), tmp_path)
+    assert "no fault was injected" in verdict.idle
 
 
 def test_a_reader_that_skips_is_seen(tmp_path: Path) -> None:

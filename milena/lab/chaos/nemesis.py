@@ -10,9 +10,9 @@ from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import Round, Shape, Step
+from milena.lab.chaos.plan import Round, Shape, Step, within
 from milena.lab.chaos.unclean import Unclean
-from milena.lab.chaos.writable import Effect, effect_of, must_be_writable, recovers, within
+from milena.lab.chaos.writable import Effect, effect_of, is_stale, must_be_writable, recovers
 from milena.lab.histories.events import TopicPartition
 
 IN_SYNC: Final = 120.0
@@ -69,11 +69,12 @@ class Nemesis:
         effects: list[Effect] = [effect_of(step, self._shape) for step in one.steps]
         writable = must_be_writable(effects, partitions)
         latest = max(within(step, self._shape) for step in one.steps)
+        stale = any(is_stale(step, self._shape) for step in one.steps)
         async with asyncio.TaskGroup() as steps:
             for step in one.steps:
-                steps.create_task(self._inject(step, writable, latest))
+                steps.create_task(self._inject(step, writable, latest, stale))
 
-    async def _inject(self, step: Step, writable: tuple[TopicPartition, ...], latest: float) -> None:
+    async def _inject(self, step: Step, writable: tuple[TopicPartition, ...], latest: float, stale: bool) -> None:
         text = f"{step.kind.value} {' '.join(map(str, step.nodes))}".rstrip()
         details = f"{step.amount:.2f}" if step.amount else ""
         self._journal.say(f"{text} {details} for {step.seconds:.1f} s")
@@ -82,7 +83,17 @@ class Nemesis:
         mended = self._journal.now()
         self._journal.say(f"{text} is mended")
         self._journal.fault(
-            Fault(step.kind, step.nodes, begun, mended, writable, latest, recovers(self._shape), text=details)
+            Fault(
+                step.kind,
+                step.nodes,
+                begun,
+                mended,
+                writable,
+                latest,
+                recovers(self._shape),
+                text=details,
+                stale=stale,
+            )
         )
 
     async def _last(self, step: Step) -> None:

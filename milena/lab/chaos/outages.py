@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import inf
 from statistics import median
 from typing import Final, NamedTuple
 
 from milena.lab.histories.faults import Fault
-from milena.lab.histories.progress import Stall
+from milena.lab.histories.progress import PATIENCE, Stall
 
 FLOWS: Final = 0.1
 """Seconds between two acknowledged writes that count as no outage."""
@@ -15,10 +17,12 @@ FLOWS: Final = 0.1
 
 class Outages:
     """For each fault the longest time for which writes to any one partition waited without an acknowledgement, from
-    the fault's begin until it should have recovered. Of two faults at a time, both are to blame."""
+    the fault's begin until it should have recovered, or until the next one began after it was mended. Of two faults at
+    a time, both are to blame."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self._faults = faults
+        self._nexts = [min((one.begun for one in faults if one.begun >= fault.mended), default=inf) for fault in faults]
         self.seconds = [0.0] * len(faults)
 
     def stalled(self, stalls: Iterable[Stall]) -> None:
@@ -26,21 +30,30 @@ class Outages:
         for stall in stalls:
             for index, fault in enumerate(self._faults):
                 if stall.begun < fault.mended + fault.recovers and stall.ended > fault.begun:
-                    waited = sum(max(0.0, ended - max(begun, fault.begun)) for begun, ended in stall.waited)
+                    until = self._nexts[index]
+                    spans = ((max(begun, fault.begun), min(ended, until)) for begun, ended in stall.waited)
+                    waited = sum(max(0.0, ended - begun) for begun, ended in spans)
                     self.seconds[index] = max(self.seconds[index], waited)
 
     def rows(self) -> list[KindOfFault]:
         """In the order in which kinds were first injected."""
         found: dict[str, list[float]] = {}
+        judged = Counter(fault.kind.value for fault in self._faults if _is_judged(fault))
         for fault, seconds in zip(self._faults, self.seconds, strict=True):
             found.setdefault(fault.kind.value, []).append(seconds)
-        return [KindOfFault(kind, len(those), median(those), max(those)) for kind, those in found.items()]
+        return [KindOfFault(kind, len(those), judged[kind], median(those), max(those)) for kind, those in found.items()]
+
+
+def _is_judged(fault: Fault) -> bool:
+    """Whether it lasted for so long that a lack of progress meanwhile would have been an anomaly."""
+    return bool(fault.writable) and fault.mended - fault.begun - fault.within > PATIENCE
 
 
 class KindOfFault(NamedTuple):
-    """Median and worst seconds until writes flowed again."""
+    """``judged``: how often progress was judged while it lasted. Median and worst seconds until writes flowed again."""
 
     kind: str
     times: int
+    judged: int
     median: float
     worst: float

@@ -7,10 +7,11 @@ a time, while all replicas are in sync, and only together with faults that take 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from milena.lab.chaos.faults import Kind
+from milena.lab.histories.progress import PATIENCE
 from milena.runtime.randomness import Randomness
 
 LOSING: Final = frozenset({Kind.WIPE, Kind.POWER_LOSS})
@@ -23,9 +24,15 @@ ALONE: Final = frozenset({Kind.ROLLING, Kind.UNCLEAN})
 """They end every broker, or nearly so."""
 TELLING: Final = (Kind.ISOLATE, Kind.UNCLEAN, Kind.CUT_FOLLOWERS)
 """What loses records where settings are unsafe."""
+BOUNDED: Final = frozenset({Kind.HANG, Kind.ROLLING, Kind.UNCLEAN})
+"""They last as long as they are what they are."""
 LONGEST_PAUSE: Final = 3.0
 OFTEN: Final = 3
 """One round of so many has two faults at once, if two go together."""
+LASTING: Final = 3
+"""One round of so many lasts for so long that a lack of progress meanwhile is an anomaly."""
+SLACK: Final = 5.0
+"""Seconds for what has no bound of its own: detection in rounds, metadata, retries of clients, a busy machine."""
 CLOCK_JUMPS: Final = (-1200.0, -60.0, -2.0, 2.0, 60.0, 1200.0)
 """Seconds. Brokers refuse records that are an hour ahead of their clock (``message.timestamp.after.max.ms``)."""
 
@@ -78,6 +85,8 @@ def plan(seed: int, seconds: float, kinds: Collection[Kind], shape: Shape, *, un
     total = 0.0
     while total < seconds:
         steps = _steps(next(drawn), random, shape)
+        if random.below(LASTING) == 0:
+            steps = _lasting(steps, random, shape)
         found.append(Round(random.uniform(0.5, LONGEST_PAUSE), steps))
         total += found[-1].pause + max(step.seconds for step in steps)
     return found
@@ -97,6 +106,11 @@ def _decks(random: Randomness, kinds: list[Kind], unsafe: bool) -> Iterator[list
                 yield [kind, mate]
             else:
                 yield [kind]
+
+
+def _lasting(steps: tuple[Step, ...], random: Randomness, shape: Shape) -> tuple[Step, ...]:
+    seconds = max(within(step, shape) for step in steps) + PATIENCE + random.uniform(1, 4)
+    return tuple(step if step.kind in BOUNDED else replace(step, seconds=max(seconds, step.seconds)) for step in steps)
 
 
 def _steps(kinds: list[Kind], random: Randomness, shape: Shape) -> tuple[Step, ...]:
@@ -137,3 +151,14 @@ def _step(kind: Kind, brokers: list[int], random: Randomness, shape: Shape) -> S
             return Step(kind, tuple(brokers), 3 * session)
         case Kind.TIER_AWAY | Kind.REASSIGN:
             return Step(kind, (), random.uniform(3, 8))
+
+
+def within(step: Step, shape: Shape) -> float:
+    """Seconds after the injection from which on they must be writable."""
+    match step.kind:
+        case Kind.CUT_FOLLOWERS | Kind.CUT_ONE_WAY:
+            return max(shape.session, 1.5 * shape.lag) + SLACK
+        case Kind.KILL | Kind.STOP | Kind.ISOLATE | Kind.CUT_CONTROLLER | Kind.WIPE | Kind.POWER_LOSS | Kind.FULL_DISK:
+            return shape.session + SLACK
+        case _:
+            return SLACK

@@ -168,10 +168,12 @@ def _anomalies(judged: Judged) -> Table:
 def _faults(rows: Sequence[KindOfFault]) -> Table:
     return Table(
         "Faults",
-        ("fault", "injected", "median", "worst"),
-        [(row.kind, row.times, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        ("fault", "injected", "progress judged", "median", "worst"),
+        [(row.kind, row.times, row.judged, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        "Progress judged: so many lasted for so long that a partition without an acknowledgement would be an anomaly. "
         "Seconds until writes flowed again: for each fault the longest time for which writes with acks=all to any one "
-        "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered.",
+        "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered, "
+        "or the next fault began.",
     )
 
 

@@ -101,7 +101,7 @@ async def run(order: Order, place: Place, folder: Path) -> Verdict:
         raise
     finally:
         journal.close()
-    return judge(folder / HISTORY, topics, unsafe=order.unsafe)
+    return judge(folder / HISTORY, topics, unsafe=order.unsafe, libraries=place.clients)
 
 
 def write_about(folder: Path, order: Order, place: Place) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.faults import Fault
+from milena.lab.chaos.figures import library_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.anomalies import Anomaly, Violation
-from milena.lab.histories.events import Event, RequestOutcome, Send
+from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
 from milena.lab.histories.files import HistoryFile, violations_of
+from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.parts import Demands
+
+WORK: Final = {"produce": "written nothing", "consume": "read nothing", "group": "committed nothing"}
+"""What a library can do, and what is said if it never did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,8 @@ class Verdict:
     """Topics without promises in which an unsafe run has lost nothing, or has not seen it."""
     writes: int
     """Those that were acknowledged."""
+    idle: Sequence[str] = ()
+    """What there was nothing of, for people: such a run says little, whatever was found."""
 
 
 def demands_of(topics: Sequence[Topic], *, unsafe: bool) -> Demands:
@@ -31,18 +41,44 @@ def demands_of(topics: Sequence[Topic], *, unsafe: bool) -> Demands:
     return Demands(promised=frozenset(topic.name for topic in topics if topic.control and unsafe))
 
 
-def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool) -> Verdict:
-    """Raises OSError, BadLine."""
+class Done:
+    """What succeeded at least once, event by event: others' progress does not hide a library that never works."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self._faults = 0
+        self._done: set[tuple[str, str]] = set()
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Send(outcome=RequestOutcome.OK):
+                self.writes += 1
+                self._done.add((library_of(event.value), "produce"))
+            case Poll() if event.records:
+                self._done.add((library_of(event.session), "consume"))
+            case OffsetCommit(outcome=RequestOutcome.OK):
+                self._done.add((library_of(event.member), "group"))
+            case Fault():
+                self._faults += 1
+            case _:
+                pass
+
+    def idle(self, libraries: Sequence[Clients]) -> list[str]:
+        found = [] if self._faults else ["no fault was injected"]
+        for library in libraries:
+            for what, text in WORK.items():
+                if what in library.can and (library.name, what) not in self._done:
+                    found.append(f"{library.name} has {text}")
+        return found
+
+
+def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool, libraries: Sequence[Clients] = ()) -> Verdict:
+    """``libraries``: those that were to work. Raises OSError, BadLine."""
     demands = demands_of(topics, unsafe=unsafe)
-    writes = 0
-
-    def seen(event: Event) -> None:
-        nonlocal writes
-        writes += isinstance(event, Send) and event.outcome is RequestOutcome.OK
-
-    file = HistoryFile(history, seen)
+    done = Done()
+    file = HistoryFile(history, done.add)
     found = [violation for one in file.each(violations_of, demands) for violation in one]
-    return verdict(found, demands.promised, writes)
+    return replace(verdict(found, demands.promised, done.writes), idle=done.idle(libraries))
 
 
 def verdict(found: Sequence[Violation], controls: Collection[str], writes: int) -> Verdict:

@@ -10,11 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.plan import Shape, Step
+from milena.lab.chaos.plan import SLACK, Shape, Step
 from milena.lab.histories.events import TopicPartition
-
-SLACK = 5.0
-"""Seconds for what has no bound of its own: detection in rounds, metadata, retries of clients, a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +105,11 @@ def _is_enough(left: frozenset[int], partition: Replicas, apart: Collection[froz
     )
 
 
-def within(step: Step, shape: Shape) -> float:
-    """Seconds after the injection from which on they must be writable."""
-    match step.kind:
-        case Kind.CUT_FOLLOWERS | Kind.CUT_ONE_WAY:
-            return max(shape.session, 1.5 * shape.lag) + SLACK
-        case Kind.KILL | Kind.STOP | Kind.ISOLATE | Kind.CUT_CONTROLLER | Kind.WIPE | Kind.POWER_LOSS | Kind.FULL_DISK:
-            return shape.session + SLACK
-        case _:
-            return SLACK
+def is_stale(step: Step, shape: Shape) -> bool:
+    """Whether it leaves a leader that was replaced, does not know it, and answers clients."""
+    return step.kind in (Kind.ISOLATE, Kind.CUT_CONTROLLER) or (
+        step.kind is Kind.CUT_ONE_WAY and shape.controller in step.nodes
+    )
 
 
 def recovers(shape: Shape) -> float:

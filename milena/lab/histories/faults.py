@@ -72,3 +72,6 @@ class Fault:
     """These must get commits through while it lasts."""
     text: str = ""
     """Details for people: what was cut, how far the clock jumped."""
+    stale: bool = False
+    """Consumers reach a leader that was replaced and does not know it. It answers them with nothing new, and no error
+    makes them ask for another: partitions need not be read while it lasts."""

@@ -81,5 +81,6 @@ class PartitionRules:
         due = Due(self._faults, lambda fault: self.partition in fault.writable)
         for text in told(self.writes.longer_than(self._patience), due, self._patience, "no write was acknowledged"):
             yield "no progress of writes", text
+        due = Due(self._faults, lambda fault: self.partition in fault.writable and not fault.stale)
         for text in told(self._reads.longer_than(self._patience), due, self._patience, "nothing was read"):
             yield "no progress of reads", text

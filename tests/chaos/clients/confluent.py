@@ -49,6 +49,8 @@ from tests.chaos.clients.renewed import RenewedProducer
 
 SERVE = 0.2
 """Seconds after which a producer's thread looks whether it shall end."""
+UNTOLD = -1
+"""The offset of a record that the broker knew already from an earlier try: librdkafka tells none, Python's None."""
 PURGED = 2.0
 """Seconds in which reports of records that were given up come."""
 
@@ -129,7 +131,7 @@ class ConfluentProducer:
             future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
 
             def told(error: Any, message: Any) -> None:
-                self._mailbox.post(settle, future, _sent(error, message))
+                self._mailbox.post(settle, future, sent_of(error, message))
 
             topic, number = partition
             try:
@@ -167,10 +169,10 @@ class ConfluentProducer:
         self._fatal |= error.fatal()
 
 
-def _sent(error: Any, message: Any) -> Sent:
+def sent_of(error: Any, message: Any) -> Sent:
     if error is None:
-        offset = message.offset()  # none if the broker only says that it has the record already
-        return Sent(RequestOutcome.OK, -1 if offset is None else offset)
+        offset = message.offset()
+        return Sent(RequestOutcome.OK, UNTOLD if offset is None else offset)
     return Sent(outcomes.of_record(error.code()), error=_text(error))
 
 

@@ -78,7 +78,7 @@ def test_an_outage_is_the_longest_of_any_partition_between_begin_and_recovery() 
     outages.stalled([Stall(103, 106, ((103, 106),)), Stall(211, 290, ((211, 290),))])
     assert outages.seconds == [4, 1.5, 0]
     (row,) = outages.rows()
-    assert row == ("kill", 3, 1.5, 4)
+    assert row == ("kill", 3, 0, 1.5, 4)
 
 
 def test_without_plotly_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,3 +107,25 @@ def test_what_is_found_where_nothing_is_promised_is_told_apart(tmp_path: Path) -
         assert report["controls"] == ({"lost write": 1} if promised == {"t"} else {})
         assert len(found) == len(report["violations of controls"]) == len(report["controls"])
         assert ("settings promise nothing" in (tmp_path / "report.html").read_text()) == (promised == {"t"})
+
+
+def test_an_outage_of_the_next_fault_is_not_of_the_one_before() -> None:
+    faults = [
+        Fault(Kind.SLOW_DISK, (1,), 100, 104, recovers=15.5),
+        Fault(Kind.TIER_AWAY, (), 100, 106, recovers=15.5),
+        Fault(Kind.STOP, (2,), 108, 115, recovers=15.5),
+    ]
+    outages = Outages(faults)
+    outages.stalled([Stall(105, 105.5, ((105, 105.5),)), Stall(107.9, 116, ((107.9, 116),))])
+    assert outages.seconds == pytest.approx([0.5, 0.5, 8])
+
+
+def test_progress_is_judged_where_a_fault_outlasts_what_it_may_take_and_the_patience() -> None:
+    places = (("t", 0),)
+    faults = [
+        Fault(Kind.STOP, (1,), 0, 14, places, within=8),
+        Fault(Kind.STOP, (1,), 20, 32, places, within=8),
+        Fault(Kind.STOP, (1,), 40, 54, (), within=8),
+    ]
+    (row,) = Outages(faults).rows()
+    assert (row.times, row.judged) == (3, 1)

@@ -7,7 +7,20 @@ import itertools
 import pytest
 
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.plan import ALONE, LOSING, OF_LINKS, QUIET, TELLING, Round, Shape, go_together, plan
+from milena.lab.chaos.plan import (
+    ALONE,
+    BOUNDED,
+    LOSING,
+    OF_LINKS,
+    QUIET,
+    TELLING,
+    Round,
+    Shape,
+    go_together,
+    plan,
+    within,
+)
+from milena.lab.histories.progress import PATIENCE
 
 SHAPE = Shape([1, 2, 3], 100, session=3.0, lag=5.0)
 LONG = 2000.0
@@ -106,3 +119,18 @@ def test_an_unsafe_run_begins_with_what_loses_records() -> None:
 def test_what_goes_together(one: Kind, other: Kind, expected: bool) -> None:
     assert go_together(one, other) is expected
     assert go_together(other, one) is expected
+
+
+def test_some_faults_of_each_kind_last_until_a_lack_of_progress_is_an_anomaly() -> None:
+    lasting = {
+        step.kind
+        for one in long_plans()
+        for step in one.steps
+        if step.seconds > max(within(other, SHAPE) for other in one.steps) + PATIENCE
+    }
+    assert lasting >= set(Kind) - BOUNDED
+
+
+def test_a_node_that_hangs_does_so_for_less_than_its_session() -> None:
+    steps = [step for one in long_plans() for step in one.steps if step.kind is Kind.HANG]
+    assert all(step.seconds < SHAPE.session for step in steps)

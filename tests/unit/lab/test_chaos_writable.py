@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.plan import Shape, Step
-from milena.lab.chaos.writable import Replicas, effect_of, must_be_writable, recovers, within
+from milena.lab.chaos.plan import Shape, Step, within
+from milena.lab.chaos.writable import Replicas, effect_of, must_be_writable, recovers
 
 CONTROLLER = 100
 SHAPE = Shape([1, 2, 3], CONTROLLER, session=3.0, lag=5.0)

@@ -99,6 +99,14 @@ def test_a_reader_at_the_end_gets_what_is_acknowledged(found: list[str], polls: 
     assert names(CUT, *writes(90, 121), *polls) == found
 
 
+def test_readers_at_a_leader_that_was_replaced_get_nothing_until_it_knows() -> None:
+    history: list[Event] = [*writes(90, 200), poll(99, 980, session="a"), poll(170, 1690, session="a")]
+    assert names(CUT, *history) == [READS]
+    assert names(replace(CUT, stale=True), *history) == []
+    late = [*history[:-1], poll(195, 1690, session="a")]
+    assert names(replace(CUT, stale=True), *late) == [READS]
+
+
 def test_a_partition_that_never_takes_a_write_is_told_once_for_each_time_it_is_due() -> None:
     history: list[Event] = [CUT, write(95, 300, UNKNOWN)]
     assert [str(one) for one in check(history)] == [

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Kind
 from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.apis.metadata import MetadataResponse
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
@@ -29,6 +28,9 @@ from tests.chaos.namespaces import Networks
 from tests.oracle import kafka
 from tests.oracle.kafka_cluster import write_properties
 from tests.oracle.kafka_node import CLUSTER_ID
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.metadata import MetadataResponse
 
 BROKERS: Final = (1, 2, 3)
 CONTROLLER: Final = 1000

@@ -206,5 +206,6 @@ async def test_levels_that_cannot_be_are_refused_and_change_nothing(
 
 def test_every_component_that_logs_has_a_level() -> None:
     root = Path(__file__).parents[3]
-    text = "".join(file.read_text() for file in (root / "milena").rglob("*.py"))
+    files = (file for file in (root / "milena").rglob("*.py") if "pipeline" not in file.parts)  # which runs no node
+    text = "".join(file.read_text() for file in files)
     assert set(re.findall(r'get_logger\(\s*"([^"]+)"', text)) == set(COMPONENTS)

@@ -37,12 +37,14 @@ def test_every_served_api_has_its_module() -> None:
     simulate(scenario(steps), seed=1)
 
 
-@pytest.mark.parametrize("host", ["", "[::]"])
-def test_a_controller_on_all_addresses_is_found_by_the_name_of_its_machine(host: str) -> None:
+@pytest.mark.parametrize(("host", "found_at"), [("", HOST), ("0.0.0.0", HOST), ("[::]", gethostname())])
+def test_a_controller_on_all_addresses_is_found_as_the_voter_or_by_the_name_of_its_machine(
+    host: str, found_at: str
+) -> None:
     async def steps(world: World) -> None:
         runtime = world.machine(HOST).start()
         controller = Controller(runtime, config(listeners=f"CONTROLLER://{host}:{PORT}"))
-        assert controller.advertised() == {"CONTROLLER": (gethostname(), PORT)}
+        assert controller.advertised() == {"CONTROLLER": (found_at, PORT)}
 
     simulate(steps, seed=1)
 

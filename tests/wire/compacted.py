@@ -55,8 +55,18 @@ def write_each_key(producer: Producer, keys: int, update: int) -> dict[bytes, by
 
 
 def workers(pid: int) -> list[int]:
-    """The processes that a broker has started."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """The processes that a broker has started and that run their own program: until then a child that is stopped stops
+    its parent, too."""
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [child for child in children if _command(child) not in (b"", _command(pid))]
+
+
+def _command(pid: int) -> bytes:
+    """b"" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def read(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, Mapping[bytes, bytes | None]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
 
+from milena.lab.scenarios.played import PlayedStep
 from milena.lab.scenarios.script import load, source, variants_of
 from milena.node.client.consumer import ConsumedRecord
 from milena.pipeline.errors import PipelineError
@@ -14,9 +18,12 @@ from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import source_options
 from milena.protocol.types import Offset
+from milena.testing.scenario_processes import play_on_processes
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.snapshot import FILE_NAME, Snapshot, encode_snapshot
 from milena.tiered.rescue.metadata_folders import read_history
+from milena.up import nodes_file
+from milena.up.layout import ClusterDir
 from tests.pipeline.in_process import Row, rows
 from tests.pipeline.played_scenarios import Stand, stand_after, stands
 
@@ -140,3 +147,40 @@ def test_directories_without_the_metadata_topic_are_named(tmp_path: Path) -> Non
     assert stand is not None
     with pytest.raises(PipelineError, match=r"option metadata: .*/A has nothing of the topic __remote_log_metadata"):
         rows(tier=stand.tier, subscribe="t", metadata=stand.directories("A"))
+
+
+def consume(bootstrap: str, topic: str) -> list[tuple[int, bytes]]:
+    """All of its partition 0."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False})
+    try:
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        consumer.assign([TopicPartition(topic, 0, first)])
+        found: list[tuple[int, bytes]] = []
+        while not found or found[-1][0] < end - 1:
+            for one in consumer.consume(100, timeout=20):
+                assert one.error() is None
+                found.append((one.offset(), one.value()))
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_session_reads_what_a_consumer_does_on_processes(spark: SparkSession, tmp_path: Path) -> None:
+    script, cluster = load("kip405_5"), tmp_path / "cluster"
+    compared = []
+
+    def compare(played: PlayedStep) -> None:
+        if f"step {len(script.steps)}:" not in played.place:
+            return
+        nodes = nodes_file.read(ClusterDir(str(cluster)).nodes)
+        bootstrap = ",".join(host for one in nodes if "broker" in one["roles"] for host in one["listeners"].values())
+        consumed = consume(bootstrap, "t")
+        of_tier = {"tier": str(cluster / "tier"), "subscribe": "t"}
+        of_all = {"kafka.bootstrap.servers": bootstrap}
+        for more, count in (({}, 6), ({"metadata": str(cluster)}, 6), (of_all, 7)):
+            frame = spark.read.format("milena").options(**of_tier, **more).load().select("offset", "value")
+            assert [(row.offset, bytes(row.value)) for row in frame.collect()] == consumed[:count], more
+        compared.append(len(consumed))
+
+    asyncio.run(play_on_processes(script, str(cluster), watch=compare))
+    assert compared == [7]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from milena.pipeline.errors import PipelineError
+from milena.pipeline.errors import PipelineError, loss
 from milena.pipeline.places import log_dirs_of
 from milena.protocol.uuids import to_text
 from milena.runtime.disk import Disk
@@ -23,7 +23,7 @@ from milena.tiered.rescue.metadata_folders import MetadataHistory, read_history
 from milena.tiered.rescue.rebuilt_metadata import NotASegment
 from milena.tiered.rescue.surveyed_metadata import surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from milena.tiered.store.remote_storage import RemoteStorage, StoredSegment
+from milena.tiered.store.remote_storage import LOG_SUFFIX, RemoteStorage, StoredSegment
 from milena.tiered.store.tier_names import object_name
 from milena.tiered.store.tier_names import partition_folder as tier_folder
 
@@ -178,16 +178,20 @@ async def _surveyed(
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(stored: StoredSegment) -> RemoteLogSegmentMetadata | None:
+        name = object_name(stored.start_offset, stored.segment_id.id, LOG_SUFFIX)
+        path = f"{tier_folder(stored.segment_id.partition)}/{name}"
         async with limit:
             try:
-                return await surveyed(storage, stored)
+                metadata, cut = await surveyed(storage, stored)
             except NotASegment as error:
-                name = object_name(stored.start_offset, stored.segment_id.id, ".log")
-                what = f"{tier_folder(stored.segment_id.partition)}/{name} is not a segment's: {error}"
-                if strict and ".log" in stored.objects:
+                what = f"{path} is not a segment's: {error}"
+                if strict and LOG_SUFFIX in stored.objects:
                     raise PipelineError(what) from None
                 get_logger("pipeline").warning("left out", object=what)
                 return None
+            if cut:
+                loss(f"{path}, {cut}", strict)
+            return metadata
 
     found: list[RemoteLogSegmentMetadata | None] = []
     for begin in range(0, len(every), 1000):

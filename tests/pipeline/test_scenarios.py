@@ -149,14 +149,14 @@ def test_directories_without_the_metadata_topic_are_named(tmp_path: Path) -> Non
         rows(tier=stand.tier, subscribe="t", metadata=stand.directories("A"))
 
 
-def consume(bootstrap: str, topic: str) -> list[tuple[int, bytes]]:
+def consume(bootstrap: str, topic: str) -> list[tuple[int | None, bytes | None]]:
     """All of its partition 0."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False})
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
         consumer.assign([TopicPartition(topic, 0, first)])
-        found: list[tuple[int, bytes]] = []
-        while not found or found[-1][0] < end - 1:
+        found: list[tuple[int | None, bytes | None]] = []
+        while not found or (found[-1][0] or 0) < end - 1:
             for one in consumer.consume(100, timeout=20):
                 assert one.error() is None
                 found.append((one.offset(), one.value()))

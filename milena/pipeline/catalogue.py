@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from milena.pipeline.errors import PipelineError
+from milena.pipeline.errors import PipelineError, loss
 from milena.pipeline.places import log_dirs_of
 from milena.protocol.uuids import to_text
 from milena.runtime.disk import Disk
 from milena.runtime.logging import get_logger
+from milena.storage.files.checkpoints import CorruptCheckpoint, decode_partition_metadata
 from milena.storage.files.names import PARTITION_METADATA
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.metadata.snapshot import FILE_NAME, CorruptRemoteLogSnapshot, decode_snapshot
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.snapshot import FILE_NAME, CorruptRemoteLogSnapshot, Snapshot, decode_snapshot
 from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier, served_runs
 from milena.tiered.rescue.metadata_folders import MetadataHistory, read_history
 from milena.tiered.rescue.rebuilt_metadata import NotASegment
 from milena.tiered.rescue.surveyed_metadata import surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from milena.tiered.store.remote_storage import RemoteStorage, StoredSegment
+from milena.tiered.store.remote_storage import LOG_SUFFIX, RemoteStorage, StoredSegment
 from milena.tiered.store.tier_names import object_name
 from milena.tiered.store.tier_names import partition_folder as tier_folder
 
@@ -61,7 +62,7 @@ class Catalogue:
     """None: the files tell."""
     stored: Mapping[TopicIdPartition, Sequence[StoredSegment]] = field(default_factory=dict)
     log_dirs: Sequence[str] = ()
-    snapshots: Mapping[TopicIdPartition, str] = field(default_factory=dict)
+    snapshots: Mapping[TopicIdPartition, Sequence[str]] = field(default_factory=dict)
     """Paths of the brokers' snapshots of the metadata of partitions whose part of the metadata topic is not here."""
 
     def partitions(self) -> list[TopicIdPartition]:
@@ -81,23 +82,29 @@ async def catalogue_of_folders(disk: Disk, directories: Iterable[str]) -> Catalo
             f"{one.why}"
         )
     snapshots = await disk.offload(_snapshots, disk, log_dirs, history)
+    if not history.numbers and not snapshots:
+        raise PipelineError(
+            f"option metadata: {', '.join(log_dirs)} has nothing of the topic {REMOTE_LOG_METADATA_TOPIC}: name the "
+            "directory of a broker that has a replica of it; without the option the files of the tier tell"
+        )
     return Catalogue(history, log_dirs=log_dirs, snapshots=snapshots)
 
 
-def _snapshots(disk: Disk, log_dirs: Sequence[str], history: MetadataHistory) -> dict[TopicIdPartition, str]:
-    from milena.storage.files.checkpoints import decode_partition_metadata
-
-    found = {}
+def _snapshots(disk: Disk, log_dirs: Sequence[str], history: MetadataHistory) -> dict[TopicIdPartition, list[str]]:
+    found: dict[TopicIdPartition, list[str]] = {}
     for log_dir in log_dirs:
         for name in disk.list(log_dir):
             topic, _, digits = name.rpartition("-")
             path = f"{log_dir}/{name}/{FILE_NAME}"
-            if not digits.isdecimal() or not os.path.exists(path):
+            if not digits.isdecimal() or not disk.exists(path):
                 continue
-            topic_id = decode_partition_metadata(disk.read(f"{log_dir}/{name}/{PARTITION_METADATA}"))
-            partition = TopicIdPartition(topic_id, topic, int(digits))
+            named = f"{log_dir}/{name}/{PARTITION_METADATA}"
+            try:
+                partition = TopicIdPartition(decode_partition_metadata(disk.read(named)), topic, int(digits))
+            except CorruptCheckpoint as error:
+                raise PipelineError(f"option metadata: {named}: {error}") from None
             if partition not in history.caches:
-                found[partition] = path
+                found.setdefault(partition, []).append(path)
     return found
 
 
@@ -137,7 +144,8 @@ async def looked_up(
     if cache is None:
         cache = await disk.offload(_by_snapshot, disk, catalogue.snapshots[partition], partition)
     known = Known(partition, cache)
-    lineage = await disk.offload(lineage_of_replicas, disk, catalogue.log_dirs, partition)
+    leader = catalogue.history.leaders.get(partition)
+    lineage = await disk.offload(lineage_of_replicas, disk, catalogue.log_dirs, partition, leader)
     known.settle(lineage or await lineage_of_tier(storage, _serving(cache)))
     return known
 
@@ -146,11 +154,22 @@ def _serving(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
     return [one for one in cache.segments() if cache.serves(one)]
 
 
-def _by_snapshot(disk: Disk, path: str, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-    try:
-        return decode_snapshot(disk.read(path), partition).cache()
-    except CorruptRemoteLogSnapshot as error:
-        raise PipelineError(f"option metadata: {path}: {error}") from None
+def _by_snapshot(disk: Disk, paths: Iterable[str], partition: TopicIdPartition) -> RemoteLogMetadataCache:
+    """That of the snapshot that has got the furthest in the metadata topic. A damaged one is passed over, as by its
+    broker, if there is another one."""
+    newest: Snapshot | None = None
+    why = ""
+    for path in paths:
+        try:
+            found = decode_snapshot(disk.read(path), partition)
+        except CorruptRemoteLogSnapshot as error:
+            why = f"option metadata: {path}: {error}"
+            continue
+        if newest is None or found.next_offset > newest.next_offset:
+            newest = found
+    if newest is None:
+        raise PipelineError(why)
+    return newest.cache()
 
 
 async def _surveyed(
@@ -159,16 +178,20 @@ async def _surveyed(
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(stored: StoredSegment) -> RemoteLogSegmentMetadata | None:
+        name = object_name(stored.start_offset, stored.segment_id.id, LOG_SUFFIX)
+        path = f"{tier_folder(stored.segment_id.partition)}/{name}"
         async with limit:
             try:
-                return await surveyed(storage, stored)
+                metadata, cut = await surveyed(storage, stored)
             except NotASegment as error:
-                name = object_name(stored.start_offset, stored.segment_id.id, ".log")
-                what = f"{tier_folder(stored.segment_id.partition)}/{name} is not a segment's: {error}"
-                if strict and ".log" in stored.objects:
+                what = f"{path} is not a segment's: {error}"
+                if strict and LOG_SUFFIX in stored.objects:
                     raise PipelineError(what) from None
                 get_logger("pipeline").warning("left out", object=what)
                 return None
+            if cut:
+                loss(f"{path}, {cut}", strict)
+            return metadata
 
     found: list[RemoteLogSegmentMetadata | None] = []
     for begin in range(0, len(every), 1000):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from milena.pipeline.catalogue import Catalogue, Known, catalogue_of_files, catalogue_of_folders, incarnation, looked_up
-from milena.pipeline.errors import DataLoss, PipelineError
+from milena.pipeline.errors import PipelineError, loss
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import OpenTier
 from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions, TopicPartition
@@ -17,7 +17,6 @@ from milena.pipeline.places import storage_of
 from milena.pipeline.planning import Aborted, Gap, Stretch, cuts_by_index, cuts_by_offset, packed, served
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.types import Offset
-from milena.runtime.logging import get_logger
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorageError
 
@@ -184,6 +183,11 @@ def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterabl
                 "of this time or later"
             )
         finish = _bound(plan, options.ending, one, first, end)
+        if finish is not None and begin > finish and _says(options.starting, place) and _says(options.ending, place):
+            raise PipelineError(
+                f"options {options.starting.option} and {options.ending.option} contradict each other: "
+                f"{place[0]}-{place[1]} would be read from offset {begin} to {finish - 1}"
+            )
         found[place] = within(place, begin, end if finish is None else finish, (first, end), options.fail_on_data_loss)
     return found
 
@@ -206,6 +210,11 @@ def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int
     return {EARLIEST: first, LATEST: end}.get(place, place)
 
 
+def _says(bound: Bound, place: TopicPartition) -> bool:
+    """Whether an offset or a time is named, and not just an end of the log."""
+    return bound.timestamp is not None or dict(bound.offsets).get(place, EARLIEST) >= 0
+
+
 def within(
     place: TopicPartition, begin: int, finish: int, bounds: tuple[int, int], fail_on_data_loss: bool
 ) -> tuple[int, int]:
@@ -218,13 +227,6 @@ def within(
     loss(lost, fail_on_data_loss)
     begin = min(max(begin, first), end)
     return begin, max(begin, min(finish, end))
-
-
-def loss(what: str, fail: bool) -> None:
-    """Raises DataLoss if ``fail``, else says so in the log."""
-    if fail:
-        raise DataLoss(f"{what} (failOnDataLoss=false reads what is there)")
-    get_logger("pipeline").warning("data loss", what=what)
 
 
 def tasks_of(

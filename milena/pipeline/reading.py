@@ -16,13 +16,13 @@ from pyspark.sql.types import StructType
 
 from milena.pipeline.brokers import Brokers
 from milena.pipeline.columns import Assembler
-from milena.pipeline.errors import DataLoss
+from milena.pipeline.errors import DataLoss, loss
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import Damaged, Moved, OpenTier, named
 from milena.pipeline.options import SourceOptions
 from milena.pipeline.places import storage_of
 from milena.pipeline.planning import Gap, Stretch
-from milena.pipeline.plans import TierPlan, loss
+from milena.pipeline.plans import TierPlan
 from milena.protocol.records.batch import BatchView, CorruptBatch
 from milena.protocol.uuids import to_text
 

@@ -8,7 +8,7 @@ runs again writes its records again. Columns, as in Spark's Kafka sink: ``value`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -110,6 +110,8 @@ class _Sending:
         self._cluster = cluster
         self._producer = Producer(cluster)
         self._topic = options.topic
+        self._there: dict[str, Container[int]] = {}
+        """The partitions of topics for which records name theirs."""
         self._waiting: list[asyncio.Future[Produced]] = []
         self._count = 0
 
@@ -123,17 +125,31 @@ class _Sending:
             topic = self._topic or columns["topic"][row]
             if topic is None:
                 raise PipelineError("column topic is null, and there is no option topic")
+            partition = columns["partition"][row] if "partition" in columns else None
+            if partition is not None and partition not in self._there.get(topic, ()):
+                await self._check(topic, partition)
             future = await self._producer.enqueue(
                 topic,
                 columns["value"][row],
                 key=columns["key"][row] if "key" in columns else None,
-                partition=columns["partition"][row] if "partition" in columns else None,
+                partition=partition,
                 headers=(columns["headers"][row] if "headers" in columns else None) or (),
                 timestamp=columns["timestamp"][row] if "timestamp" in columns else None,
             )
             self._waiting.append(future)
         if len(self._waiting) >= MOST_WAITING:
             await self.finish()
+
+    async def _check(self, topic: str, partition: int) -> None:
+        """Raises PipelineError for a partition that there is not: a producer would wait for it."""
+        view = (await self._cluster.metadata([topic], allow_auto_create=True)).topics.get(topic)
+        if view is None or not view.partitions:
+            return  # it is being created, or the producer tells what is wrong with it
+        if partition not in view.partitions:
+            raise PipelineError(
+                f"column partition: there is no {topic}-{partition}, of {len(view.partitions)} partitions"
+            )
+        self._there[topic] = view.partitions
 
     async def finish(self) -> int:
         """Wait for the answers; how many there were. Raises KafkaError."""

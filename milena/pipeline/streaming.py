@@ -14,11 +14,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from milena.pipeline.errors import PipelineError
+from milena.pipeline.errors import PipelineError, loss
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition, as_json
-from milena.pipeline.plans import Ranges, TierPlan, check_complete, loss, tasks_of, within
+from milena.pipeline.plans import Ranges, TierPlan, check_complete, tasks_of, within
 from milena.pipeline.reading import Task, read
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 

@@ -20,7 +20,7 @@ def both(made: MadeTier) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMeta
         storage = storage_of(loop.runtime, str(made.folder), "")
         loop.at_end(storage.close)
         [stored] = loop.run(storage.segments())
-        return loop.run(surveyed(storage, stored)), loop.run(rebuilt(storage, stored)).metadata
+        return loop.run(surveyed(storage, stored)).metadata, loop.run(rebuilt(storage, stored)).metadata
 
 
 def test_the_ends_tell_what_all_tells(made: MadeTier) -> None:

@@ -60,7 +60,8 @@ class Opened:
     async def lineage(self, one: TopicIdPartition, segments: list[RemoteLogSegmentMetadata]) -> Lineage | None:
         """The replicas' word, or else the tier's own. Raises RemoteStorageError."""
         disk = self.runtime.disk
-        found = await disk.offload(lineage_of_replicas, disk, self.log_dirs, one)
+        leader = None if self.history is None else self.history.leaders.get(one)
+        found = await disk.offload(lineage_of_replicas, disk, self.log_dirs, one, leader)
         return found or await lineage_of_tier(self.storage, segments)
 
     async def read_again(self) -> None:

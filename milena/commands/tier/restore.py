@@ -155,7 +155,8 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
     disk = runtime.disk
 
     async def of_replicas(one: TopicIdPartition) -> Lineage | None:
-        return await disk.offload(lineage_of_replicas, disk, log_dirs, one)
+        leader = None if history is None else history.leaders.get(one)
+        return await disk.offload(lineage_of_replicas, disk, log_dirs, one, leader)
 
     try:
         metadata, history = await disk.offload(find_metadata, disk, log_dirs)

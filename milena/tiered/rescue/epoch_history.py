@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from milena.protocol.records.batch import CorruptBatch
-from milena.protocol.types import Offset
+from milena.protocol.types import NodeId, Offset
 from milena.runtime.disk import Disk
 from milena.storage.files.checkpoints import (
     CorruptCheckpoint,
@@ -14,10 +14,12 @@ from milena.storage.files.checkpoints import (
     decode_offsets,
     decode_partition_metadata,
 )
+from milena.storage.files.meta_properties import CorruptMetaProperties, decode_meta_properties
 from milena.storage.files.names import (
     EPOCHS,
     LOG,
     LOG_STARTS,
+    META_PROPERTIES,
     PARTITION_METADATA,
     offset_of_file,
     partition_folder,
@@ -63,16 +65,34 @@ def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) 
     return merged
 
 
-def lineage_of_replicas(disk: Disk, log_dirs: Sequence[str], partition: TopicIdPartition) -> Lineage | None:
+def lineage_of_replicas(
+    disk: Disk, log_dirs: Sequence[str], partition: TopicIdPartition, leader: NodeId | None = None
+) -> Lineage | None:
     """The lineage of the replica in ``log_dirs`` with the newest epoch; None if there is no replica.
 
-    Blocks. Raises OSError.
+    Of several of that epoch it is ``leader``'s if that is one of them, else the one that reaches back the furthest, up
+    to where the longest ends: a former leader may have moved its log start on by a retention that the leader does not
+    know of. Blocks. Raises OSError.
     """
     folders = [(log_dir, f"{log_dir}/{partition_folder(partition.topic, partition.partition)}") for log_dir in log_dirs]
     there = [(log_dir, folder) for log_dir, folder in folders if disk.exists(folder)]
-    found = [_if_there(disk, log_dir, folder, partition) for log_dir, folder in there]
-    known = [lineage for lineage in found if lineage is not None]
-    return max(known, key=lambda lineage: (lineage.epochs[-1].epoch, lineage.log_end), default=None)
+    found = [(log_dir, _if_there(disk, log_dir, folder, partition)) for log_dir, folder in there]
+    known = [(log_dir, lineage) for log_dir, lineage in found if lineage is not None]
+    if not known:
+        return None
+    epoch = max(one.epochs[-1].epoch for _, one in known)
+    newest = [(log_dir, one) for log_dir, one in known if one.epochs[-1].epoch == epoch]
+    log_end = max(one.log_end for _, one in newest)
+    of_leader = [one for log_dir, one in newest if _node_of(disk, log_dir) == leader] if leader is not None else []
+    first = min(of_leader or [one for _, one in newest], key=lambda one: (one.log_start or 0, -one.log_end))
+    return replace(first, log_end=log_end)
+
+
+def _node_of(disk: Disk, log_dir: str) -> NodeId | None:
+    try:
+        return decode_meta_properties(disk.read(f"{log_dir}/{META_PROPERTIES}")).node_id
+    except (FileNotFoundError, CorruptMetaProperties):
+        return None
 
 
 def _if_there(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:

@@ -12,13 +12,14 @@ from typing import Final
 from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.records.remote_log_records import UnknownRemoteLogRecord, UnreadableRemoteLogRecord
-from milena.protocol.types import Offset
+from milena.protocol.types import NodeId, Offset
 from milena.runtime.disk import Disk
 from milena.storage.files.names import LOG, offset_of_file
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.serialization import MetadataEvent, deserialize
 from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
@@ -74,6 +75,8 @@ class MetadataHistory:
     caches: dict[TopicIdPartition, RemoteLogMetadataCache] = field(default_factory=dict)
     events: dict[RemoteLogSegmentId, list[LoggedEvent]] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
+    leaders: dict[TopicIdPartition, NodeId] = field(default_factory=dict)
+    """The brokers that have published in the highest leader epoch, where authors tell theirs."""
     newest_ms: int = 0
     """The time of the newest event."""
 
@@ -100,6 +103,8 @@ class MetadataHistory:
             cache = self.caches[segment_id.partition] = RemoteLogMetadataCache()
         void = cache.voids(event)
         accepted = cache.apply(event)
+        if event.leader_epoch == cache.claimed != UNFENCED:
+            self.leaders[segment_id.partition] = event.broker_id
         self.newest_ms = max(self.newest_ms, event.event_timestamp_ms)
         if isinstance(event, RemoteLogSegmentUpdate) and event.is_claim:
             return

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from milena.protocol.records.control_records import AbortMarker, control_batch
 from milena.protocol.records.records import BatchBuilder
-from milena.protocol.types import LeaderEpoch, Offset
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.runtime.disk import Disk
 from milena.storage.files.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from milena.tiered.metadata.serialization import serialize
@@ -86,6 +86,25 @@ async def test_the_replica_with_the_newest_epoch_tells_the_lineage(tier: WholeTi
     assert (found.log_start, found.log_end, found.source) == (4, 20, "/b/t-0/leader-epoch-checkpoint")
     assert found.epochs[-1].epoch == LeaderEpoch(2)
     assert lineage_of_replicas(disk, ["/c", "/d", "/e", "/f"], PARTITION) is None
+
+
+@on_a_tier
+async def test_the_log_starts_where_the_leader_has_it_and_not_where_a_former_one_had(tier: WholeTier) -> None:
+    disk = tier.runtime.disk
+    for log_dir, node, start in (("/a", 1, 14), ("/b", 2, 4), ("/c", 3, 2)):
+        replica(disk, log_dir, {0: 0, 1: 12}, 20 + node)
+        write(disk, f"{log_dir}/log-start-offset-checkpoint", encode_offsets({("t", 0): Offset(start)}))
+        write(disk, f"{log_dir}/meta.properties", b"version=1\ncluster.id=c\nnode.id=%d\n" % node)
+    replica(disk, "/d", {0: 0}, 20)
+    write(disk, "/d/log-start-offset-checkpoint", encode_offsets({("t", 0): Offset(0)}))
+
+    def start_for(leader: int | None) -> int | None:
+        known = None if leader is None else NodeId(leader)
+        found = lineage_of_replicas(disk, ["/a", "/b", "/c", "/d"], PARTITION, known)
+        assert found is not None and found.log_end == 23
+        return found.log_start
+
+    assert [start_for(leader) for leader in (1, 2, 3, 9, None)] == [14, 4, 2, 2, 2]
 
 
 @on_a_tier

@@ -1,0 +1,186 @@
+"""What the source reads of a tier is what a consumer of the current leader reads, after each step of a scenario."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
+
+from milena.lab.scenarios.played import PlayedStep
+from milena.lab.scenarios.script import load, source, variants_of
+from milena.node.client.consumer import ConsumedRecord
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.live import plan_of
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.options import source_options
+from milena.protocol.types import Offset
+from milena.testing.scenario_processes import play_on_processes
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.metadata.snapshot import FILE_NAME, Snapshot, encode_snapshot
+from milena.tiered.rescue.metadata_folders import read_history
+from milena.up import nodes_file
+from milena.up.layout import ClusterDir
+from tests.pipeline.in_process import Row, rows
+from tests.pipeline.played_scenarios import Stand, stand_after, stands
+
+SCENARIOS = (
+    "kip405_1",
+    "kip405_2",
+    "kip405_3",
+    "kip405_4",
+    "kip405_5",
+    "cleaner_compacted",
+    "cleaner_fencing",
+    "cleaner_unclean",
+    "claim_lost",
+    "delete_fencing",
+)
+RUNS = [(one, variant) for one in SCENARIOS for variant in variants_of(source(one)) if variant != "unfenced"]
+UNTOLD = {
+    ("kip405_3", 2),
+    ("kip405_3", 3),
+    ("kip405_4", 2),
+    ("cleaner_compacted", 2),
+    ("cleaner_fencing", 2),
+    ("delete_fencing", 2),
+}
+"""Steps at which only the new leader's own directory tells: it was elected uncleanly and has nothing in the tier yet;
+or what it has deleted was not announced yet."""
+Told = tuple[int, int, Any, Any, int, object]
+
+
+def of_consumer(one: ConsumedRecord) -> Told:
+    return one.offset, one.leader_epoch, one.key, one.value, one.timestamp, list(one.headers)
+
+
+def of_source(row: Row) -> Told:
+    headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
+    time = round(row["timestamp"].timestamp() * 1000)
+    return row["offset"], row["leaderEpoch"], row["key"], row["value"], time, headers
+
+
+def read(stand: Stand, metadata: str | None) -> tuple[list[Told], int]:
+    """What the source reads of ``t``, and the offset up to which it does; nothing if the tier has nothing of it."""
+    options = {"tier": str(stand.tier), "subscribe": "t", "includeHeaders": "true"}
+    options |= {} if metadata is None else {"metadata": metadata}
+    try:
+        with LoopThread() as loop:
+            plan = plan_of(loop, source_options(options))
+            (one,) = plan.partitions()
+            end = plan.bounds(one)[1]
+    except PipelineError as error:
+        assert "there is no topic t" in str(error) or "has nothing of the topic" in str(error), stand.place
+        return [], 0
+    return [of_source(row) for row in rows(**options)], end
+
+
+def same(stand: Stand, found: list[Told], end: int) -> str | None:
+    """How it differs from what the consumer has read. What the leader still has itself may not be cleaned there."""
+    consumed = [of_consumer(one) for one in stand.consumed or () if one.offset < end]
+    expected = [one for one in consumed if one[0] < stand.local or one in found or not stand.cleaned]
+    if found != expected:
+        return f"found up to {end - 1} {found}, consumed {expected}"
+    if end <= stand.tiered and stand.tiered >= stand.log_start:
+        return f"found up to {end - 1}, and the leader knows of {stand.tiered} in the tier"
+    return None
+
+
+@pytest.mark.parametrize(("scenario", "variant"), RUNS)
+def test_the_source_reads_what_the_leader_serves(scenario: str, variant: str, tmp_path: Path) -> None:
+    counted = 0
+    wrong = []
+    for stand in stands(scenario, variant, tmp_path):
+        places = {None, stand.directories(*stand.running), stand.directories(*(["C"] if "C" in stand.running else []))}
+        for metadata in places - {""}:
+            found, end = read(stand, metadata)
+            counted += len(found)
+            differs = same(stand, found, end)
+            told = (metadata is not None and "," in metadata) or (scenario, stand.step) not in UNTOLD
+            if (differs is None) != told:
+                wrong.append(f"{stand.place}, metadata {metadata}: {differs}")
+    assert not wrong, "\n".join(wrong)
+    assert counted
+
+
+def with_snapshots(stand: Stand) -> str:
+    """Directories of the replicas alone, with what their brokers know of the metadata topic, which is C's."""
+    with LoopThread() as loop:
+        disk = loop.runtime.disk
+        history = read_history(disk, [stand.directories("C")])
+    for partition, cache in history.caches.items():
+        for broker, taken in (("A", Snapshot.of(RemoteLogMetadataCache(), None, Offset(0))), ("B", None)):
+            folder = stand.folder / broker / f"{partition.topic}-{partition.partition}"
+            if folder.is_dir():  # A has stopped before anything was published
+                made = encode_snapshot(partition, taken or Snapshot.of(cache, None, Offset(1000)))
+                folder.joinpath(FILE_NAME).write_bytes(made)
+    return stand.directories("B", *(one for one in stand.running if one == "A"))
+
+
+@pytest.mark.parametrize("variant", ["plain", "seg_1_first", "unclaimed_seg_1_first"])
+def test_a_brokers_snapshot_tells_what_the_metadata_topic_does(variant: str, tmp_path: Path) -> None:
+    script = load("cleaner_fencing", variant)
+    stand = stand_after(script, len(script.steps), tmp_path)
+    assert stand is not None
+    directories = with_snapshots(stand)
+    found, end = read(stand, directories)
+    assert [one[0] for one in found] == [1, 2, 4] and same(stand, found, end) is None
+    for path in stand.folder.glob(f"[AB]/t-0/{FILE_NAME}"):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(PipelineError, match=rf"option metadata: .*/t-0/{FILE_NAME}: "):
+        rows(tier=stand.tier, subscribe="t", metadata=directories)
+
+
+def test_the_fence_holds_for_the_source_where_a_leader_has_none(tmp_path: Path) -> None:
+    script = load("cleaner_fencing", "unfenced")
+    stand = stand_after(script, len(script.steps), tmp_path)
+    assert stand is not None and [one.offset for one in stand.consumed or ()] == [2, 4, 5]
+    for metadata in (None, stand.directories("C"), stand.directories("A", "B", "C")):
+        assert [one[0] for one in read(stand, metadata)[0]] == [1, 2, 4]
+
+
+def test_directories_without_the_metadata_topic_are_named(tmp_path: Path) -> None:
+    stand = stand_after(load("kip405_4"), 1, tmp_path)
+    assert stand is not None
+    with pytest.raises(PipelineError, match=r"option metadata: .*/A has nothing of the topic __remote_log_metadata"):
+        rows(tier=stand.tier, subscribe="t", metadata=stand.directories("A"))
+
+
+def consume(bootstrap: str, topic: str) -> list[tuple[int | None, bytes | None]]:
+    """All of its partition 0."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False})
+    try:
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        consumer.assign([TopicPartition(topic, 0, first)])
+        found: list[tuple[int | None, bytes | None]] = []
+        while not found or (found[-1][0] or 0) < end - 1:
+            for one in consumer.consume(100, timeout=20):
+                assert one.error() is None
+                found.append((one.offset(), one.value()))
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_session_reads_what_a_consumer_does_on_processes(spark: SparkSession, tmp_path: Path) -> None:
+    script, cluster = load("kip405_5"), tmp_path / "cluster"
+    compared = []
+
+    def compare(played: PlayedStep) -> None:
+        if f"step {len(script.steps)}:" not in played.place:
+            return
+        nodes = nodes_file.read(ClusterDir(str(cluster)).nodes)
+        bootstrap = ",".join(host for one in nodes if "broker" in one["roles"] for host in one["listeners"].values())
+        consumed = consume(bootstrap, "t")
+        of_tier = {"tier": str(cluster / "tier"), "subscribe": "t"}
+        of_all = {"kafka.bootstrap.servers": bootstrap}
+        for more, count in (({}, 6), ({"metadata": str(cluster)}, 6), (of_all, 7)):
+            frame = spark.read.format("milena").options(**of_tier, **more).load().select("offset", "value")
+            assert [(row.offset, bytes(row.value)) for row in frame.collect()] == consumed[:count], more
+        compared.append(len(consumed))
+
+    asyncio.run(play_on_processes(script, str(cluster), watch=compare))
+    assert compared == [7]

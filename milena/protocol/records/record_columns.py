@@ -6,7 +6,7 @@ from array import array
 from typing import final
 
 from milena.protocol.records.batch import BatchView, CorruptBatch, TimestampType
-from milena.protocol.records.record_cursor import DEFAULT_LIMIT, RecordCursor
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT, Header, RecordCursor
 
 
 @final
@@ -33,22 +33,52 @@ class BinaryColumn:
 
 
 @final
-class RecordColumns:
-    """Offsets and timestamps (ms) are those of the records, not deltas."""
+class HeaderColumns:
+    """The headers of records: those of record n are ``ends[n]`` to ``ends[n + 1]`` of ``names`` and ``values``.
 
-    __slots__ = ("keys", "offsets", "timestamps", "values")
+    Names that are not UTF-8 have replacement characters: Arrow has no other strings."""
+
+    __slots__ = ("ends", "names", "values")
 
     def __init__(self) -> None:
+        self.names = BinaryColumn()
+        self.values = BinaryColumn()
+        self.ends = array("q", (0,))
+
+    def append(self, headers: tuple[Header, ...]) -> None:
+        for name, value in headers:
+            self.names.append(name.encode(errors="surrogateescape").decode(errors="replace").encode())
+            self.values.append(value)
+        self.ends.append(len(self.names.present))
+
+
+@final
+class RecordColumns:
+    """Offsets and timestamps (ms) are those of the records, not deltas. Keys, values and headers stay empty where they
+    are not wanted."""
+
+    __slots__ = ("_with_headers", "_with_keys", "_with_values", "headers", "keys", "offsets", "timestamps", "values")
+
+    def __init__(self, *, keys: bool = True, values: bool = True, headers: bool = False) -> None:
+        self._with_keys = keys
+        self._with_values = values
+        self._with_headers = headers
         self.offsets = array("q")
         self.timestamps = array("q")
         self.keys = BinaryColumn()
         self.values = BinaryColumn()
+        self.headers = HeaderColumns()
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, batch: BatchView, limit: int = DEFAULT_LIMIT) -> None:
-        """Append the records of a batch that is no control batch.
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return len(self.keys.data) + len(self.values.data)
+
+    def add(self, batch: BatchView, limit: int = DEFAULT_LIMIT, first: int = 0, last: int | None = None) -> None:
+        """Append the records of a batch that is no control batch, those with offsets from ``first`` to ``last``.
 
         Raises what ``RecordCursor`` does, and CorruptBatch for an offset or a timestamp of more than 64 bits; then some
         of the batch's records may have been appended.
@@ -57,9 +87,12 @@ class RecordColumns:
         by_broker = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         base_timestamp = batch.max_timestamp if by_broker else batch.base_timestamp
         offsets, timestamps, keys, values = self.offsets, self.timestamps, self.keys, self.values
+        with_keys, with_values, with_headers = self._with_keys, self._with_values, self._with_headers
         while cursor.advance():
             # int: compiled, the sum of an i64 would wrap
             offset = batch.base_offset + int(cursor.offset_delta)
+            if offset < first or (last is not None and offset > last):
+                continue
             timestamp = base_timestamp if by_broker else base_timestamp + int(cursor.timestamp_delta)
             try:
                 offsets.append(offset)
@@ -67,5 +100,9 @@ class RecordColumns:
             except OverflowError:
                 del offsets[len(timestamps) :]
                 raise CorruptBatch(f"offset {offset} or timestamp {timestamp} has more than 64 bits") from None
-            keys.append(cursor.key)
-            values.append(cursor.value)
+            if with_keys:
+                keys.append(cursor.key)
+            if with_values:
+                values.append(cursor.value)
+            if with_headers:
+                self.headers.append(cursor.headers)

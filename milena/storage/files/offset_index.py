@@ -82,3 +82,16 @@ class OffsetIndex(IndexFile):
         """The smallest indexed offset whose batch lies at ``position`` or later; None if that is not indexed."""
         slot = self.floor_by_second(position - 1) + 1
         return self.base_offset + self[slot][0] if slot < len(self) else None
+
+
+def entries(data: bytes) -> list[tuple[int, int]]:
+    """All entries of an index that was read whole: a relative offset and a position.
+
+    A part of one at the end is left out."""
+    return [(first, second) for first, second in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE])]
+
+
+def last_entry(data: bytes) -> tuple[int, int] | None:
+    """The last one of them; None if there is none."""
+    count = len(data) // ENTRY_SIZE
+    return entries(data[(count - 1) * ENTRY_SIZE : count * ENTRY_SIZE])[0] if count else None

@@ -79,3 +79,16 @@ class TimeIndex(IndexFile):
         """Drop the entries for ``offset`` and later."""
         self._last_timestamp = None
         self.truncate(self.floor_by_second(offset - self.base_offset - 1) + 1)
+
+
+def entries(data: bytes) -> list[tuple[int, int]]:
+    """All entries of an index that was read whole: a timestamp (ms) and a relative offset.
+
+    A part of one at the end is left out."""
+    return [(first, second) for first, second in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE])]
+
+
+def last_entry(data: bytes) -> tuple[int, int] | None:
+    """The last one of them; None if there is none."""
+    count = len(data) // ENTRY_SIZE
+    return entries(data[(count - 1) * ENTRY_SIZE : count * ENTRY_SIZE])[0] if count else None

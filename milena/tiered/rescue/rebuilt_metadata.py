@@ -34,7 +34,7 @@ class NotASegment(ValueError):
 def placeholder(stored: StoredSegment) -> RemoteLogSegmentMetadata:
     """Metadata that is sufficient to fetch the objects. Its offsets and epochs are meaningless."""
     start = Offset(stored.start_offset)
-    return _segment(stored, start, start, [EpochEntry(LeaderEpoch(0), start)], -1)
+    return by_files(stored, start, start, [EpochEntry(LeaderEpoch(0), start)], -1)
 
 
 class Rebuilt(NamedTuple):
@@ -61,7 +61,10 @@ async def rebuilt(storage: RemoteStorage, stored: StoredSegment) -> Rebuilt:
     why = "nothing is kept of it"
     if data is not None:
         try:
-            return Rebuilt(_as_described(stored, described(data, stored.segment_id), contents), contents, "")
+            metadata = as_described(stored, described(data, stored.segment_id))
+            if stored.objects[LOG_SUFFIX] != metadata.size:
+                contents.damage.append(f"its log has {stored.objects[LOG_SUFFIX]} of {metadata.size} bytes")
+            return Rebuilt(metadata, contents, "")
         except CorruptDescription as error:
             why = f"what is kept of it cannot be read: {error}"
     metadata = await _by_its_files(storage, stored, contents)
@@ -73,12 +76,8 @@ async def rebuilt(storage: RemoteStorage, stored: StoredSegment) -> Rebuilt:
     return Rebuilt(metadata, contents, f"{gap}, and {why} in {DESCRIPTIONS}" if gap else "")
 
 
-def _as_described(
-    stored: StoredSegment, known: RemoteLogSegmentMetadata, contents: LogContents
-) -> RemoteLogSegmentMetadata:
-    size = stored.objects[LOG_SUFFIX]
-    if size != known.size:
-        contents.damage.append(f"its log has {size} of {known.size} bytes")
+def as_described(stored: StoredSegment, known: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+    """What was kept beside a segment, as of a finished copy."""
     return replace(
         known,
         event_timestamp_ms=stored.modified_ms,
@@ -104,12 +103,13 @@ async def _by_its_files(
         known = LeaderEpochCache()
     if not any(wrong_epochs(known, contents.epochs)):
         epochs = epochs_within(known, start, end)
-    return _segment(stored, start, end, epochs, contents.max_timestamp_ms)
+    return by_files(stored, start, end, epochs, contents.max_timestamp_ms)
 
 
-def _segment(
+def by_files(
     stored: StoredSegment, start: Offset, end: Offset, epochs: Sequence[EpochEntry], max_timestamp_ms: int
 ) -> RemoteLogSegmentMetadata:
+    """The metadata of a finished copy with these offsets (inclusive)."""
     return RemoteLogSegmentMetadata(
         stored.segment_id,
         start,

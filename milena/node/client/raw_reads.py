@@ -1,0 +1,113 @@
+"""Reading a partition as its leader keeps it: whole batches, and the leader epochs of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import ChannelError, only
+from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode, KafkaError, retriable
+from milena.protocol.requests.fetch import (
+    AbortedTransaction,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+
+if TYPE_CHECKING:
+    from milena.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
+T = TypeVar("T")
+
+PATIENCE: Final = 60.0
+"""Seconds in which a partition without a leader, or a node that does not answer, is asked again."""
+WAIT_MS: Final = 500
+
+
+class RawRecords(NamedTuple):
+    """``data``: batches, of which the last may be incomplete. ``aborted``: None where uncommitted records are read."""
+
+    data: bytes
+    aborted: Sequence[AbortedTransaction] | None
+    high_watermark: int
+    log_start: int
+
+
+async def retried(cluster: Cluster, topic: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
+    """Its result; it is repeated while its errors are such that this helps. Raises KafkaError, ChannelError."""
+    clock = cluster.runtime.clock
+    end, attempt = clock.monotonic() + PATIENCE, 0
+    while True:
+        try:
+            return await work()
+        except (KafkaError, ChannelError) as error:
+            final = isinstance(error, KafkaError) and not retriable(error.code)
+            if final or clock.monotonic() >= end:
+                raise
+            cluster.forget_topic(topic)
+        await cluster.pause(attempt)
+        attempt += 1
+
+
+async def read_raw(
+    cluster: Cluster, topic: str, partition: int, offset: int, *, committed: bool, max_bytes: int
+) -> RawRecords:
+    """What the leader has from ``offset`` on; nothing at the end of the log. ``committed``: up to the last stable
+    offset alone. Raises KafkaError, for example OFFSET_OUT_OF_RANGE, and ChannelError."""
+
+    async def once() -> RawRecords:
+        channel, view, topic_view = await cluster.leader(topic, partition)
+        await channel.connect()
+        version = channel.choose(ApiKey.FETCH, at_most=12 if topic_view.id is None else None)
+        wanted = FetchPartition(partition, offset, max_bytes, current_leader_epoch=view.leader_epoch)
+        request = FetchRequest(WAIT_MS, 1, max_bytes, [(topic, topic_view.id, [wanted])], int(committed))
+        found: list[RawRecords] = []
+
+        def take(body: memoryview) -> None:
+            """Runs inside the read: the records are views of the receive buffer."""
+            response = decode_fetch_response(version, body)
+            if response.error_code:
+                raise KafkaError(ErrorCode(response.error_code))
+            found.append(_taken(only(only(response.topics)[2]), topic, offset))
+
+        data = [encode_fetch_request(version, request)]
+        await channel.request_raw(ApiKey.FETCH, version, data, take, timeout=WAIT_MS / 1000 + 30)
+        return found[0]
+
+    return await retried(cluster, topic, once)
+
+
+def _taken(fetched: FetchedPartition, topic: str, offset: int) -> RawRecords:
+    if fetched.error_code:
+        where = f"{topic}-{fetched.partition} cannot be read from offset {offset} on"
+        raise KafkaError(ErrorCode(fetched.error_code), where)
+    records = fetched.records
+    assert records is None or isinstance(records, bytes | bytearray | memoryview)
+    return RawRecords(bytes(records or b""), fetched.aborted, fetched.high_watermark, fetched.log_start_offset)
+
+
+async def epoch_ends(cluster: Cluster, topic: str, partition: int, epochs: Iterable[int]) -> dict[int, int]:
+    """Of each of ``epochs``: the largest epoch of the leader's log that is not above it, and where that ends there
+    (KIP-320). Raises KafkaError, ChannelError."""
+    found: dict[int, int] = {}
+    for epoch in epochs:
+
+        async def once(epoch: int = epoch) -> tuple[int, int]:
+            channel, view, _ = await cluster.leader(topic, partition)
+            wanted = {"partition": partition, "current_leader_epoch": view.leader_epoch, "leader_epoch": epoch}
+            response: OffsetForLeaderEpochResponse = await channel.request(
+                ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=-1, topics=[{"topic": topic, "partitions": [wanted]}]
+            )
+            told = only(only(response.topics).partitions)
+            if told.error_code:
+                raise KafkaError(ErrorCode(told.error_code), f"{topic}-{partition}")
+            return int(told.leader_epoch), int(told.end_offset)
+
+        at_most, end = await retried(cluster, topic, once)
+        if at_most >= 0:
+            found[at_most] = end
+    return found

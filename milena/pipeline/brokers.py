@@ -1,0 +1,193 @@
+"""The brokers of a cluster as the source reads them: offsets, live metadata of the tier, and records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, TypeVar
+
+from milena.node.client.cluster import Cluster, TopicView
+from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.node.client.raw_reads import RawRecords, epoch_ends, read_raw, retried
+from milena.pipeline.errors import DataLoss, PipelineError
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.options import SourceOptions
+from milena.pipeline.planning import Stretch
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
+from milena.protocol.records.control_records import ControlType, decode_control_type
+from milena.protocol.records.records import iter_records, offset_of
+from milena.protocol.records.remote_log_records import UnreadableRemoteLogRecord
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
+from milena.tiered.metadata.serialization import deserialize
+from milena.tiered.rescue.metadata_folders import MetadataHistory
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+
+T = TypeVar("T")
+
+FETCH: Final = 8 << 20
+"""Bytes of a fetch."""
+MOST_EMPTY: Final = 10
+"""Empty answers, of half a second each, before records that were there count as lost."""
+
+
+class Brokers:
+    """Blocking calls. All raise PipelineError if the cluster cannot be asked."""
+
+    def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
+        self._loop = loop
+        self._committed = options.committed
+        self._cluster = Cluster(loop.runtime, options.bootstrap, "milena-spark")
+        loop.at_end(self._close)
+
+    async def _close(self) -> None:
+        self._cluster.close()
+
+    def topics(self) -> Mapping[str, TopicView]:
+        return self._ask(self._cluster.metadata).topics
+
+    def bounds(self, topic: str, number: int) -> tuple[int, int]:
+        """The log's first offset, and the one after the last that may be read."""
+        level = int(self._committed)
+        first = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST))
+        last = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, LATEST, isolation=level))
+        return first.offset, max(first.offset, last.offset)
+
+    def offset_at(self, topic: str, number: int, timestamp: int) -> int | None:
+        """The first offset with this timestamp (ms) or a later one."""
+        level = int(self._committed)
+        found = self._of_topic(
+            topic, partial(find_offset, self._cluster, topic, number, timestamp, isolation=level)
+        ).offset
+        return None if found < 0 else found
+
+    def history(self, partitions: Iterable[TopicIdPartition]) -> MetadataHistory:
+        """What the metadata topic says of these partitions, and of others beside them."""
+        view = self.topics().get(REMOTE_LOG_METADATA_TOPIC)
+        history = MetadataHistory()
+        if view is None or view.error:
+            raise PipelineError(
+                f"option tier: the cluster has no topic {REMOTE_LOG_METADATA_TOPIC}, so nothing is in a tier"
+            )
+        shared: dict[TopicIdPartition, TopicIdPartition] = {}
+        for number in sorted({metadata_partition(one, len(view.partitions)) for one in partitions}):
+            for batch in self._whole(REMOTE_LOG_METADATA_TOPIC, number):
+                for record in () if batch.is_control else iter_records(batch):
+                    try:
+                        event = deserialize(record.value, offset_of(batch, record), shared)
+                    except UnreadableRemoteLogRecord as error:
+                        where = f"{REMOTE_LOG_METADATA_TOPIC}-{number}, at offset {offset_of(batch, record)}"
+                        raise PipelineError(f"{where}: {error}") from None
+                    if event is not None:
+                        history.take(number, offset_of(batch, record), event)
+        return history
+
+    def epochs(self, topic: str, number: int, known: Iterable[LeaderEpoch]) -> list[EpochEntry]:
+        """The leader epochs of the leader's log, as far as these and the borders between them need them."""
+        asked = sorted({epoch for one in known for epoch in (one - 1, one) if epoch >= 0})
+        ends = self._ask(partial(epoch_ends, self._cluster, topic, number, asked))
+        return entries_of(ends)
+
+    def batches(self, stretch: Stretch) -> Iterator[BatchView]:
+        """The batches with offsets of ``stretch``, without those of aborted transactions, as ``OpenTier.batches``.
+
+        Raises DataLoss."""
+        topic, number = stretch.partition.topic, stretch.partition.partition
+        aborting: set[int] = set()
+        at = stretch.first
+        for read in self._reads(topic, number, at, stretch.last):
+            started = sorted(read.aborted or (), key=lambda one: one.first_offset, reverse=True)
+            for batch in iter_batches(memoryview(read.data)):
+                if batch.base_offset > stretch.last:
+                    return
+                if batch.last_offset < at:
+                    continue
+                batch.verify_crc()
+                at = batch.last_offset + 1
+                while started and started[-1].first_offset <= batch.last_offset:
+                    aborting.add(started.pop().producer_id)
+                if batch.is_control:
+                    if batch.producer_id in aborting and _aborts(batch):
+                        aborting.discard(batch.producer_id)
+                elif not (batch.is_transactional and batch.producer_id in aborting):
+                    yield batch
+
+    def _reads(self, topic: str, number: int, at: int, last: int) -> Iterator[RawRecords]:
+        """From ``at`` on, the next one under way while one is used. Raises DataLoss."""
+        pending, empty = self._read(topic, number, at), 0
+        while True:
+            read = self._answer(partial(pending.result), topic, number, at)
+            after = at
+            for batch in iter_batches(memoryview(read.data)):
+                after = max(after, batch.next_offset)
+            if after > last:
+                yield read
+                return
+            if after == at:
+                empty += 1
+                if empty >= MOST_EMPTY:
+                    raise DataLoss(
+                        f"{topic}-{number}: offset {at} was there, and the log ends at {read.high_watermark}"
+                    )
+            else:
+                empty = 0
+            at = after
+            pending = self._read(topic, number, at)
+            yield read
+
+    def _read(self, topic: str, number: int, at: int) -> Future[RawRecords]:
+        work = read_raw(self._cluster, topic, number, at, committed=self._committed, max_bytes=FETCH)
+        return self._loop.start(work)
+
+    def _answer(self, result: Callable[[], RawRecords], topic: str, number: int, at: int) -> RawRecords:
+        try:
+            return result()
+        except KafkaError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise DataLoss(f"{topic}-{number}: the brokers do not have offset {at} any more") from None
+            raise _told(error) from None
+        except (CorruptBatch, OSError) as error:
+            raise _told(error) from None
+
+    def _whole(self, topic: str, number: int) -> Iterator[BatchView]:
+        first = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST)).offset
+        end = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, LATEST)).offset
+        if end > first:
+            for read in self._reads(topic, number, first, end - 1):
+                for batch in iter_batches(memoryview(read.data)):
+                    if batch.last_offset >= first:
+                        yield batch
+                        first = batch.last_offset + 1
+
+    def _of_topic(self, topic: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
+        return self._ask(partial(retried, self._cluster, topic, work))
+
+    def _ask(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
+        try:
+            return self._loop.run(work())
+        except (KafkaError, OSError) as error:
+            raise _told(error) from None
+
+
+def entries_of(ends: Mapping[int, int]) -> list[EpochEntry]:
+    """The leader epochs of a log, by where they end: each begins where the one before it does.
+
+    Between two that were asked for there may be others, which count for the later one: no segment has records of them.
+    """
+    found, start = [], 0
+    for epoch, end in sorted(ends.items()):
+        found.append(EpochEntry(LeaderEpoch(epoch), Offset(start)))
+        start = end
+    return found
+
+
+def _aborts(batch: BatchView) -> bool:
+    key = next(iter_records(batch)).key
+    return key is not None and decode_control_type(key) == ControlType.ABORT
+
+
+def _told(error: Exception) -> PipelineError:
+    return PipelineError(f"option kafka.bootstrap.servers: {error}")

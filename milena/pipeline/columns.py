@@ -1,0 +1,184 @@
+"""The columns of the source, and Arrow batches of them. Those of Spark's Kafka source keep their names and types."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from milena.pipeline.errors import PipelineError
+from milena.protocol.records.batch import NO_SEQUENCE, BatchView
+from milena.protocol.records.record_columns import BinaryColumn, RecordColumns
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+TYPES: Final[Mapping[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+    "leaderEpoch": IntegerType(),
+    "segmentId": StringType(),
+    "producerId": LongType(),
+    "producerEpoch": IntegerType(),
+    "sequence": IntegerType(),
+}
+"""``segmentId`` is null for records that the brokers served."""
+
+
+def schema_of(columns: Sequence[str], *, headers: bool) -> StructType:
+    """The columns that are named, or all; ``headers``: whether these are among all. Raises PipelineError."""
+    if headers and columns and "headers" not in columns:
+        raise PipelineError("option includeHeaders=true contradicts option columns, which does not have headers")
+    names = columns or [name for name in TYPES if headers or name != "headers"]
+    unknown = [name for name in names if name not in TYPES]
+    if unknown:
+        raise PipelineError(f"option columns: there is no column {unknown[0]}, but {', '.join(TYPES)}")
+    return StructType([StructField(name, TYPES[name]) for name in names])
+
+
+def check_schema(schema: StructType) -> None:
+    """Raises PipelineError for a column that the source does not have, or not of this type."""
+    for one in schema.fields:
+        known = TYPES.get(one.name)
+        if known is None:
+            raise PipelineError(f"there is no column {one.name}, but {', '.join(TYPES)}")
+        if one.dataType.simpleString() != known.simpleString():
+            raise PipelineError(
+                f"column {one.name} is of type {known.simpleString()}, not {one.dataType.simpleString()}: use cast()"
+            )
+
+
+class Assembler:
+    """Collects the records of batches of one segment, or of the brokers', until they are ``taken`` as Arrow."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._names = schema.fieldNames()
+        self._wanted = frozenset(self._names)
+        self._renew()
+
+    def _renew(self) -> None:
+        wanted = self._wanted
+        self._columns = RecordColumns(keys="key" in wanted, values="value" in wanted, headers="headers" in wanted)
+        self._repeated = {name: array(kind) for name, (kind, _) in _OF_BATCH.items() if name in wanted}
+        self._sequences = array("i")
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @property
+    def size(self) -> int:
+        return self._columns.size
+
+    def add(self, batch: BatchView, first: int, last: int) -> None:
+        """The records with offsets from ``first`` to ``last``. Raises CorruptBatch."""
+        columns = self._columns
+        before = len(columns)
+        try:
+            columns.add(batch, first=first, last=last)
+        finally:
+            self._fill(batch, before)
+
+    def _fill(self, batch: BatchView, before: int) -> None:
+        """What the records from number ``before`` on have in common."""
+        columns = self._columns
+        count = len(columns) - before
+        for name, values in self._repeated.items():
+            kind, of = _OF_BATCH[name]
+            values.extend(array(kind, (of(batch),)) * count)
+        if "sequence" in self._wanted:
+            start, base = batch.base_sequence, batch.base_offset
+            if start == NO_SEQUENCE:
+                self._sequences.extend(array("i", (NO_SEQUENCE,)) * count)
+            else:
+                self._sequences.extend(start + at - base & 0x7FFF_FFFF for at in columns.offsets[before:])
+
+    def taken(self, topic: str, partition: int, segment: str | None) -> pa.RecordBatch:
+        """What was collected, all of it of this segment; nothing is left."""
+        columns, count = self._columns, len(self._columns)
+        constants: dict[str, pa.Scalar] = {
+            "topic": pa.scalar(topic, pa.string()),
+            "partition": pa.scalar(partition, pa.int32()),
+            "segmentId": pa.scalar(segment, pa.string()),
+        }
+        made: dict[str, Callable[[], pa.Array]] = {
+            "key": lambda: _binary(columns.keys, pa.binary()),
+            "value": lambda: _binary(columns.values, pa.binary()),
+            "offset": lambda: _numbers(columns.offsets, pa.int64()),
+            "timestamp": lambda: _times(columns.timestamps),
+            "headers": lambda: _headers(columns),
+            "sequence": lambda: _numbers(self._sequences, pa.int32()),
+        }
+        arrays = []
+        for name in self._names:
+            if name in constants:
+                arrays.append(pa.repeat(constants[name], count))
+            elif name in made:
+                arrays.append(made[name]())
+            else:
+                values = self._repeated[name]
+                arrays.append(_numbers(values, pa.int32() if values.typecode == "i" else pa.int64()))
+        self._renew()
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+_OF_BATCH: Final[Mapping[str, tuple[str, Callable[[BatchView], int]]]] = {
+    "timestampType": ("i", lambda batch: int(batch.timestamp_type)),
+    "leaderEpoch": ("i", lambda batch: batch.leader_epoch),
+    "producerId": ("q", lambda batch: batch.producer_id),
+    "producerEpoch": ("i", lambda batch: batch.producer_epoch),
+}
+
+
+def _numbers(values: array[int], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _times(milliseconds: array[int]) -> pa.Array:
+    """Raises PipelineError for a time that has no microseconds in 64 bits."""
+    of_records = _numbers(milliseconds, pa.timestamp("ms", tz="UTC"))
+    try:
+        return of_records.cast(pa.timestamp("us", tz="UTC"))
+    except pa.ArrowInvalid:
+        raise PipelineError(f"a timestamp of {max(milliseconds, key=abs)} ms is too large for Spark") from None
+
+
+def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
+    count = len(column.present)
+    valid = None
+    if 0 in column.present:
+        present = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(column.present)])
+        valid = present.cast(pa.bool_()).buffers()[1]
+    large = pa.large_binary() if kind == pa.binary() else pa.large_string()
+    buffers = [valid, pa.py_buffer(column.ends), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(large, count, buffers).cast(kind)
+
+
+def _headers(columns: RecordColumns) -> pa.Array:
+    """Null for a record without any, as in Spark."""
+    headers = columns.headers
+    pairs = pa.StructArray.from_arrays(
+        [_binary(headers.names, pa.string()), _binary(headers.values, pa.binary())], names=["key", "value"]
+    )
+    ends = headers.ends
+    there = pa.array([ends[at] == ends[at + 1] for at in range(len(columns))], pa.bool_())
+    offsets = _numbers(ends, pa.int64()).cast(pa.int32())
+    return pa.ListArray.from_arrays(offsets, pairs, mask=there)

@@ -1,0 +1,82 @@
+"""A plan over tier and brokers: what the tier serves is read there, the rest from the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from milena.pipeline.brokers import Brokers
+from milena.pipeline.catalogue import Catalogue, Known
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.options import SourceOptions, TopicPartition
+from milena.pipeline.planning import Gap, Stretch
+from milena.pipeline.plans import TierPlan, chosen_topics, only_assigned
+from milena.protocol.types import ZERO_UUID, Offset
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+
+RECORD_BYTES = 1000
+"""Bytes that a record at the brokers is taken for."""
+
+
+class LivePlan(TierPlan):
+    """As of the time at which it is made. Without option ``tier`` everything is read from the brokers."""
+
+    def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
+        """Raises PipelineError."""
+        self._brokers = Brokers(loop, options)
+        self._bounds: dict[TopicPartition, tuple[int, int]] = {}
+        super().__init__(loop, options)
+
+    def _open(self) -> Catalogue:
+        return Catalogue(self._brokers.history(self.partitions()) if self.options.tier else None)
+
+    def partitions(self) -> list[TopicIdPartition]:
+        topics = {name: view for name, view in self._brokers.topics().items() if not view.error}
+        named = [name for name, view in topics.items() if not (view.internal and self.options.chosen.pattern)]
+        names = chosen_topics(self.options.chosen, sorted(named))
+        found = [
+            TopicIdPartition(topics[name].id or ZERO_UUID, name, number)
+            for name in names
+            for number in sorted(topics[name].partitions)
+        ]
+        return only_assigned(self.options.chosen, found)
+
+    def bounds(self, partition: TopicIdPartition) -> tuple[int, int]:
+        place = partition.topic, partition.partition
+        if place not in self._bounds:
+            self._bounds[place] = self._brokers.bounds(*place)
+        return self._bounds[place]
+
+    def offset_at(self, partition: TopicIdPartition, timestamp: int) -> int | None:
+        return self._brokers.offset_at(partition.topic, partition.partition, timestamp)
+
+    def _look_up(self, partition: TopicIdPartition) -> Known:
+        history = self.catalogue.history
+        cache = None if history is None else history.caches.get(partition)
+        known = Known(partition, cache or RemoteLogMetadataCache())
+        if cache is not None and cache.epochs():
+            epochs = self._brokers.epochs(partition.topic, partition.partition, cache.epochs())
+            first, end = self.bounds(partition)
+            if epochs:
+                known.settle(Lineage(tuple(epochs), Offset(end), "the leader", Offset(first)))
+        return known
+
+    def stretches(
+        self, partition: TopicIdPartition, first: int, end: int, since: int | None = None
+    ) -> Iterator[Stretch | Gap]:
+        known = self.known(partition)
+        border = min(max(first, known.end), end)
+        if border > first:
+            for one in super().stretches(partition, first, border, since):
+                yield one if isinstance(one, Stretch) else self._served(partition, one.first, one.last)
+        if border < end:
+            yield self._served(partition, border, end - 1)
+
+    def _served(self, partition: TopicIdPartition, first: int, last: int) -> Stretch:
+        return Stretch(partition, first, last, (last - first + 1) * RECORD_BYTES, committed=self.options.committed)
+
+
+def plan_of(loop: LoopThread, options: SourceOptions) -> TierPlan:
+    """Raises PipelineError."""
+    return LivePlan(loop, options) if options.bootstrap else TierPlan(loop, options)

@@ -1,0 +1,180 @@
+"""A tier that is open for reading: batches of stretches, and what its transaction indexes say.
+
+Everything here blocks; it is called from Spark's threads, while a loop of its own reads ahead.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.planning import Aborted, Stretch
+from milena.protocol.records.batch import BatchView, CorruptBatch, batch_size_at
+from milena.storage.files import offset_index, time_index
+from milena.storage.files.index_file import CorruptIndex
+from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
+from milena.storage.files.txn_index import decode_aborted
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.remote_storage import (
+    LOG_SUFFIX,
+    IndexType,
+    RemoteResourceNotFound,
+    RemoteStorage,
+    RemoteStorageError,
+)
+from milena.tiered.store.tier_names import object_path
+
+PIECE: Final = 4 << 20
+"""Bytes per fetch."""
+
+
+class Moved(Exception):
+    """The segment is not there any more: it was replaced, or deleted."""
+
+
+class Damaged(PipelineError):
+    """An object that cannot be read from some offset on."""
+
+
+class OpenTier:
+    """``storage`` is used on the loop alone."""
+
+    def __init__(self, loop: LoopThread, storage: RemoteStorage) -> None:
+        self.loop = loop
+        self.storage = storage
+        self._entries = lru_cache(maxsize=8)(self._read_entries)
+
+    def batches(self, stretch: Stretch, since: int | None = None) -> Iterator[BatchView]:
+        """The batches with offsets of ``stretch``, checked, in order; the first and the last may have others too.
+
+        ``since``: what surely has no timestamp as late (ms) may be left out. Raises Moved, Damaged."""
+        segment = stretch.segment
+        assert segment is not None
+        first = max(stretch.first, self._time_bound(segment, since))
+        position = self._position(segment, first)
+        held, at = b"", stretch.first
+        try:
+            for piece in self._pieces(segment, position):
+                data = memoryview(held + piece if held else piece)
+                begin, limit = 0, len(data)
+                while (size := batch_size_at(data, begin)) is not None and begin + size <= limit:
+                    batch = BatchView(data[begin : begin + size])
+                    if batch.base_offset > stretch.last:
+                        return
+                    _check(segment, batch)
+                    begin += size
+                    if batch.last_offset >= first:
+                        yield batch
+                        at = batch.last_offset + 1
+                    if batch.last_offset >= stretch.last:
+                        return
+                held = bytes(data[begin:])
+                position += begin
+            if held:
+                raise CorruptBatch(f"{len(held)} bytes at position {position} are not a whole batch")
+        except CorruptBatch as error:
+            raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
+        except RemoteResourceNotFound as error:
+            raise Moved(str(error)) from None
+        except RemoteStorageError as error:
+            raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
+
+    def _pieces(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[bytes]:
+        """The log from ``position`` on. The next piece is under way while one is used."""
+        pending: Future[bytes] | None = None
+        try:
+            while position < segment.size:
+                data = (pending or self.loop.start(self._fetch(segment, position))).result()
+                position += len(data)
+                pending = self.loop.start(self._fetch(segment, position)) if position < segment.size else None
+                yield data
+        finally:
+            if pending is not None:
+                pending.cancel()
+
+    async def _fetch(self, segment: RemoteLogSegmentMetadata, position: int) -> bytes:
+        wanted = min(PIECE, segment.size - position)
+        part = await self.storage.fetch(segment, position, position + wanted - 1)
+        data = await part.read()
+        if len(data) < wanted:
+            raise CorruptBatch(f"it ends at position {position + len(data)}, and should have {segment.size} bytes")
+        return data
+
+    def _position(self, segment: RemoteLogSegmentMetadata, offset: int) -> int:
+        """A position at or before the batch with ``offset``."""
+        if offset <= segment.start_offset:
+            return 0
+        entries = self.entries(segment)
+        slot = bisect_right(entries, offset, key=lambda entry: entry[0]) - 1
+        return entries[slot][1] if slot >= 0 else 0
+
+    def entries(self, segment: RemoteLogSegmentMetadata) -> Sequence[tuple[int, int]]:
+        """The offset index: last offset of a batch, and its position; nothing if it is lost or damaged."""
+        return self._entries(segment)
+
+    def _read_entries(self, segment: RemoteLogSegmentMetadata) -> list[tuple[int, int]]:
+        data = self._index(segment, IndexType.OFFSET) or b""
+        found = [(segment.start_offset + relative, position) for relative, position in offset_index.entries(data)]
+        rising = all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(found))
+        return found if rising and (not found or 0 <= found[0][1] <= found[-1][1] < segment.size) else []
+
+    def _time_bound(self, segment: RemoteLogSegmentMetadata, since: int | None) -> int:
+        """An offset before which no record has the timestamp ``since`` or a later one."""
+        if since is None:
+            return segment.start_offset
+        entries = time_index.entries(self._index(segment, IndexType.TIMESTAMP) or b"")
+        slot = bisect_right(entries, since - 1, key=lambda entry: entry[0]) - 1
+        return segment.start_offset + entries[slot][1] + 1 if slot >= 0 else segment.start_offset
+
+    def aborted(self, segment: RemoteLogSegmentMetadata, first: int, last: int) -> list[Aborted]:
+        """The transactions with their abort markers at offsets ``first`` to ``last`` of the segment. Raises Damaged."""
+        if segment.txn_index_empty:
+            return []
+        try:
+            found = decode_aborted(self._index(segment, IndexType.TRANSACTION) or b"", "its transaction index")
+        except CorruptIndex as error:
+            raise Damaged(f"{named(segment, IndexType.TRANSACTION.value)}: {error}") from None
+        every = (Aborted(one.producer_id, one.first_offset, one.last_offset) for one in found)
+        return [one for one in every if first <= one.last <= last]
+
+    def first_open(self, segment: RemoteLogSegmentMetadata) -> int | None:
+        """The first offset of a transaction that is open at the segment's end; None without any. Raises Damaged."""
+        data = self._index(segment, IndexType.PRODUCER_SNAPSHOT)
+        if data is None:
+            raise Damaged(f"{named(segment, IndexType.PRODUCER_SNAPSHOT.value)} is missing: what is committed?")
+        try:
+            firsts = [one.txn_first_offset for _, one in decode_snapshot(data) if one.txn_first_offset is not None]
+        except CorruptSnapshot as error:
+            raise Damaged(f"{named(segment, IndexType.PRODUCER_SNAPSHOT.value)}: {error}") from None
+        return min(firsts, default=None)
+
+    def _index(self, segment: RemoteLogSegmentMetadata, index: IndexType) -> bytes | None:
+        try:
+            return self.loop.run(self.storage.fetch_index(segment, index))
+        except RemoteResourceNotFound:
+            return None
+        except RemoteStorageError as error:
+            raise Damaged(f"{named(segment, index.value)}: {error}") from None
+
+
+def named(segment: RemoteLogSegmentMetadata, suffix: str = LOG_SUFFIX) -> str:
+    """The object, as a path below the tier."""
+    return object_path(segment, suffix)
+
+
+def _check(segment: RemoteLogSegmentMetadata, batch: BatchView) -> None:
+    """Raises CorruptBatch: a batch's checksum does not cover its offset, and an object may be another one's."""
+    if batch.base_offset < segment.start_offset or batch.last_offset > segment.end_offset:
+        raise CorruptBatch(
+            f"a batch has offsets {batch.base_offset} to {batch.last_offset}, the segment should have "
+            f"{segment.start_offset} to {segment.end_offset}"
+        )
+    if batch.last_offset < batch.base_offset:
+        raise CorruptBatch(f"a batch ends at offset {batch.last_offset}, before it begins at {batch.base_offset}")
+    batch.verify_crc()

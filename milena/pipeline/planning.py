@@ -1,0 +1,146 @@
+"""Which offsets are read, and by which task: pure functions on descriptions of segments.
+
+A stretch is a range of offsets of one topic partition that one segment serves, or the brokers. Stretches are cut where
+they are large, and packed in their order: so the rows of a topic partition are in the order of their offsets, within a
+task's rows and from task to task.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from milena.protocol.types import Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.cleaner_offsets import NOT_CLEANED
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+
+SLACK: Final = 1.25
+"""A stretch is cut if it is larger than this many times what a task should read."""
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction's offsets (inclusive) in one partition."""
+
+    producer_id: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets ``first`` to ``last`` (inclusive) of a partition, about ``size`` bytes.
+
+    ``segment``: which serves them, None for the brokers. ``aborted``: transactions whose records are left out.
+    ``committed``: whether the brokers are asked for what is committed alone.
+    """
+
+    partition: TopicIdPartition
+    first: int
+    last: int
+    size: int
+    segment: RemoteLogSegmentMetadata | None = None
+    aborted: tuple[Aborted, ...] = ()
+    committed: bool = False
+
+    def part(self, first: int, last: int, size: int) -> Stretch:
+        aborted = tuple(one for one in self.aborted if one.last >= first and one.first <= last)
+        return replace(self, first=first, last=last, size=size, aborted=aborted)
+
+
+class Gap(NamedTuple):
+    """Offsets (inclusive) that nothing serves."""
+
+    first: int
+    last: int
+
+
+Cuts = Callable[[Stretch, int], Sequence[tuple[int, int]]]
+"""The first offset and the size of each of the parts into which a stretch is cut."""
+
+
+def served(
+    partition: TopicIdPartition,
+    cache: RemoteLogMetadataCache,
+    epochs: Sequence[EpochEntry],
+    log_end: int,
+    first: int,
+    end: int,
+) -> Iterator[Stretch | Gap]:
+    """What of the offsets ``first`` to ``end`` (exclusive) is in the tier under a log's leader epochs, in order."""
+    at = first
+    for one in cache.served(Offset(first), leader_epochs=epochs, log_end=Offset(min(log_end, end))):
+        if one.first >= end:
+            break
+        if one.first > at:
+            yield Gap(at, one.first - 1)
+        last = min(one.last, end - 1)
+        yield Stretch(partition, one.first, last, _share(one.segment, one.first, last), _light(one.segment))
+        at = last + 1
+    if at < end:
+        yield Gap(at, end - 1)
+
+
+def _share(segment: RemoteLogSegmentMetadata, first: int, last: int) -> int:
+    whole = segment.end_offset - segment.start_offset + 1
+    return max(1, segment.size * (last - first + 1) // whole)
+
+
+def _light(segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+    """Without what no reader of its objects needs, and cleaned segments have much of."""
+    return replace(segment, cleaned=NOT_CLEANED, replaces=()) if segment.cleaned or segment.replaces else segment
+
+
+def cuts_by_offset(stretch: Stretch, target: int) -> list[tuple[int, int]]:
+    """Parts with equally many offsets."""
+    span = stretch.last - stretch.first + 1
+    parts = min(span, -(-stretch.size // target))
+    return [(stretch.first + span * at // parts, stretch.size // parts) for at in range(parts)]
+
+
+def cuts_by_index(stretch: Stretch, target: int, entries: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Parts of equally many bytes, as far as the segment's index (last offset of a batch, its position) knows."""
+    assert stretch.segment is not None
+    offsets = [offset for offset, _ in entries]
+    low = bisect_right(offsets, stretch.first)
+    high = bisect_right(offsets, stretch.last)
+    begin = entries[low - 1][1] if low else 0
+    finish = entries[high][1] if high < len(entries) else stretch.segment.size
+    parts = max(1, -(-(finish - begin) // target))
+    positions = [position for _, position in entries]
+    found = [(stretch.first, begin)]
+    for at in range(1, parts):
+        slot = bisect_right(positions, begin + (finish - begin) * at // parts) - 1
+        # An entry names its batch by the last offset: the batch after it begins behind that.
+        if slot >= 0 and found[-1][0] < offsets[slot] + 1 <= stretch.last:
+            found.append((offsets[slot] + 1, positions[slot]))
+    ends = [position for _, position in found[1:]] + [finish]
+    return [(first, max(1, past - position)) for (first, position), past in zip(found, ends, strict=True)]
+
+
+def packed(stretches: Iterable[Stretch], target: int, cuts: Cuts) -> list[tuple[Stretch, ...]]:
+    """The stretches of each task, about ``target`` bytes."""
+    tasks: list[tuple[Stretch, ...]] = []
+    held: list[Stretch] = []
+    size = 0
+    for part in _cut(stretches, target, cuts):
+        if held and size + part.size > target:
+            tasks.append(tuple(held))
+            held, size = [], 0
+        held.append(part)
+        size += part.size
+    return [*tasks, tuple(held)] if held else tasks
+
+
+def _cut(stretches: Iterable[Stretch], target: int, cuts: Cuts) -> Iterator[Stretch]:
+    for stretch in stretches:
+        if stretch.size <= target * SLACK:
+            yield stretch
+            continue
+        parts = cuts(stretch, target)
+        ends = [first - 1 for first, _ in parts[1:]] + [stretch.last]
+        for (first, size), last in zip(parts, ends, strict=True):
+            yield stretch.part(first, last, size)

@@ -1,0 +1,254 @@
+"""From options to offsets to stretches: what the driver works out before tasks read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from milena.pipeline.catalogue import Catalogue, Known, catalogue_of_files, catalogue_of_folders, incarnation, looked_up
+from milena.pipeline.errors import DataLoss, PipelineError
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.opened import OpenTier
+from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions, TopicPartition
+from milena.pipeline.places import storage_of
+from milena.pipeline.planning import Aborted, Gap, Stretch, cuts_by_index, cuts_by_offset, packed, served
+from milena.protocol.records.records import iter_records, offset_of, timestamp_of
+from milena.protocol.types import Offset
+from milena.runtime.logging import get_logger
+from milena.tiered.segments.segment_metadata import TopicIdPartition
+from milena.tiered.store.remote_storage import RemoteStorageError
+
+MOST_INDEXES: Final = 200
+"""Large segments whose indexes are read to cut them evenly; further ones are cut by their offsets."""
+Ranges = dict[TopicPartition, tuple[int, int]]
+"""The first offset, and the offset after the last."""
+
+
+class TierPlan:
+    """What the tier alone has, as of the time at which it is made."""
+
+    def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
+        """Raises PipelineError."""
+        self.options = options
+        self._loop = loop
+        self._known: dict[TopicPartition, Known] = {}
+        self._tier: OpenTier | None = None
+        try:
+            if options.tier:
+                self._tier = OpenTier(loop, storage_of(loop.runtime, options.tier, options.storage_options))
+                loop.at_end(self._tier.storage.close)
+            self.catalogue = self._open()
+        except RemoteStorageError as error:
+            raise PipelineError(f"option tier={options.tier}: {error}") from None
+        except OSError as error:
+            raise PipelineError(f"option metadata={','.join(options.metadata)}: {error}") from None
+
+    @property
+    def tier(self) -> OpenTier:
+        assert self._tier is not None
+        return self._tier
+
+    def _open(self) -> Catalogue:
+        if self.options.metadata:
+            return self._loop.run(catalogue_of_folders(self._loop.runtime.disk, self.options.metadata))
+        return self._loop.run(catalogue_of_files(self.tier.storage))
+
+    def partitions(self) -> list[TopicIdPartition]:
+        """Those that are chosen, in order. Raises PipelineError if there is no such topic."""
+        every = self.catalogue.partitions()
+        names = chosen_topics(self.options.chosen, sorted({one.topic for one in every}))
+        found = [one for name in names for one in incarnation(every, name)]
+        return only_assigned(self.options.chosen, found)
+
+    def __contains__(self, partition: TopicIdPartition) -> bool:
+        return partition in self.catalogue.partitions()
+
+    def known(self, partition: TopicIdPartition) -> Known:
+        """Raises PipelineError."""
+        place = partition.topic, partition.partition
+        if place not in self._known:
+            try:
+                found = self._look_up(partition)
+            except RemoteStorageError as error:
+                raise PipelineError(f"{place[0]}-{place[1]} in {self.options.tier}: {error}") from None
+            if self.options.committed and found.end > found.first:
+                found.end = self._stable_end(found)
+            self._known[place] = found
+        return self._known[place]
+
+    def _look_up(self, partition: TopicIdPartition) -> Known:
+        strict, disk = self.options.fail_on_data_loss, self._loop.runtime.disk
+        return self._loop.run(looked_up(self.catalogue, disk, self.tier.storage, partition, strict=strict))
+
+    def bounds(self, partition: TopicIdPartition) -> tuple[int, int]:
+        """The first offset that can be read, and the one after the last."""
+        known = self.known(partition)
+        return known.first, known.end
+
+    def _stable_end(self, known: Known) -> int:
+        """Up to where all transactions have ended, as far as the tier tells: as the last stable offset."""
+        every = served(known.partition, known.cache, known.epochs, known.log_end, known.first, known.end)
+        newest = [one for one in every if isinstance(one, Stretch)][-2:]
+        last = newest[-1].segment
+        assert last is not None
+        if newest[-1].last < last.end_offset:  # what follows in it is of another log: so is its snapshot
+            newest, known.end = newest[:-1], newest[-1].first
+        if not newest or newest[-1].segment is None:
+            return known.end
+        first_open = self.tier.first_open(newest[-1].segment)
+        return known.end if first_open is None else max(known.first, min(known.end, first_open))
+
+    def offset_at(self, partition: TopicIdPartition, timestamp: int) -> int | None:
+        """The first offset whose record has this timestamp (ms) or a later one. Raises PipelineError."""
+        known = self.known(partition)
+        candidates = known.cache.with_timestamp(
+            timestamp, Offset(known.first), leader_epochs=known.epochs, log_end=Offset(known.end)
+        )
+        for one in candidates:
+            stretch = Stretch(partition, one.first, one.last, one.segment.size, one.segment)
+            for batch in self.tier.batches(stretch, since=timestamp):
+                if batch.is_control or batch.max_timestamp < timestamp:
+                    continue
+                for record in iter_records(batch):
+                    offset = offset_of(batch, record)
+                    if one.first <= offset <= one.last and timestamp_of(batch, record) >= timestamp:
+                        return offset
+        return None
+
+    def stretches(
+        self, partition: TopicIdPartition, first: int, end: int, since: int | None = None
+    ) -> Iterator[Stretch | Gap]:
+        """What of these offsets (``end`` exclusive) the tier has. ``since``: segments that end before are left out."""
+        known = self.known(partition)
+        every = list(served(partition, known.cache, known.epochs, known.log_end, first, end))
+        aborted = self._aborted(known, first) if self.options.committed else []
+        for one in every:
+            if isinstance(one, Stretch):
+                assert one.segment is not None
+                if since is not None and one.segment.max_timestamp_ms < since:
+                    continue
+                within = tuple(txn for txn in aborted if txn.last >= one.first and txn.first <= one.last)
+                one = one.part(one.first, one.last, one.size) if not within else _with(one, within)
+            yield one
+
+    def _aborted(self, known: Known, first: int) -> list[Aborted]:
+        """The markers of these transactions may be in any later segment."""
+        found: list[Aborted] = []
+        every = served(known.partition, known.cache, known.epochs, known.log_end, first, known.log_end)
+        for one in every:
+            if isinstance(one, Stretch):
+                assert one.segment is not None
+                found += self.tier.aborted(one.segment, one.first, one.last)
+        return found
+
+
+def _with(stretch: Stretch, aborted: tuple[Aborted, ...]) -> Stretch:
+    return Stretch(
+        stretch.partition, stretch.first, stretch.last, stretch.size, stretch.segment, aborted, stretch.committed
+    )
+
+
+def chosen_topics(chosen: Chosen, names: Sequence[str]) -> list[str]:
+    """Raises PipelineError."""
+    if chosen.pattern:
+        return [name for name in names if re.fullmatch(chosen.pattern, name)]
+    wanted = chosen.topics or tuple(dict.fromkeys(topic for topic, _ in chosen.partitions))
+    option = "subscribe" if chosen.topics else "assign"
+    for name in wanted:
+        if name not in names:
+            there = f"there are {', '.join(names[:10])}" if names else "there is none at all"
+            raise PipelineError(f"option {option}: there is no topic {name}; {there}")
+    return list(wanted)
+
+
+def only_assigned(chosen: Chosen, found: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
+    """Raises PipelineError for a partition that is assigned and does not exist."""
+    if not chosen.partitions:
+        return list(found)
+    by_place = {(one.topic, one.partition): one for one in found}
+    for topic, number in chosen.partitions:
+        if (topic, number) not in by_place:
+            raise PipelineError(f"option assign: there is no partition {number} of {topic}")
+    return [by_place[place] for place in chosen.partitions]
+
+
+def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterable[TopicIdPartition]) -> Ranges:
+    """The offsets that the options name for all partitions, of the ``wanted`` ones. Raises DataLoss, PipelineError."""
+    options, found = plan.options, {}
+    for bound in (options.starting, options.ending):
+        check_complete(bound, [(one.topic, one.partition) for one in every])
+    for one in wanted:
+        place = one.topic, one.partition
+        first, end = plan.bounds(one)
+        begin = _bound(plan, options.starting, one, first, end)
+        if begin is None:
+            raise PipelineError(
+                f"option {options.starting.option}={options.starting.timestamp}: {place[0]}-{place[1]} has no record "
+                "of this time or later"
+            )
+        finish = _bound(plan, options.ending, one, first, end)
+        found[place] = within(place, begin, end if finish is None else finish, (first, end), options.fail_on_data_loss)
+    return found
+
+
+def check_complete(bound: Bound, places: Sequence[TopicPartition]) -> None:
+    """As Spark does: offsets are for all partitions that are read. Raises PipelineError."""
+    if bound.offsets:
+        odd = sorted({place for place, _ in bound.offsets} ^ set(places))
+        if odd:
+            raise PipelineError(
+                f"option {bound.option} is for all partitions that are read and for no others, which "
+                f"{odd[0][0]}-{odd[0][1]} contradicts; -2 is the earliest offset, -1 the latest"
+            )
+
+
+def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int, end: int) -> int | None:
+    if bound.timestamp is not None:
+        return plan.offset_at(partition, bound.timestamp)
+    place = dict(bound.offsets).get((partition.topic, partition.partition), bound.place)
+    return {EARLIEST: first, LATEST: end}.get(place, place)
+
+
+def within(
+    place: TopicPartition, begin: int, finish: int, bounds: tuple[int, int], fail_on_data_loss: bool
+) -> tuple[int, int]:
+    """The offsets that are there. Raises DataLoss."""
+    first, end = bounds
+    if first <= begin <= finish <= end:
+        return begin, finish
+    what = f"{place[0]}-{place[1]}: offsets {begin} to {finish - 1} are asked for"
+    lost = f"{what}, and {f'{first} to {end - 1} are there' if end > first else 'none is there'}"
+    loss(lost, fail_on_data_loss)
+    begin = min(max(begin, first), end)
+    return begin, max(begin, min(finish, end))
+
+
+def loss(what: str, fail: bool) -> None:
+    """Raises DataLoss if ``fail``, else says so in the log."""
+    if fail:
+        raise DataLoss(f"{what} (failOnDataLoss=false reads what is there)")
+    get_logger("pipeline").warning("data loss", what=what)
+
+
+def tasks_of(
+    plan: TierPlan, ranges: Mapping[TopicIdPartition, tuple[int, int]], since: int | None
+) -> list[tuple[Stretch, ...]]:
+    """What each task reads. Raises DataLoss, PipelineError."""
+    found: list[Stretch] = []
+    for one, (first, end) in ranges.items():
+        for stretch in plan.stretches(one, first, end, since) if end > first else ():
+            if isinstance(stretch, Gap):
+                what = f"{one.topic}-{one.partition}: nothing has the offsets {stretch.first} to {stretch.last}"
+                loss(what, plan.options.fail_on_data_loss)
+            else:
+                found.append(stretch)
+    target = plan.options.partition_bytes
+    large = sum(one.size > target for one in found)
+    return packed(found, target, partial(_cuts, plan) if large <= MOST_INDEXES else cuts_by_offset)
+
+
+def _cuts(plan: TierPlan, stretch: Stretch, target: int) -> Sequence[tuple[int, int]]:
+    entries = plan.tier.entries(stretch.segment) if stretch.segment is not None else ()
+    return cuts_by_index(stretch, target, entries) if entries else cuts_by_offset(stretch, target)

@@ -1,0 +1,166 @@
+"""What a task does: the batches of its stretches, as Arrow.
+
+A stretch is a promise of offsets, not of a segment: if the segment was replaced or deleted since it was planned, what
+serves its offsets now is looked up again, and read from the offset on that was reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from milena.pipeline.brokers import Brokers
+from milena.pipeline.columns import Assembler
+from milena.pipeline.errors import DataLoss
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.opened import Damaged, Moved, OpenTier, named
+from milena.pipeline.options import SourceOptions
+from milena.pipeline.places import storage_of
+from milena.pipeline.planning import Gap, Stretch
+from milena.pipeline.plans import TierPlan, loss
+from milena.protocol.records.batch import BatchView, CorruptBatch
+from milena.protocol.uuids import to_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS: Final = 10_000
+BYTES: Final = 16 << 20
+"""Limits of an Arrow batch; one batch of records may pass them."""
+MOST_LOOKS: Final = 5
+"""How often one stretch is looked up again."""
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, stretches: tuple[Stretch, ...], since: int | None = None) -> None:
+        super().__init__(None)
+        self.stretches = stretches
+        self.since = since
+
+
+class StretchReader:
+    """Use it in a ``with``. It opens what its stretches need."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, since: int | None = None) -> None:
+        self._options = options
+        self._schema = schema
+        self._since = since
+        self._stack = ExitStack()
+        self._tier: OpenTier | None = None
+        self._brokers: Brokers | None = None
+
+    def __enter__(self) -> StretchReader:
+        self._loop = self._stack.enter_context(LoopThread())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def arrow(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """The records of a stretch. Raises PipelineError, which names object and offset."""
+        at, looks, waiting = stretch.first, 0, [stretch]
+        while waiting:
+            one = waiting.pop(0)
+            at = max(at, one.first)
+            try:
+                for made, reached in self._of_one(one, at):
+                    at = reached
+                    if made is not None:
+                        yield made
+            except Moved as error:
+                looks += 1
+                waiting = self._again(one.part(at, one.last, 1), looks, str(error)) + waiting
+            except (Damaged, DataLoss) as error:
+                loss(str(error), self._options.fail_on_data_loss)
+                waiting = [*self._behind(one, at), *waiting]
+
+    def _behind(self, one: Stretch, at: int) -> list[Stretch]:
+        """What is left of a stretch after a loss at the brokers: what their log begins with now."""
+        if one.segment is not None or self._brokers is None:
+            return []
+        first, _ = self._brokers.bounds(one.partition.topic, one.partition.partition)
+        return [one.part(first, one.last, one.size)] if at < first <= one.last else []
+
+    def _of_one(self, one: Stretch, at: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        """Arrow batches, each with the offset after it."""
+        assembler = Assembler(self._schema)
+        partition, segment = one.partition, one.segment
+        name = None if segment is None else to_text(segment.id)
+
+        def taken() -> pa.RecordBatch | None:
+            return assembler.taken(partition.topic, partition.partition, name) if len(assembler) else None
+
+        try:
+            for batch in self._batches(one.part(at, one.last, one.size)):
+                if not batch.is_control and not _is_aborted(batch, one):
+                    try:
+                        assembler.add(batch, at, one.last)
+                    except CorruptBatch as error:
+                        raise Damaged(f"{_where(one)}, the batch at offset {batch.base_offset}: {error}") from None
+                at = max(at, batch.last_offset + 1)
+                if len(assembler) >= ROWS or assembler.size >= BYTES:
+                    yield taken(), at
+        except (Moved, Damaged, DataLoss):
+            yield taken(), at
+            raise
+        yield taken(), one.last + 1
+
+    def _batches(self, one: Stretch) -> Iterator[BatchView]:
+        if one.segment is None:
+            self._brokers = self._brokers or Brokers(self._loop, self._options)
+            return self._brokers.batches(one)
+        if self._tier is None:
+            storage = storage_of(self._loop.runtime, self._options.tier, self._options.storage_options)
+            self._loop.at_end(storage.close)
+            self._tier = OpenTier(self._loop, storage)
+        return self._tier.batches(one, self._since)
+
+    def _again(self, one: Stretch, looks: int, why: str) -> list[Stretch]:
+        """What serves the rest of a stretch now. Raises DataLoss."""
+        if self._options.bootstrap:
+            return [Stretch(one.partition, one.first, one.last, one.size, None, one.aborted, self._options.committed)]
+        lost = f"{_where(one)} is gone, at offset {one.first}: {why}"
+        if looks > MOST_LOOKS:
+            loss(lost, self._options.fail_on_data_loss)
+            return []
+        found: list[Stretch] = []
+        with LoopThread() as loop:
+            plan = TierPlan(loop, self._options)
+            for now in plan.stretches(one.partition, one.first, one.last + 1) if one.partition in plan else ():
+                if isinstance(now, Gap) or (one.segment is not None and now.segment == one.segment):
+                    loss(lost, self._options.fail_on_data_loss)
+                else:
+                    found.append(now)
+        if not found:
+            loss(lost, self._options.fail_on_data_loss)
+        return [now if not one.aborted else _with_aborted(now, one) for now in found]
+
+
+def _with_aborted(now: Stretch, one: Stretch) -> Stretch:
+    """What was aborted was so when it was planned: the transactions of what is read had ended."""
+    return Stretch(now.partition, now.first, now.last, now.size, now.segment, one.aborted)
+
+
+def _is_aborted(batch: BatchView, one: Stretch) -> bool:
+    return batch.is_transactional and any(
+        txn.producer_id == batch.producer_id and txn.first <= batch.base_offset <= txn.last for txn in one.aborted
+    )
+
+
+def _where(one: Stretch) -> str:
+    if one.segment is not None:
+        return named(one.segment)
+    return f"{one.partition.topic}-{one.partition.partition} of the brokers"
+
+
+def read(options: SourceOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of a task. Raises PipelineError."""
+    with StretchReader(options, schema, task.since) as reader:
+        for stretch in task.stretches:
+            yield from reader.arrow(stretch)

@@ -1,0 +1,52 @@
+"""The one place where Spark sessions are made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from milena import install_hint
+from milena.pipeline import register
+from milena.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(master: str = "local[*]", name: str = "milena", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session that knows the format ``milena``. ``settings``: Spark's, over ours.
+
+    Tasks run with this process's interpreter, unless PYSPARK_PYTHON names another. Raises PipelineError if there is no
+    Spark, or no JDK to run it.
+    """
+    check_jdk()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise PipelineError(f"Spark is not installed: pip install {install_hint('spark')}") from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**DEFAULTS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return register(builder.getOrCreate())
+
+
+def check_jdk() -> None:
+    """Raises PipelineError if no Java is found where Spark looks."""
+    home = os.environ.get("JAVA_HOME")
+    if home is not None and not os.path.exists(os.path.join(home, "bin", "java")):
+        raise PipelineError(f"JAVA_HOME={home} has no bin/java: Spark needs a JDK 17 or 21, for example openjdk-17-jre")
+    if home is None and shutil.which("java") is None:
+        raise PipelineError("Spark needs a JDK, and there is none: install JDK 17 or 21, for example openjdk-17-jre")

@@ -1,0 +1,97 @@
+"""``spark.read.format("milena")``: the topics of a tier as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from milena.pipeline.columns import check_schema, schema_of
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.filters import Pushed
+from milena.pipeline.live import plan_of
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.options import SourceOptions, sink_options, source_options
+from milena.pipeline.plans import ranges_of, tasks_of
+from milena.pipeline.reading import Task, read
+from milena.pipeline.sink import MilenaStreamWriter, MilenaWriter
+from milena.pipeline.streaming import stream_reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class MilenaDataSource(DataSource):
+    """See docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "milena"
+
+    def schema(self) -> StructType:
+        """Raises PipelineError."""
+        options = source_options(self.options, streaming=None)
+        return schema_of(options.columns, headers=options.headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Raises PipelineError."""
+        check_schema(schema)
+        return MilenaReader(source_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Raises PipelineError."""
+        check_schema(schema)
+        return stream_reader(source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Raises PipelineError."""
+        if overwrite:
+            raise PipelineError("a topic cannot be overwritten: use mode append")
+        return MilenaWriter(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Raises PipelineError."""
+        if overwrite:
+            raise PipelineError("a topic cannot be overwritten: use output mode append")
+        return MilenaStreamWriter(sink_options(self.options), schema)
+
+
+class MilenaReader(DataSourceReader):
+    """Plans on the driver, reads in tasks."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return list(self._pushed.push(filters))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Raises PipelineError."""
+        pushed = self._pushed
+        with LoopThread() as loop:
+            plan = plan_of(loop, self._options)
+            every = plan.partitions()
+            wanted = [one for one in every if pushed.wants((one.topic, one.partition))]
+            ranges = ranges_of(plan, every, wanted)
+            bounded = {}
+            for one in wanted:
+                first, end = ranges[one.topic, one.partition]
+                bounded[one] = max(first, pushed.first), end if pushed.end is None else min(end, pushed.end)
+            tasks = tasks_of(plan, bounded, pushed.since)
+        return [Task(stretches, pushed.since) for stretches in tasks] or [Task(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Task)
+        return read(self._options, self._schema, partition)

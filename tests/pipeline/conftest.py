@@ -1,0 +1,53 @@
+"""One Spark session for all tests, made when the first one asks for it; without Spark these tests are skipped."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.connector import NoConnector, connector_jars
+from tests.pipeline.made_tiers import MadeTier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from milena.pipeline.session import session
+
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs a JDK")
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.python.worker.faulthandler.enabled": "true"}
+    try:
+        settings["spark.jars"] = connector_jars()
+    except NoConnector as reason:
+        print(f"without Spark's own connector: {reason}")
+    made = session("local[2]", "tests", settings)
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    gateway = made.sparkContext._gateway
+    made.stop()
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.wait(60)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM on a busy machine takes its time."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeTier:
+    return MadeTier(tmp_path / "tier")

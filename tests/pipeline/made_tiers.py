@@ -1,0 +1,173 @@
+"""Tiers in real folders, made of batches without any broker, with the metadata of the brokers if that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from struct import pack
+from uuid import UUID
+
+from milena.protocol.records.batch import Codec
+from milena.protocol.records.record_cursor import Header
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.types import LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId
+from milena.storage.files.checkpoints import encode_epochs
+from milena.storage.files.producer_snapshot import encode_snapshot
+from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
+from milena.storage.state.producer_state import ProducerEntry, ProducerState
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.serialization import MetadataEvent, serialize
+from milena.tiered.rescue.broker_logs import events_of
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from milena.tiered.store.tier_names import object_path
+
+TIME = 1_700_000_000_000
+"""Of the record with offset 0; each has one second more."""
+NO_HEADERS: tuple[Header, ...] = ()
+
+
+@dataclass
+class Batch:
+    """Records at ``first`` and the following offsets: values ``v<offset>``, keys ``k<offset modulo 10>``."""
+
+    first: int
+    count: int
+    epoch: int = 0
+    codec: Codec = Codec.NONE
+    producer: tuple[int, int, int] | None = None
+    """Id, epoch and base sequence."""
+    transactional: bool = False
+    control: bool = False
+    headers: tuple[Header, ...] = NO_HEADERS
+    size: int = 0
+    """Bytes to which values are filled."""
+
+    def bytes(self) -> bytes:
+        builder = BatchBuilder()
+        for offset in range(self.first, self.first + self.count):
+            value = b"v%d" % offset
+            builder.append(
+                timestamp=TIME + 1000 * offset,
+                key=b"\0\0\0\1" if self.control else b"k%d" % (offset % 10),
+                value=pack(">hi", 0, 0) if self.control else value + b"." * (self.size - len(value)),
+                headers=self.headers,
+            )
+        more: dict[str, object] = {}
+        if self.producer is not None:
+            known, epoch, sequence = self.producer
+            more = {"producer_id": ProducerId(known), "producer_epoch": ProducerEpoch(epoch), "base_sequence": sequence}
+        return builder.build(
+            codec=self.codec,
+            base_offset=Offset(self.first),
+            leader_epoch=LeaderEpoch(self.epoch),
+            transactional=self.transactional,
+            control=self.control,
+            **more,  # type: ignore[arg-type]
+        )
+
+
+@dataclass
+class MadeTier:
+    """A tier's folder, and the events that the brokers would have published."""
+
+    folder: Path
+    events: list[MetadataEvent] = field(default_factory=list)
+    made: int = 0
+
+    def partition(self, topic: str = "orders", number: int = 0) -> TopicIdPartition:
+        return TopicIdPartition(UUID(int=sum(topic.encode()) << 70 | 7), topic, number)
+
+    def add(
+        self,
+        batches: Sequence[Batch],
+        *,
+        topic: str = "orders",
+        number: int = 0,
+        epochs: Mapping[int, int] | None = None,
+        aborted: Sequence[tuple[int, int, int]] = (),
+        open_at: int | None = None,
+        end: int | None = None,
+    ) -> RemoteLogSegmentMetadata:
+        """A segment of these batches, with an index entry for each. ``epochs``: start offsets of the log's epochs up to
+        here; ``aborted``: producer id, first and last offset; ``open_at``: a transaction begins there and does not end
+        here."""
+        self.made += 1
+        start = batches[0].first
+        data, offsets, times = bytearray(), bytearray(), bytearray()
+        for batch in batches:
+            last = batch.first + batch.count - 1
+            if data:
+                offsets += pack(">ii", last - start, len(data))
+            times += pack(">qi", TIME + 1000 * last, last - start)
+            data += batch.bytes()
+        final = batches[-1].first + batches[-1].count - 1 if end is None else end
+        known = LeaderEpochCache(
+            [EpochEntry(LeaderEpoch(epoch), Offset(at)) for epoch, at in (epochs or {0: 0}).items()]
+        )
+        within = known.entries_in_range(Offset(start), Offset(final + 1))
+        segment = RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(self.partition(topic, number), UUID(int=self.made)),
+            Offset(start),
+            Offset(final),
+            NodeId(1),
+            TIME + 1000 * (batches[-1].first + batches[-1].count - 1),
+            TIME,
+            tuple(EpochEntry(epoch, max(at, Offset(start))) for epoch, at in within),
+            len(data),
+            None,
+            RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+            not aborted,
+        )
+        producers = ProducerState()
+        if open_at is not None:
+            producers.load([(ProducerId(5), ProducerEntry(ProducerEpoch(0), 0, TIME, Offset(open_at), []))])
+        objects = {
+            ".log": bytes(data),
+            ".index": bytes(offsets),
+            ".timeindex": bytes(times),
+            ".snapshot": encode_snapshot(producers),
+            ".leader_epoch_checkpoint": encode_epochs(known.entries),
+        }
+        if aborted:
+            objects[".txnindex"] = b"".join(pack(">hqqqq", 0, *one, one[2] + 1) for one in aborted)
+        for suffix, content in objects.items():
+            path = self.folder / object_path(segment, suffix)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        self.events += events_of(segment)
+        return segment
+
+    def log(self, segment: RemoteLogSegmentMetadata) -> Path:
+        return self.folder / object_path(segment, ".log")
+
+    def remove(self, segment: RemoteLogSegmentMetadata) -> None:
+        for path in self.log(segment).parent.glob(self.log(segment).stem + ".*"):
+            path.unlink()
+
+    def finished(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Announce one more segment."""
+        self.events += events_of(replace(segment))
+
+    def metadata(self, folder: Path, *, values: Sequence[bytes] = ()) -> Path:
+        """A log directory with the metadata topic in it, and ``values`` behind."""
+        log = folder / f"{REMOTE_LOG_METADATA_TOPIC}-0" / f"{0:020d}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        (folder / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
+        data = bytearray()
+        for offset, value in enumerate([*map(serialize, self.events), *values]):
+            builder = BatchBuilder()
+            builder.append(timestamp=TIME, value=value)
+            data += builder.build(base_offset=Offset(offset), leader_epoch=LeaderEpoch(0))
+        log.write_bytes(data)
+        return folder
+
+
+def run(first: int, end: int, *, by: int = 10, **more: object) -> list[Batch]:
+    """Batches of ``by`` records with the offsets ``first`` to ``end`` (exclusive)."""
+    return [Batch(at, min(by, end - at), **more) for at in range(first, end, by)]  # type: ignore[arg-type]

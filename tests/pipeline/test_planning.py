@@ -1,0 +1,95 @@
+"""Stretches are cut and packed so that each offset is read once, in order, by tasks of about one size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milena.pipeline.planning import Aborted, Gap, Stretch, cuts_by_index, cuts_by_offset, packed, served
+from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentState
+from tests.unit.tiered.segments import PARTITION, segment
+
+EPOCHS = [EpochEntry(LeaderEpoch(0), Offset(0))]
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+def stretch(first: int, last: int, size: int) -> Stretch:
+    return Stretch(PARTITION, first, last, size, replace(segment(1, first, last, {0: 0}), size=size))
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 100), st.integers(1, 5000)), max_size=20),
+    target=st.integers(1, 2000),
+)
+def test_each_offset_is_in_one_task_and_tasks_are_in_order(sizes: list[tuple[int, int]], target: int) -> None:
+    every, at = [], 0
+    for count, size in sizes:
+        every.append(stretch(at, at + count - 1, size))
+        at += count
+    tasks = packed(every, target, cuts_by_offset)
+    parts = [one for task in tasks for one in task]
+    assert [offset for one in parts for offset in range(one.first, one.last + 1)] == list(range(at))
+    for task in tasks:
+        assert len(task) == 1 or sum(one.size for one in task) <= target
+
+
+@given(
+    gaps=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 300)), min_size=1, max_size=40),
+    target=st.integers(1, 2000),
+    bounds=st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
+)
+def test_cuts_by_index_are_at_batches_and_within_the_stretch(
+    gaps: list[tuple[int, int]], target: int, bounds: tuple[int, int]
+) -> None:
+    entries, offset, position = [], 0, 0
+    for records, size in gaps:
+        offset, position = offset + records, position + size
+        entries.append((offset, position))
+    whole = stretch(0, offset + 5, position + 100)
+    first, last = sorted(min(bound, whole.last) for bound in bounds)
+    parts = cuts_by_index(whole.part(first, last, whole.size), target, entries)
+    firsts = [at for at, _ in parts]
+    assert firsts[0] == first and firsts == sorted(set(firsts)) and firsts[-1] <= last
+    assert {at - 1 for at in firsts[1:]} <= {offset for offset, _ in entries}
+    assert all(size >= 1 for _, size in parts)
+
+
+def test_a_part_has_the_aborted_transactions_that_reach_into_it() -> None:
+    aborted = (Aborted(1, 0, 9), Aborted(2, 5, 25), Aborted(3, 30, 40))
+    whole = replace(stretch(0, 99, 1000), aborted=aborted)
+    assert whole.part(10, 29, 1).aborted == (aborted[1],)
+
+
+def test_what_nothing_serves_is_a_gap() -> None:
+    cache = RemoteLogMetadataCache.restored(
+        [segment(1, 0, 9, {0: 0}, state=_FINISHED), segment(2, 20, 29, {0: 0}, state=_FINISHED)], {}
+    )
+    found = list(served(PARTITION, cache, EPOCHS, 100, 5, 40))
+    assert [(type(one).__name__, one.first, one.last) for one in found] == [
+        ("Stretch", 5, 9),
+        ("Gap", 10, 19),
+        ("Stretch", 20, 29),
+        ("Gap", 30, 39),
+    ]
+    assert isinstance(found[1], Gap)
+
+
+def test_many_segments_are_planned_quickly_enough_to_count_them() -> None:
+    """Each is looked at a bounded number of times: the plan of 20,000 takes a moment."""
+    many = []
+    for number in range(20_000):
+        one = segment(number + 1, number * 10, number * 10 + 9, {0: 0}, state=_FINISHED)
+        many.append(replace(one, segment_id=RemoteLogSegmentId(PARTITION, UUID(int=number + 1)), size=1000))
+    cache = RemoteLogMetadataCache.restored(many, {})
+    tasks = packed(
+        (one for one in served(PARTITION, cache, EPOCHS, 200_000, 0, 200_000) if isinstance(one, Stretch)),
+        10_000,
+        cuts_by_offset,
+    )
+    assert len(tasks) == 2000

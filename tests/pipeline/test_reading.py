@@ -1,0 +1,269 @@
+"""What the source reads of a tier: every record of the log once, in order, whatever the segments are like."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
+
+from milena.pipeline.errors import DataLoss, PipelineError
+from milena.protocol.records.batch import Codec
+from milena.protocol.uuids import to_text
+from tests.pipeline.in_process import offsets, reader_of, rows, rows_of, tasks
+from tests.pipeline.made_tiers import TIME, Batch, MadeTier, run
+
+
+def at(offset: int) -> datetime:
+    return datetime.fromtimestamp(TIME / 1000 + offset, UTC)
+
+
+def test_a_record_has_all_its_columns(made: MadeTier) -> None:
+    headers = (("one", b"1"), ("two", None))
+    segment = made.add(
+        [Batch(0, 2, epoch=3, producer=(7, 1, 20), headers=headers), Batch(2, 1, epoch=3)], epochs={3: 0}
+    )
+    first, second, third = rows(tier=made.folder, includeHeaders="true")
+    assert first == {
+        "key": b"k0", "value": b"v0", "topic": "orders", "partition": 0, "offset": 0, "timestamp": at(0),
+        "timestampType": 0, "headers": [{"key": "one", "value": b"1"}, {"key": "two", "value": None}], "leaderEpoch": 3,
+        "segmentId": to_text(segment.id), "producerId": 7, "producerEpoch": 1, "sequence": 20,
+    }  # fmt: skip
+    assert (second["sequence"], second["timestamp"]) == (21, at(1))
+    assert (third["sequence"], third["producerId"], third["headers"]) == (-1, -1, None)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_compressed_batches_are_read(made: MadeTier, codec: Codec) -> None:
+    made.add(run(0, 95, codec=codec))
+    assert [row["value"] for row in rows(tier=made.folder)] == [b"v%d" % offset for offset in range(95)]
+
+
+def test_columns_are_chosen(made: MadeTier) -> None:
+    made.add(run(0, 3))
+    assert rows(tier=made.folder, columns="offset, key") == [{"offset": n, "key": b"k%d" % n} for n in range(3)]
+    with pytest.raises(PipelineError, match="there is no column offest"):
+        rows(tier=made.folder, columns="offest")
+
+
+@pytest.mark.parametrize("size", ["1", "700", "100m"])
+def test_large_segments_are_cut_and_small_ones_packed_in_order(made: MadeTier, size: str) -> None:
+    for first in range(0, 300, 100):
+        made.add(run(first, first + 100))
+    reader = reader_of(tier=made.folder, subscribe="orders", maxPartitionBytes=size)
+    found = tasks(reader)
+    assert len(found) in {"1": [27], "700": range(6, 20), "100m": [1]}[size]
+    assert [row["offset"] for row in rows_of(reader)] == list(range(300))
+
+
+def test_offsets_bound_what_is_read(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(100, 200))
+    starting, ending = json.dumps({"orders": {"0": 95}}), json.dumps({"orders": {"0": 105}})
+    assert offsets(tier=made.folder, startingOffsets=starting, endingOffsets=ending) == list(range(95, 105))
+    assert offsets(tier=made.folder, startingOffsets=json.dumps({"orders": {"0": -2}}), endingOffsets=ending) == list(
+        range(105)
+    )
+
+
+def test_times_bound_what_is_read(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(100, 200))
+    assert offsets(tier=made.folder, startingTimestamp=TIME + 98_500, endingTimestamp=TIME + 104_000) == list(
+        range(99, 104)
+    )
+    assert offsets(tier=made.folder, endingTimestamp=TIME + 9_000_000) == list(range(200))
+    with pytest.raises(PipelineError, match=r"startingTimestamp=.*orders-0 has no record"):
+        offsets(tier=made.folder, startingTimestamp=TIME + 9_000_000)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([GreaterThanOrEqual(("offset",), 150), LessThan(("offset",), 153)], [150, 151, 152]),
+        ([GreaterThan(("offset",), 197)], [198, 199]),
+        ([EqualTo(("offset",), 7)], [7]),
+        ([EqualTo(("topic",), "others")], []),
+        ([In(("topic",), ("others", "orders")), EqualTo(("partition",), 0), LessThan(("offset",), 2)], [0, 1]),
+        ([GreaterThan(("partition",), 0)], []),
+    ],
+)
+def test_filters_are_applied_by_the_source(made: MadeTier, filters: list[Any], expected: list[int]) -> None:
+    made.add(run(0, 100))
+    made.add(run(100, 200))
+    reader = reader_of(tier=made.folder, subscribe="orders")
+    assert list(reader.pushFilters([*filters, IsNotNull(("offset",))])) == []
+    assert [row["offset"] for row in rows_of(reader)] == expected
+
+
+def test_filters_on_time_pass_over_segments_and_are_left_to_spark(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(100, 200))
+    wanted = GreaterThanOrEqual(("timestamp",), at(150))
+    others = [Not(EqualTo(("offset",), 3)), LessThan(("timestamp",), at(170)), EqualTo(("key",), b"k1")]
+    reader = reader_of(tier=made.folder, subscribe="orders")
+    assert list(reader.pushFilters([wanted, *others])) == [wanted, *others]
+    assert [row["offset"] for row in rows_of(reader)] == list(range(150, 200))
+
+
+def test_control_batches_are_never_shown_and_aborted_records_to_read_uncommitted_alone(made: MadeTier) -> None:
+    made.add(
+        [
+            Batch(0, 5, producer=(5, 0, 0), transactional=True),
+            Batch(5, 5, producer=(6, 0, 0), transactional=True),
+            Batch(10, 5),
+        ]
+    )
+    made.add(
+        [
+            Batch(15, 1, producer=(5, 0, -1), transactional=True, control=True),
+            Batch(16, 1, producer=(6, 0, -1), transactional=True, control=True),
+            Batch(17, 3, producer=(5, 0, 5), transactional=True),
+            Batch(20, 1, producer=(5, 0, -1), transactional=True, control=True),
+        ],
+        aborted=[(5, 0, 15)],
+    )
+    assert offsets(tier=made.folder) == [*range(15), 17, 18, 19]
+    committed: dict[str, object] = {"tier": made.folder, "isolation.level": "read_committed"}
+    assert offsets(**committed) == [*range(5, 15), 17, 18, 19]
+    assert offsets(**committed, endingOffsets=json.dumps({"orders": {"0": 5}})) == []
+
+
+def test_read_committed_ends_where_a_transaction_is_open(made: MadeTier) -> None:
+    made.add([Batch(0, 5), Batch(5, 5, producer=(5, 0, 0), transactional=True), Batch(10, 5)], open_at=5)
+    assert offsets(tier=made.folder) == list(range(15))
+    assert offsets(tier=made.folder, isolation__level="read_committed") == list(range(5))
+
+
+def test_segments_of_a_lost_lineage_are_not_read(made: MadeTier) -> None:
+    made.add(run(0, 100, epoch=1), epochs={1: 0})
+    lost = made.add(run(100, 200, epoch=1), epochs={1: 0})
+    made.add(run(100, 150, epoch=2), epochs={1: 0, 2: 100})
+    found = rows(tier=made.folder)
+    assert [row["offset"] for row in found] == list(range(150))
+    assert to_text(lost.id) not in {row["segmentId"] for row in found}
+
+
+def test_the_metadata_tells_what_is_deleted_and_the_files_alone_do_not(made: MadeTier, tmp_path: Path) -> None:
+    made.add(run(0, 100))
+    made.add(run(100, 200))
+    told, made.events = made.events[2:], []
+    made.events += told
+    assert offsets(tier=made.folder) == list(range(200))
+    assert offsets(tier=made.folder, metadata=made.metadata(tmp_path / "data")) == list(range(100, 200))
+
+
+def test_metadata_of_an_unknown_version_is_refused(made: MadeTier, tmp_path: Path) -> None:
+    made.add(run(0, 10))
+    folder = made.metadata(tmp_path / "data", values=[b"\x00\x00\x63\x00"])
+    with pytest.raises(PipelineError, match=r"partition 0 of the metadata topic in .* cannot be read: .*"):
+        rows(tier=made.folder, metadata=folder)
+
+
+def test_a_segment_that_is_replaced_while_it_is_read_is_looked_up_again(made: MadeTier) -> None:
+    old = made.add(run(0, 100))
+    reader = reader_of(tier=made.folder, subscribe="orders")
+    planned = tasks(reader)
+    again = made.add(run(0, 100))
+    made.remove(old)
+    found = [row for task in planned for batch in reader.read(task) for row in batch.to_pylist()]
+    assert [row["offset"] for row in found] == list(range(100))
+    assert {row["segmentId"] for row in found} == {to_text(again.id)}
+
+
+def test_a_segment_that_is_deleted_while_it_is_read_is_a_loss(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    gone = made.add(run(100, 200))
+    made.add(run(200, 300))
+    for fail, expected in (("true", None), ("false", [*range(100), *range(200, 300)])):
+        reader = reader_of(tier=made.folder, subscribe="orders", failOnDataLoss=fail)
+        planned = tasks(reader)
+        made.remove(gone)
+        if expected is None:
+            with pytest.raises(DataLoss, match=r"orders-0-.*/0{17}100-.*\.log is gone, at offset 100.*failOnDataLoss"):
+                [batch for task in planned for batch in reader.read(task)]
+            made.made -= 2
+            gone = made.add(run(100, 200))
+        else:
+            found = [row for task in planned for batch in reader.read(task) for row in batch.to_pylist()]
+            assert [row["offset"] for row in found] == expected
+
+
+def test_offsets_that_nothing_has_are_a_loss(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(150, 200))
+    with pytest.raises(DataLoss, match="orders-0: nothing has the offsets 100 to 149"):
+        rows(tier=made.folder)
+    assert offsets(tier=made.folder, failOnDataLoss="false") == [*range(100), *range(150, 200)]
+    starting = json.dumps({"orders": {"0": 500}})
+    with pytest.raises(DataLoss, match="orders-0: offsets 500 to 199 are asked for, and 0 to 199 are there"):
+        rows(tier=made.folder, startingOffsets=starting)
+    assert rows(tier=made.folder, startingOffsets=starting, failOnDataLoss="false") == []
+
+
+def test_a_truncated_object_is_named_with_the_offset(made: MadeTier, tmp_path: Path) -> None:
+    made.add(run(0, 100))
+    segment = made.add(run(100, 200))
+    metadata = made.metadata(tmp_path / "data")
+    log = made.log(segment)
+    log.write_bytes(log.read_bytes()[: segment.size // 2])
+    with pytest.raises(DataLoss, match=r"0{17}100-.*\.log, at offset 1\d\d: "):
+        rows(tier=made.folder, metadata=metadata)
+    found = offsets(tier=made.folder, metadata=metadata, failOnDataLoss="false")
+    assert found == list(range(len(found))) and 100 <= len(found) < 200
+
+
+@pytest.mark.parametrize("foreign", [b"PAR1" * 1000, bytes(4000)])
+def test_a_foreign_object_is_named(made: MadeTier, foreign: bytes) -> None:
+    made.add(run(0, 100))
+    made.log(made.add(run(100, 200))).write_bytes(foreign)
+    with pytest.raises(PipelineError, match=r"0{17}100-.*\.log is not a segment's: "):
+        rows(tier=made.folder)
+    assert offsets(tier=made.folder, failOnDataLoss="false") == list(range(100))
+
+
+def test_another_segments_log_is_no_substitute(made: MadeTier, tmp_path: Path) -> None:
+    first, second = made.add(run(0, 100)), made.add(run(100, 200))
+    metadata = made.metadata(tmp_path / "data")
+    made.log(second).write_bytes(made.log(first).read_bytes().ljust(second.size, b"\0")[: second.size])
+    with pytest.raises(DataLoss, match="at offset 100: a batch has offsets 0 to 9, the segment should have 100 to 199"):
+        rows(tier=made.folder, metadata=metadata)
+
+
+def test_a_damaged_batch_is_named(made: MadeTier) -> None:
+    segment = made.add(run(0, 100))
+    log = made.log(segment)
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(DataLoss, match=r"\.log, at offset \d+: .*checksum"):
+        rows(tier=made.folder)
+
+
+def test_lost_indexes_cost_time_alone(made: MadeTier) -> None:
+    segment = made.add(run(0, 100))
+    for suffix in (".index", ".timeindex"):
+        made.log(segment).with_suffix(suffix).unlink()
+    starting = json.dumps({"orders": {"0": 42}})
+    assert offsets(tier=made.folder, startingOffsets=starting) == list(range(42, 100))
+
+
+def test_topics_are_chosen_by_name_pattern_and_partition(made: MadeTier) -> None:
+    for topic, number in (("orders", 0), ("orders", 1), ("others", 0)):
+        made.add(run(0, 10), topic=topic, number=number)
+
+    def read(**options: str) -> set[tuple[str, int]]:
+        found = rows_of(reader_of(tier=made.folder, **options))
+        assert len(found) % 10 == 0
+        return {(row["topic"], row["partition"]) for row in found}
+
+    assert read(subscribe="orders") == {("orders", 0), ("orders", 1)}
+    assert read(subscribePattern="o.*s") == {("orders", 0), ("orders", 1), ("others", 0)}
+    assert read(assign='{"orders": [1], "others": [0]}') == {("orders", 1), ("others", 0)}
+    with pytest.raises(PipelineError, match="there is no topic nothing; there are orders, others"):
+        read(subscribe="nothing")
+    with pytest.raises(PipelineError, match="there is no partition 7 of orders"):
+        read(assign='{"orders": [7]}')

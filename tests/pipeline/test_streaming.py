@@ -1,0 +1,156 @@
+"""Micro-batches: each offset once, over restarts, with limits, and with an end where that is wanted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from milena.pipeline.errors import DataLoss, PipelineError
+from milena.pipeline.options import source_options
+from milena.pipeline.source import MilenaDataSource
+from milena.pipeline.streaming import Json, MilenaStreamReader, limited, stream_reader
+from tests.pipeline.made_tiers import TIME, MadeTier, run
+
+ALL = ReadAllAvailable()
+
+
+def stream(made: MadeTier, **options: object) -> MilenaStreamReader:
+    given = {name: str(value) for name, value in ({"startingOffsets": "earliest"} | options).items()}
+    parsed = source_options(given | {"tier": str(made.folder), "subscribe": "orders"}, streaming=True)
+    return stream_reader(
+        parsed, MilenaDataSource({"tier": "x", "subscribe": "x", "columns": "partition,offset"}).schema()
+    )
+
+
+def read(reader: MilenaStreamReader, start: Json, end: Json) -> list[int]:
+    found = [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
+    return [row["offset"] for batch in found for row in batch.to_pylist()]
+
+
+def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    assert stream(made).initialOffset() == {"orders": {"0": 0}}
+    assert stream(made, startingOffsets="").initialOffset() == {"orders": {"0": 100}}
+    assert stream(made, startingOffsets='{"orders": {"0": 42}}').initialOffset() == {"orders": {"0": 42}}
+    assert stream(made, startingTimestamp=TIME + 9500).initialOffset() == {"orders": {"0": 10}}
+    with pytest.raises(PipelineError, match="for all partitions that are read and for no others"):
+        stream(made, startingOffsets='{"orders": {"1": 42}}').initialOffset()
+
+
+def test_micro_batches_follow_what_is_added(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    reader = stream(made)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert read(reader, start, end) == list(range(100))
+    assert reader.latestOffset(end, ALL) == end and list(reader.partitions(end, end)) == []
+    made.add(run(100, 150))
+    made.add(run(0, 10), number=1)
+    following = reader.latestOffset(end, ALL)
+    assert following == {"orders": {"0": 150, "1": 10}} == reader.reportLatestOffset()
+    assert read(reader, end, following) == [*range(100, 150), *range(10)]
+
+
+def test_a_trigger_reads_so_many_offsets_at_most(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(0, 50), number=1)
+    reader = stream(made, maxOffsetsPerTrigger=30)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(30)
+    at, found = reader.initialOffset(), 0
+    while (end := reader.latestOffset(at, ReadMaxRows(30))) != at:
+        found += len(read(reader, at, end))
+        assert found <= 150 and sum(end["orders"].values()) - sum(at["orders"].values()) <= 30
+        at = end
+    assert (found, at) == (150, {"orders": {"0": 100, "1": 50}})
+
+
+def test_what_comes_after_the_start_is_not_for_a_trigger_of_what_is_available_now(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    reader = stream(made)
+    reader.prepareForTriggerAvailableNow()
+    made.add(run(100, 150))
+    made.add(run(0, 10), number=1)
+    start: Json = {"orders": {"0": 40}}
+    end = reader.latestOffset(start, ALL)
+    assert end == {"orders": {"0": 100, "1": 0}}
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_log_that_ends_before_what_was_read_is_a_loss(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    start: Json = {"orders": {"0": 170}}
+    with pytest.raises(DataLoss, match="orders-0 was read up to offset 170, and ends at 100 now"):
+        stream(made).latestOffset(start, ALL)
+    assert stream(made, failOnDataLoss="false").latestOffset(start, ALL) == start
+    with pytest.raises(DataLoss, match="orders-9 is not there any more"):
+        stream(made).latestOffset({"orders": {"0": 1, "9": 5}}, ALL)
+
+
+@given(left=st.dictionaries(st.integers(0, 20), st.integers(0, 1000), min_size=1), most=st.integers(1, 3000))
+def test_shares_are_whole_within_bounds_and_always_go_on(left: dict[int, int], most: int) -> None:
+    starts = {("t", number): number * 10 for number in left}
+    ends = {("t", number): number * 10 + count for number, count in left.items()}
+    found = limited(starts, ends, most)
+    assert all(starts[one] <= found[one] <= ends[one] for one in ends)
+    assert sum(found[one] - starts[one] for one in ends) == min(most, sum(left.values()))
+
+
+def test_a_query_reads_what_is_available_and_goes_on_from_its_checkpoint(
+    spark: SparkSession, made: MadeTier, tmp_path: Path
+) -> None:
+    made.add(run(0, 100))
+    made.add(run(100, 200))
+
+    def run_query() -> list[int]:
+        reading = spark.readStream.format("milena").option("tier", str(made.folder)).option("subscribe", "orders")
+        frame = reading.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "70").load()
+        writing = frame.select("offset").writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = writing.option("checkpointLocation", str(tmp_path / "marks")).trigger(availableNow=True).start()
+        assert query.awaitTermination(100)
+        return sorted(row.offset for row in spark.read.parquet(str(tmp_path / "out")).collect())
+
+    assert run_query() == list(range(200))
+    assert len(list((tmp_path / "marks" / "offsets").glob("[0-9]"))) == 3
+    made.add(run(200, 230))
+    assert run_query() == list(range(230))
+
+
+KILLED = """
+import sys
+from milena.pipeline.session import session
+spark = session("local[1]")
+tier, out, marks = sys.argv[1:]
+reading = spark.readStream.format("milena").option("tier", tier).option("subscribe", "orders")
+frame = reading.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "50").load()
+writing = frame.select("offset").writeStream.format("parquet").option("path", out).option("checkpointLocation", marks)
+writing.start().awaitTermination()
+"""
+
+
+def test_a_query_that_is_killed_loses_and_repeats_nothing(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+    from tests.wire.waiting import wait_until
+
+    made.add(run(0, 1000))
+    out, marks = tmp_path / "out", tmp_path / "marks"
+    places = [str(made.folder), str(out), str(marks)]
+    process = subprocess.Popen([sys.executable, "-c", KILLED, *places], start_new_session=True)
+    try:
+        wait_until(lambda: len(list(marks.glob("commits/[0-9]*"))) >= 2, "two micro-batches", 100)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    reading = spark.readStream.format("milena").option("tier", str(made.folder)).option("subscribe", "orders")
+    frame = reading.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "400").load()
+    writing = frame.select("offset").writeStream.format("parquet").option("path", str(out))
+    query = writing.option("checkpointLocation", str(marks)).trigger(availableNow=True).start()
+    assert query.awaitTermination(100)
+    assert sorted(row.offset for row in spark.read.parquet(str(out)).collect()) == list(range(1000))

@@ -13,7 +13,7 @@ TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture
          $(ARGS)
 
 .PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance nightly bench wheel \
-  release-check compiled image image-base containers engine-down clean
+  release-check compiled pipeline image image-base containers engine-down clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -91,6 +91,10 @@ chaos: $(READY) ## clients work while nodes of a cluster are killed, cut off and
 	@$(BIN)/python -m tests.chaos --on $(or $(ON),processes) --seed $(or $(SEED),1) --seconds $(CHAOS) --unsafe $(ARGS)
 	@MILENA_CHAOS_SECONDS=$(if $(SHORT),20,60) $(PYTEST) tests/chaos -q
 	@MILENA_RECORDS=$(if $(SHORT),5000,100000) $(PYTEST) tests/wire -q -m kill
+
+pipeline: $(READY) ## Spark: installs the extras spark and report, and tests the source, the sink and the jobs (about 3 minutes; needs a JDK 17 or 21)
+	@if ! command -v java >/dev/null && [ -z "$$JAVA_HOME" ]; then echo "skipped: Spark needs a JDK, and there is none: install JDK 17 or 21"; else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,report]' >&2 && $(PYTEST) tests/pipeline -q -rs $(ARGS); fi
 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from milena.command_line.choosing import chosen
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, port_number
+from milena.commands.history import DEMANDS, FILE
 from milena.commands.tier.places import PLACES
 
 Body: TypeAlias = Callable[[Values], int]
@@ -46,6 +47,14 @@ PROFILE = CommandLine(
     ["milena pipeline profile", "milena pipeline profile orders -b 127.0.0.1:9092 --out orders-profile"],
 )
 
+HISTORY = CommandLine(
+    "pipeline history",
+    "Judge a history of client operations on Spark, part by part: the verdict of `milena history check`, of files\n"
+    "that are too large for one process. Ends with code 1 if there is an anomaly.",
+    [*DEMANDS, out("milena-history"), *SPARK],
+    [FILE],
+    ["milena pipeline history chaos/history.jsonl"],
+)
 LOOK = CommandLine(
     "pipeline look",
     "Run audit and profile on a cluster's tier, and say where their pages are.",
@@ -72,6 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     commands: dict[str, tuple[CommandLine, Body]] = {
         "audit": (AUDIT, _audit),
         "profile": (PROFILE, _profile),
+        "history": (HISTORY, _history),
         "demo": (DEMO_LINE, _demo),
         "look": (LOOK, _look),
     }
@@ -92,6 +102,12 @@ def _profile(values: Values) -> int:
     from milena.commands.pipeline.running import profile
 
     return profile(values)
+
+
+def _history(values: Values) -> int:
+    from milena.commands.pipeline.running import history
+
+    return history(values)
 
 
 def _demo(values: Values) -> int:

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from milena.command_line.errors import UserError, reason_of
+from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Values
+from milena.command_line.table import say
 from milena.commands.pipeline.places import not_tiered, place_of, topics_chosen
+from milena.lab.histories.parts import Demands
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.telling import told_bytes
 from milena.report.page import check_library
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 OURS: Final = re.compile(r"(?:PipelineError|DataLoss|Damaged): (.*)")
 """The sentence in what Spark says of an error in a task."""
+SHOWN: Final = 100
+"""Anomalies that are printed."""
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """On this machine alone, nobody else need reach the driver."""
 
@@ -46,6 +50,26 @@ def look(values: Values) -> int:
         code = _audit(spark, both, os.path.join(values.out, "audit"), 0.0)
         _profile(spark, both, os.path.join(values.out, "profile"))
         return code
+
+
+def history(values: Values) -> int:
+    """1 if there is an anomaly. Raises UserError."""
+    if not values.patience >= 0:
+        raise UsageError(f"--patience {values.patience:g}: not a number of seconds")
+    with _session(values, "history") as spark:
+        from milena.commands.pipeline.judging import LabRules
+        from milena.pipeline.jobs.history.job import history as job
+
+        rules = LabRules(Demands(frozenset(values.promised), values.patience))
+        about = {"promised": ",".join(sorted(values.promised)), "patience": str(values.patience)}
+        found = job(spark, values.file, rules, values.out, about=about, progress=Terminal())
+        for one in found.first[:SHOWN]:
+            say(f"{one.anomaly}: {one.where}: {one.text}")
+        if found.anomalies > SHOWN:
+            print(f"and {found.anomalies - SHOWN} more")
+        word = "anomaly" if found.anomalies == 1 else "anomalies"
+        print(f"{found.events} events, {found.anomalies or 'no'} {word}: {found.page}")
+        return 1 if found.anomalies else 0
 
 
 def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> int:

@@ -82,9 +82,10 @@ class Results:
         """How many; units are numbered from 0 on, and done in this order."""
         return len(os.listdir(self.path(DONE))) if os.path.isdir(self.path(DONE)) else 0
 
-    def write(self, table: str, unit: int, frame: DataFrame) -> None:
-        """What a unit has found, in place of what a former attempt had written."""
-        frame.write.mode("overwrite").parquet(self.path(table, f"unit={unit}"))
+    def write(self, table: str, unit: int, frame: DataFrame, by: str = "") -> None:
+        """What a unit has found, in place of what a former attempt had written. ``by``: a folder for each value."""
+        writer = frame.write.mode("overwrite")
+        (writer.partitionBy(by) if by else writer).parquet(self.path(table, f"unit={unit}"))
 
     def done(self, unit: int) -> None:
         os.makedirs(self.path(DONE), exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from pyspark.sql.types import (
@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from milena.pipeline.jobs.audit.inventory import SEGMENTS, PartitionFacts
+from milena.pipeline.jobs.rows import Row, as_arrow
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.places import storage_of
 from milena.protocol.types import Offset
@@ -62,7 +63,6 @@ FINDINGS: Final = StructType(
     ]
 )
 """``topic`` to ``segmentId`` are null for what is not about one."""
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,3 @@ def _row(finding: Finding) -> Row:
 
 def _text(one: UUID | None) -> str | None:
     return None if one is None else to_text(one)
-
-
-def as_arrow(rows: list[Row], schema: StructType) -> pa.RecordBatch:
-    """Rows of ``schema``."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC"))

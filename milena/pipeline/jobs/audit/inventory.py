@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from milena.pipeline.catalogue import Catalogue
+from milena.pipeline.jobs.rows import Row
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions
 from milena.pipeline.places import log_dirs_of, storage_of
@@ -60,7 +61,6 @@ SEGMENTS: Final = StructType(
 ``state``, ``endOffset``, ``newest`` (its records' largest timestamp), ``copied`` and ``metadata`` (a record of the
 metadata topic). Null without objects: ``modified`` and ``objects`` (bytes by suffix). ``listed``: whether there is a
 metadata topic that could list it."""
-Row = dict[str, object]
 NotTiered = Callable[[TopicIdPartition], str | None]
 
 

@@ -10,13 +10,13 @@ from pyspark.sql import functions as f
 
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.audit import tables
-from milena.pipeline.jobs.audit.checks import CHECKED, FINDINGS, LineageChecks, SegmentChecks, as_arrow, rows_of
-from milena.pipeline.jobs.audit.inventory import SEGMENTS, Inventory, NotTiered, Row, inventory
+from milena.pipeline.jobs.audit.checks import CHECKED, FINDINGS, LineageChecks, SegmentChecks, rows_of
+from milena.pipeline.jobs.audit.inventory import SEGMENTS, Inventory, NotTiered, inventory
 from milena.pipeline.jobs.audit.page import page_of
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.results import Results, topics_of
+from milena.pipeline.jobs.rows import Row, frame_of
 from milena.pipeline.options import SourceOptions
-from milena.tiered.rescue.findings import Finding
 from milena.tiered.store.remote_storage import RemoteStorageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _check_all(
     for number, rows in enumerate(units(left), results.units_done()):
         size = sum(map(_size, rows))
         parts = min(len(rows), max(spark.sparkContext.defaultParallelism * 2, size // options.partition_bytes))
-        frame = _frame(spark, rows).repartition(max(1, parts), "segmentId")
+        frame = frame_of(spark, rows, SEGMENTS).repartition(max(1, parts), "segmentId")
         results.write("checked", number, frame.mapInArrow(checks, CHECKED))
         results.done(number)
         read += size
@@ -124,15 +124,9 @@ def units(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield held
 
 
-def _frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    import pyarrow as pa
-
-    return spark.createDataFrame(pa.Table.from_batches([as_arrow(rows, SEGMENTS)]), SEGMENTS)
-
-
 def _still_there(spark: SparkSession, checked: DataFrame, rows: list[Row]) -> DataFrame:
     """Those of the rows: of a segment that has changed since a part of the job ran, the last one."""
-    keys = _frame(spark, rows).select(*STATE).distinct()
+    keys = frame_of(spark, rows, SEGMENTS).select(*STATE).distinct()
     joined = [keys[name].eqNullSafe(checked[name]) for name in STATE]
     return checked.join(keys, joined, "left_semi").dropDuplicates(["segmentId"])
 
@@ -141,13 +135,11 @@ def _findings(spark: SparkSession, options: SourceOptions, found: Inventory, che
     lineages = LineageChecks(options.tier, options.storage_options, found.facts)
     # Spark counts the arguments of what it is given, self among them: so a function of one.
     of_lineage = checked.groupBy("topicId", "partition").applyInArrow(lambda table: lineages(table), FINDINGS)
-    return tables.of_segments(checked).unionByName(of_lineage).unionByName(_found(spark, found.findings))
-
-
-def _found(spark: SparkSession, findings: list[Finding]) -> DataFrame:
-    import pyarrow as pa
-
-    return spark.createDataFrame(pa.Table.from_batches([as_arrow(rows_of(findings), FINDINGS)]), FINDINGS)
+    return (
+        tables.of_segments(checked)
+        .unionByName(of_lineage)
+        .unionByName(frame_of(spark, rows_of(found.findings), FINDINGS))
+    )
 
 
 def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Row]:
@@ -159,7 +151,7 @@ def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Row]:
 
 
 def _keys(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    return _frame(spark, rows).select("topicId", "partition", "segmentId")
+    return frame_of(spark, rows, SEGMENTS).select("topicId", "partition", "segmentId")
 
 
 def lasting(findings: DataFrame, changed: DataFrame) -> DataFrame:

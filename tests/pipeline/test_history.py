@@ -17,7 +17,7 @@ from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.history import lines
 from milena.pipeline.jobs.history.job import history
 from tests.unit.lab.histories import PLANTS, valid
-from tests.unit.lab.test_history_files import mixed, moved
+from tests.unit.lab.mixed_histories import mixed, moved
 
 
 def planted() -> list[Event]:

@@ -19,6 +19,8 @@ SPARK = (
 )
 TOPICS = Positional("TOPIC", "topics; all without any", many=True)
 
+BOOTSTRAP = Option("--bootstrap", "the brokers, as HOST:PORT,...: adds what is not in the tier", "LIST", short="-b")
+
 
 def out(default: str) -> Option:
     return Option("--out", "the folder for the results and the page", "DIR", default=default)
@@ -42,7 +44,7 @@ PROFILE = CommandLine(
     "pipeline profile",
     "Profile topics on Spark: sizes, rates over time, skew of keys and partitions, late records. Reads the tier; with\n"
     "-b the brokers' part of the logs, too. A profile that ended half-way goes on where it stopped.",
-    [*PLACES, Option("--bootstrap", "brokers as HOST:PORT,...", "LIST", short="-b"), out("milena-profile"), *SPARK],
+    [*PLACES, BOOTSTRAP, out("milena-profile"), *SPARK],
     [TOPICS],
     ["milena pipeline profile", "milena pipeline profile orders -b 127.0.0.1:9092 --out orders-profile"],
 )
@@ -54,6 +56,37 @@ HISTORY = CommandLine(
     [*DEMANDS, out("milena-history"), *SPARK],
     [FILE],
     ["milena pipeline history chaos/history.jsonl"],
+)
+EXPORT = CommandLine(
+    "pipeline export",
+    "Append what is new in topics to a Parquet table, each record once, however often the job is stopped and\n"
+    "started. Keys and values are bytes, string, or json:SCHEMA; what is not of its form stays whole in keyBytes and\n"
+    "valueBytes.",
+    [
+        *PLACES,
+        BOOTSTRAP,
+        out("milena-export"),
+        Option("--key", "what keys are", "FORM", default="bytes"),
+        Option("--value", "what values are", "FORM", default="bytes"),
+        *SPARK,
+    ],
+    [TOPICS],
+    ["milena pipeline export orders --key string --value 'json:id INT, text STRING' --out orders"],
+)
+REPLAY = CommandLine(
+    "pipeline replay",
+    "Write the records of topics into topics of the same names of another cluster, with their keys, headers,\n"
+    "timestamps and partitions, in the order of each partition. A replay that ended half-way goes on where it stopped.",
+    [
+        Option("--to", "brokers of the other cluster, as HOST:PORT,...", "LIST"),
+        Option("--rate", "at most so many records in a second", "N", default=0, convert=int),
+        *PLACES,
+        BOOTSTRAP,
+        out("milena-replay"),
+        *SPARK,
+    ],
+    [TOPICS],
+    ["milena pipeline replay orders --to 127.0.0.1:19092 --rate 10000"],
 )
 LOOK = CommandLine(
     "pipeline look",
@@ -82,6 +115,8 @@ def main(arguments: Sequence[str]) -> int:
         "audit": (AUDIT, _audit),
         "profile": (PROFILE, _profile),
         "history": (HISTORY, _history),
+        "export": (EXPORT, _export),
+        "replay": (REPLAY, _replay),
         "demo": (DEMO_LINE, _demo),
         "look": (LOOK, _look),
     }
@@ -108,6 +143,18 @@ def _history(values: Values) -> int:
     from milena.commands.pipeline.running import history
 
     return history(values)
+
+
+def _export(values: Values) -> int:
+    from milena.commands.pipeline.running import export
+
+    return export(values)
+
+
+def _replay(values: Values) -> int:
+    from milena.commands.pipeline.running import replay
+
+    return replay(values)
 
 
 def _demo(values: Values) -> int:

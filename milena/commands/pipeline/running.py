@@ -6,9 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from milena.command_line.errors import UsageError, UserError, reason_of
@@ -72,6 +72,51 @@ def history(values: Values) -> int:
         return 1 if found.anomalies else 0
 
 
+def export(values: Values) -> int:
+    """Raises UserError."""
+    with _session(values, "export") as spark:
+        from milena.pipeline.jobs.export.decoding import Form
+        from milena.pipeline.jobs.export.job import export as job
+
+        key, value = Form.of(values.key), Form.of(values.value)
+        chosen = topics_chosen(values)
+        found = job(spark, place_of(values), chosen, values.out, key=key, value=value, progress=Terminal())
+        print(f"{found.offsets} offsets exported, {found.commits} commits in all: {found.table}")
+        return 0
+
+
+def replay(values: Values) -> int:
+    """Raises UserError."""
+    if not values.to:
+        raise UsageError("say where to: --to HOST:PORT,...")
+    if values.rate < 0:
+        raise UsageError(f"--rate {values.rate}: not a number of records")
+    with _session(values, "replay", {"spark.task.maxFailures": "1"}) as spark:
+        from milena.pipeline.jobs.replay.job import replay as job
+
+        pace = Pace(values.rate)
+        chosen = topics_chosen(values)
+        found = job(
+            spark, place_of(values), chosen, values.to, values.out, rate=values.rate, pace=pace, progress=Terminal()
+        )
+        print(f"{found.records} records written to {values.to}, {found.offsets} offsets done")
+        return 0
+
+
+class Pace:
+    """Waits until no more than ``rate`` records a second were written; 0 does not wait."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self._begun = time.monotonic()
+        self._records = 0
+
+    def __call__(self, records: int) -> None:
+        self._records += records
+        if self.rate:
+            time.sleep(max(0.0, self._begun + self._records / self.rate - time.monotonic()))
+
+
 def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> int:
     from milena.pipeline.jobs.audit.job import audit as job
     from milena.pipeline.options import source_options
@@ -92,12 +137,17 @@ def _profile(spark: SparkSession, values: Values, folder: str) -> int:
 
 
 @contextmanager
-def _session(values: Values, job: str) -> Iterator[SparkSession]:
+def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
     """Raises UserError, also for what Spark says."""
     from milena.pipeline.session import session
 
     check_library()
-    settings = {"spark.log.level": "ERROR", **(LOCAL if values.master.startswith("local") else {}), **dict(values.conf)}
+    settings = {
+        "spark.log.level": "ERROR",
+        **more,
+        **(LOCAL if values.master.startswith("local") else {}),
+        **dict(values.conf),
+    }
     try:
         spark = session(values.master, f"milena pipeline {job}", settings)
     except PipelineError as error:
@@ -147,12 +197,10 @@ class Terminal:
 
 def progress_line(what: str, done: int, whole: int, unit: str, seconds: float, since: int) -> str:
     """``since``: what was done in these seconds; before, an earlier run may have done a part."""
-    tell = told_bytes if unit == "bytes" else partial("{:,} {}".format)
-    shown = tell(done) if unit == "bytes" else f"{done:,} {unit}"
-    all_of = tell(whole) if unit == "bytes" else f"{whole:,} {unit}"
-    line = f"{what} {shown} of {all_of}"
+    size = unit == "bytes"
+    line = f"{what} {told_bytes(done)} of {told_bytes(whole)}" if size else f"{what} {done:,} of {whole:,} {unit}"
     if not since or not seconds:
         return line
     rate = since / seconds
-    speed = f"{told_bytes(int(rate))}/s" if unit == "bytes" else f"{rate:,.0f} {unit}/s"
+    speed = f"{told_bytes(int(rate))}/s" if size else f"{rate:,.0f} {unit}/s"
     return f"{line}, {speed}" + (f", {(whole - done) / rate:,.0f} s left" if done < whole else "")

@@ -34,15 +34,18 @@ class Results:
         self._state = state
 
     @classmethod
-    def begun(cls, folder: str, job: str, settings: Mapping[str, object]) -> Results:
-        """Of a job that begins, or goes on if it ended half-way. Results of an earlier run that has ended are removed.
+    def begun(
+        cls, folder: str, job: str, settings: Mapping[str, object], *, goes_on_when_finished: bool = False
+    ) -> Results:
+        """Of a job that begins, or goes on if it ended half-way. Results of an earlier run that has ended are removed,
+        unless the job goes on with them.
 
         Raises PipelineError if the folder has something else."""
         fresh: Json = {"job": job, "settings": dict(settings), "finished": False, "plan": None}
         found = read_state(folder)
         if (
             found is not None
-            and not found["finished"]
+            and (goes_on_when_finished or not found["finished"])
             and found["job"] == job
             and found["settings"] == fresh["settings"]
         ):
@@ -51,9 +54,9 @@ class Results:
             raise PipelineError(f"{folder} is not empty, and has no results of a job: name another folder")
         if found is not None and found["job"] != job:
             raise PipelineError(f"{folder} has the results of the job {found['job']}: name another folder")
-        if found is not None and not found["finished"]:
+        if found is not None and (goes_on_when_finished or not found["finished"]):
             raise PipelineError(
-                f"{folder} has a job that ended half-way and was started with {_told(found['settings'])}: go on with "
+                f"{folder} has a job that was started with {_told(found['settings'])}: go on with "
                 "these options, or name another folder"
             )
         if found is not None:
@@ -88,14 +91,18 @@ class Results:
         (writer.partitionBy(by) if by else writer).parquet(self.path(table, f"unit={unit}"))
 
     def done(self, unit: int) -> None:
-        os.makedirs(self.path(DONE), exist_ok=True)
-        _write(self.path(DONE, str(unit)), b"")
+        self.keep(os.path.join(DONE, str(unit)), b"")
 
     def read(self, spark: SparkSession, table: str, schema: StructType) -> DataFrame:
         """What all units that are done have found."""
         there = [self.path(table, f"unit={unit}") for unit in range(self.units_done())]
         there = [path for path in there if os.path.isdir(path)]
         return spark.read.schema(schema).parquet(*there) if there else spark.createDataFrame([], schema)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """A file beside the tables, whole or not at all."""
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        _write(self.path(name), data)
 
     def finish(self, page: str) -> str:
         """Write the page; where it is."""

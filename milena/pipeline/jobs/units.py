@@ -61,7 +61,11 @@ def planned(options: SourceOptions, begun: Mapping[TopicPartition, int], target:
         stretches: list[Stretch] = []
         for one in every:
             first, end = ranges[one.topic, one.partition]
-            first = max(first, begun.get((one.topic, one.partition), first))
+            next_one = begun.get((one.topic, one.partition), first)
+            if not first <= next_one <= end:
+                what = f"{one.topic}-{one.partition}: offset {next_one} comes next, and {first} to {end - 1} are there"
+                loss(what, options.fail_on_data_loss)
+            first = max(first, next_one)
             for stretch in plan.stretches(one, first, end) if end > first else ():
                 if isinstance(stretch, Stretch):
                     stretches.append(stretch)

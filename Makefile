@@ -86,9 +86,6 @@ oracle: $(READY) ## Kafka's own tools and clients against Milena (needs Java and
 	@MILENA_RECORDS=$(if $(SHORT),2000,100000) MILENA_SEED=$(SEED) MILENA_SEQUENCES=$(or $(SEQUENCES),$(if $(SHORT),150,1000)) \
 	  $(PYTEST) tests/oracle -q -rs $(ARGS)
 
-pipeline: $(READY) ## the source and the sink for Spark (needs the extra spark and a JDK 17 or 21; Maven for Spark's own Kafka connector)
-	@$(PYTEST) tests/pipeline -q -rs $(ARGS)
-
 chaos: $(READY) ## clients work while nodes of a cluster are killed, cut off and wiped, and a verdict: make chaos SEED=7 SECONDS=600 ON=processes (SHORT=1: a minute each)
 	@$(BIN)/python -m tests.chaos --on $(or $(ON),processes) --seed $(or $(SEED),1) --seconds $(CHAOS) $(ARGS)
 	@$(BIN)/python -m tests.chaos --on $(or $(ON),processes) --seed $(or $(SEED),1) --seconds $(CHAOS) --unsafe $(ARGS)
@@ -98,6 +95,10 @@ chaos: $(READY) ## clients work while nodes of a cluster are killed, cut off and
 chaos-containers: $(READY) ## the same in containers, with safe settings, after `make image` or `make containers` (SHORT=1: a minute)
 	@address=$$($(BIN)/python .ci/containers.py base $(ENGINE)) || { test $$? = 3 && exit 0; exit 1; }; \
 	  DOCKER_HOST=$$address $(BIN)/python -m tests.chaos --on containers --seed $(or $(SEED),1) --seconds $(CHAOS) $(ARGS)
+
+pipeline: $(READY) ## Spark: installs the extras spark and report, and tests the source, the sink and the jobs (about 3 minutes; needs a JDK 17 or 21)
+	@if ! command -v java >/dev/null && [ -z "$$JAVA_HOME" ]; then echo "skipped: Spark needs a JDK, and there is none: install JDK 17 or 21"; else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,report]' >&2 && $(PYTEST) tests/pipeline -q -rs $(ARGS); fi
 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)

@@ -36,6 +36,7 @@ ANY = {
     "node/serving/dispatch.py": (1, "the node, of which each API module says what it uses"),
     "node/serving/verbs.py": (2, VERB),
     "pipeline/filters.py": (3, "values of any column, which Spark compares with"),
+    "pipeline/jobs/rows.py": (1, "a row of a table"),
     "pipeline/options.py": (1, "what a JSON object has"),
     "pipeline/sink.py": (3, "values of columns of different types"),
     "protocol/requests/messages.py": (9, "the message of any key and version; fields that a version lacks"),

@@ -90,7 +90,7 @@ def run(values: Values, body: Body) -> int:
     """Run a command on the tier that the options name. Raises UserError if it cannot be read."""
     directories = values.dir or ([DEFAULT_DIR] if values.tier is None else [])
     log_dirs = log_dirs_of(directories)
-    place = _tier_of_brokers(directories) if values.tier is None else tier_of(values.tier)
+    place = tier_of_brokers(directories) if values.tier is None else tier_of(values.tier)
     place = with_options(place, values.storage_options)
     return run_in_loop(partial(_with_tier, place, directories, log_dirs, body))
 
@@ -173,7 +173,7 @@ def with_options(place: Place, options: str) -> Place:
     return place[0], place[1] | {"options": options}
 
 
-def _tier_of_brokers(directories: Sequence[str]) -> Place:
+def tier_of_brokers(directories: Sequence[str]) -> Place:
     """As they are told. Raises UserError."""
     for directory in directories:
         for broker in brokers_in(directory):

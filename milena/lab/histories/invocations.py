@@ -24,7 +24,7 @@ class UnderWay:
 
     def ends(self) -> Iterator[Event]:
         """An end of unknown outcome for each."""
-        return map(_unknown, self._begun.values())
+        return map(unknown_end, self._begun.values())
 
 
 def completed(events: Iterable[Event]) -> Iterator[Event]:
@@ -54,7 +54,8 @@ def _name(event: Event) -> tuple[object, ...]:
             return ()
 
 
-def _unknown(invoke: Invoke) -> Event:
+def unknown_end(invoke: Invoke) -> Event:
+    """Of an operation whose end was not written."""
     outcome, begun = RequestOutcome.UNKNOWN, invoke.begun
     match invoke.operation:
         case "send":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from milena.tiered.reading.log_contents import LogContents
 from milena.tiered.rescue.epoch_history import Lineage
 from milena.tiered.rescue.findings import (
     BAD_RECORD,
@@ -85,14 +86,14 @@ async def verify(
     known = set(history.caches) if history is not None else set()
     chosen = choose(known | stored.keys())
     if history is not None:
-        found += _check_history(history, set(chosen))
+        found += check_history(history, set(chosen))
     deleted = {} if history is None else history.deleted()
     for partition in chosen:
         objects = stored.get(partition, {})
         result.segments += len(objects)
         result.size += sum(sum(segment.objects.values()) for segment in objects.values())
         of_files, listed = (
-            await _files_alone(storage, partition, objects)
+            await _files_alone(storage, objects)
             if history is None or not is_told(partition)
             else await _against_metadata(storage, history, partition, objects)
         )
@@ -135,7 +136,8 @@ def in_order(partition: TopicIdPartition) -> tuple[str, int, int]:
     return partition.topic, partition.topic_id.int, partition.partition
 
 
-def _check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition]) -> Iterator[Finding]:
+def check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition]) -> Iterator[Finding]:
+    """The events in themselves, of the ``wanted`` partitions."""
     for one in history.unreadable:
         kind = UNKNOWN_RECORD if one.unknown else BAD_RECORD
         yield Finding(kind, f"partition {one.number} of the metadata topic: {one.why}")
@@ -170,45 +172,70 @@ async def _against_metadata(
     findings: list[Finding] = []
     listed = history.segments(partition)
     for segment in listed:
-        stored = objects.get(segment.id)
-        if segment.state is not _STATE.COPY_SEGMENT_FINISHED:
-            if stored is not None or segment.state is _STATE.DELETE_SEGMENT_STARTED:
-                said = "its copy was" if segment.state is _STATE.COPY_SEGMENT_STARTED else "its deletion was"
-                files = "there is nothing of it" if stored is None else f"{len(stored.objects)} objects are there"
-                under_way = history.newest_ms - segment.event_timestamp_ms < UNDER_WAY_MS
-                what = f"{said} not finished yet, {files}" if under_way else f"{said} never finished, {files}"
-                findings.append(Finding(UNFINISHED, what, partition, segment.id, harmless=under_way))
-        elif stored is None:
-            findings.append(Finding(MISSING, "there are no files of it", partition, segment.id))
-        else:
-            found = await check_objects(storage, segment, stored)
-            found += await check_description(storage, segment)
-            findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
+        findings += await check_segment(storage, segment, objects.get(segment.id), history.newest_ms)
     known = {segment.id for segment in listed}
     for one in sorted(objects.keys() - known, key=lambda one: (objects[one].start_offset, one.int)):
-        deleted = RemoteLogSegmentId(partition, one) in history.events
-        kind, why = (UNDELETED, "it was deleted") if deleted else (ORPHAN, "there is no metadata of it")
-        findings.append(Finding(kind, f"{why}, {len(objects[one].objects)} objects are there", partition, one))
+        findings.append(unlisted(objects[one], deleted=RemoteLogSegmentId(partition, one) in history.events))
     return findings, listed
 
 
+async def check_segment(
+    storage: RemoteStorage,
+    segment: RemoteLogSegmentMetadata,
+    stored: StoredSegment | None,
+    newest_ms: int,
+    contents: LogContents | None = None,
+) -> list[Finding]:
+    """A segment that the metadata list, and what is ``stored`` of it. ``newest_ms``: of the newest event;
+    ``contents``: of its log, if they are known."""
+    partition = segment.segment_id.partition
+    if segment.state is not _STATE.COPY_SEGMENT_FINISHED:
+        if stored is None and segment.state is not _STATE.DELETE_SEGMENT_STARTED:
+            return []
+        said = "its copy was" if segment.state is _STATE.COPY_SEGMENT_STARTED else "its deletion was"
+        files = "there is nothing of it" if stored is None else f"{len(stored.objects)} objects are there"
+        under_way = newest_ms - segment.event_timestamp_ms < UNDER_WAY_MS
+        what = f"{said} not finished yet, {files}" if under_way else f"{said} never finished, {files}"
+        return [Finding(UNFINISHED, what, partition, segment.id, harmless=under_way)]
+    if stored is None:
+        return [Finding(MISSING, "there are no files of it", partition, segment.id)]
+    found = await check_objects(storage, segment, stored, contents)
+    found += await check_description(storage, segment)
+    return [Finding(kind, what, partition, segment.id) for kind, what in found]
+
+
+def unlisted(stored: StoredSegment, *, deleted: bool) -> Finding:
+    """A segment that the metadata do not list. ``deleted``: they did."""
+    kind, why = (UNDELETED, "it was deleted") if deleted else (ORPHAN, "there is no metadata of it")
+    what = f"{why}, {len(stored.objects)} objects are there"
+    return Finding(kind, what, stored.segment_id.partition, stored.segment_id.id)
+
+
 async def _files_alone(
-    storage: RemoteStorage, partition: TopicIdPartition, objects: dict[UUID, StoredSegment]
+    storage: RemoteStorage, objects: dict[UUID, StoredSegment]
 ) -> tuple[list[Finding], list[RemoteLogSegmentMetadata]]:
     findings: list[Finding] = []
     listed = []
     for stored in objects.values():
-        try:
-            segment, contents, undescribed = await rebuilt(storage, stored)
-        except NotASegment as error:
-            kind = UNREADABLE if LOG_SUFFIX in stored.objects else ORPHAN
-            findings.append(Finding(kind, str(error), partition, stored.segment_id.id))
-        except RemoteStorageError as error:
-            findings.append(Finding(UNREADABLE, str(error), partition, stored.segment_id.id))
-        else:
+        found, segment, _ = await check_files(storage, stored)
+        findings += found
+        if segment is not None:
             listed.append(segment)
-            if undescribed:
-                findings.append(Finding(MISSING, undescribed, partition, segment.id))
-            found = await check_objects(storage, segment, stored, contents)
-            findings += [Finding(kind, what, partition, segment.id) for kind, what in found]
     return findings, sorted(listed, key=lambda segment: (segment.start_offset, segment.end_offset, segment.id.int))
+
+
+async def check_files(
+    storage: RemoteStorage, stored: StoredSegment
+) -> tuple[list[Finding], RemoteLogSegmentMetadata | None, LogContents | None]:
+    """A segment of which nothing but its files is known, and what they say; None if they are none of a segment."""
+    partition, one = stored.segment_id.partition, stored.segment_id.id
+    try:
+        segment, contents, undescribed = await rebuilt(storage, stored)
+    except NotASegment as error:
+        kind = UNREADABLE if LOG_SUFFIX in stored.objects else ORPHAN
+        return [Finding(kind, str(error), partition, one)], None, None
+    except RemoteStorageError as error:
+        return [Finding(UNREADABLE, str(error), partition, one)], None, None
+    findings = [Finding(MISSING, undescribed, partition, one)] if undescribed else []
+    found = await check_objects(storage, segment, stored, contents)
+    return findings + [Finding(kind, what, partition, one) for kind, what in found], segment, contents

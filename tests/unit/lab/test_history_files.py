@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -16,47 +15,15 @@ from hypothesis import strategies as st
 from milena.commands.history import main
 from milena.lab.histories.anomalies import Anomaly
 from milena.lab.histories.checker import check
-from milena.lab.histories.events import Event, FinalTopic, Send, TopicChange, Void, from_line, to_line, write
-from milena.lab.histories.faults import Fault, Kind
+from milena.lab.histories.events import Event, Send, TopicChange, Void, to_line, write
+from milena.lab.histories.faults import Fault
 from milena.lab.histories.files import BadLine, HistoryFile, judge_file
-from milena.lab.histories.group_events import OffsetCommit, OffsetFetch, RequestOutcome
+from milena.lab.histories.group_events import OffsetCommit, OffsetFetch
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.kinds import NEEDS
 from milena.lab.histories.parts import Demands, judge, part_of
 from tests.fixtures.properties import examples
-from tests.unit.lab import group_histories
-from tests.unit.lab.histories import PLANTS, Parts, valid
-
-OK = RequestOutcome.OK
-KEYED = ("keyed", 0)
-DELETED = [KeyedWrite(KEYED, "k", "old", 3, 4, OK, 3), KeyedWrite(KEYED, "k", None, 9, 10, OK, 9)]
-BACK = FullRead(KEYED, 100, 101, 100, (("k", 3, "old"),), tombstones_stay=8)
-
-
-def moved(parts: Parts, number: int) -> list[Event]:
-    """The same of another partition."""
-    lines = [to_line(event).replace('["t",0]', f'["t",{number}]') for event in parts.events()]
-    return [from_line(line) for line in lines]
-
-
-def mixed(seed: int) -> list[Event]:
-    """Several partitions, some of them with something planted, groups, keys, topics and faults; the events of each in
-    order, mixed with those of the others."""
-    random = Random(seed)
-    lines: list[list[Event]] = [[*DELETED, BACK]]
-    for number in range(3):
-        parts = valid(random.randrange(1 << 30))
-        if random.random() < 0.7:
-            parts = random.choice(PLANTS)[0](parts)
-        lines.append(moved(parts, number))
-    lines.append(list(group_histories.valid(random.randrange(1 << 30)).events))
-    lines.append([TopicChange("made", True, OK), TopicChange("gone", False, OK), FinalTopic("gone")])
-    lines.append([Fault(Kind.KILL, (1,), 0.0, 1.0), Void(("__consumer_offsets", 0), 3.0, "unclean")])
-    lines.append([Send(("t", 0), "late", 20.0, 60.0, RequestOutcome.UNKNOWN)])
-    found = []
-    while lines := [line for line in lines if line]:
-        found.append(random.choice(lines).pop(0))
-    return found
+from tests.unit.lab.mixed_histories import KEYED, OK, mixed
 
 
 @given(st.integers(0, 1 << 32))

@@ -1,0 +1,1 @@
+"""`milena pipeline`: jobs on Spark."""

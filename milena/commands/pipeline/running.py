@@ -1,0 +1,206 @@
+"""Runs the jobs of `milena pipeline`. Nothing of Spark is imported before a session was made, or the reason told."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.options import Values
+from milena.command_line.table import say
+from milena.commands.pipeline.places import not_tiered, place_of, topics_chosen
+from milena.lab.histories.parts import Demands
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.telling import told_bytes
+from milena.report.page import check_library
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OURS: Final = re.compile(r"(?:PipelineError|DataLoss|Damaged): (.*)")
+"""The sentence in what Spark says of an error in a task."""
+SHOWN: Final = 100
+"""Anomalies that are printed."""
+LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""On this machine alone, nobody else need reach the driver."""
+
+
+def audit(values: Values) -> int:
+    """1 if something is found. Raises UserError."""
+    with _session(values, "audit") as spark:
+        return _audit(spark, values, values.out, values.price)
+
+
+def profile(values: Values) -> int:
+    """Raises UserError."""
+    with _session(values, "profile") as spark:
+        return _profile(spark, values, values.out)
+
+
+def look(values: Values) -> int:
+    """Both, on the tier of a cluster. 1 if something is found. Raises UserError."""
+    both = Values(values.found | {"dir": [values.dir], "tier": None, "storage_options": "", "topic": []}, values.given)
+    with _session(values, "look") as spark:
+        code = _audit(spark, both, os.path.join(values.out, "audit"), 0.0)
+        _profile(spark, both, os.path.join(values.out, "profile"))
+        return code
+
+
+def history(values: Values) -> int:
+    """1 if there is an anomaly. Raises UserError."""
+    if not values.patience >= 0:
+        raise UsageError(f"--patience {values.patience:g}: not a number of seconds")
+    with _session(values, "history") as spark:
+        from milena.commands.pipeline.judging import LabRules
+        from milena.pipeline.jobs.history.job import history as job
+
+        rules = LabRules(Demands(frozenset(values.promised), values.patience))
+        about = {"promised": ",".join(sorted(values.promised)), "patience": str(values.patience)}
+        found = job(spark, values.file, rules, values.out, about=about, progress=Terminal())
+        for one in found.first[:SHOWN]:
+            say(f"{one.anomaly}: {one.where}: {one.text}")
+        if found.anomalies > SHOWN:
+            print(f"and {found.anomalies - SHOWN} more")
+        word = "anomaly" if found.anomalies == 1 else "anomalies"
+        print(f"{found.events} events, {found.anomalies or 'no'} {word}: {found.page}")
+        return 1 if found.anomalies else 0
+
+
+def export(values: Values) -> int:
+    """Raises UserError."""
+    with _session(values, "export") as spark:
+        from milena.pipeline.jobs.export.decoding import Form
+        from milena.pipeline.jobs.export.job import export as job
+
+        key, value = Form.of(values.key), Form.of(values.value)
+        chosen = topics_chosen(values)
+        found = job(spark, place_of(values), chosen, values.out, key=key, value=value, progress=Terminal())
+        print(f"{found.offsets} offsets exported, {found.commits} commits in all: {found.table}")
+        return 0
+
+
+def replay(values: Values) -> int:
+    """Raises UserError."""
+    if not values.to:
+        raise UsageError("say where to: --to HOST:PORT,...")
+    if values.rate < 0:
+        raise UsageError(f"--rate {values.rate}: not a number of records")
+    with _session(values, "replay", {"spark.task.maxFailures": "1"}) as spark:
+        from milena.pipeline.jobs.replay.job import replay as job
+
+        pace = Pace(values.rate)
+        chosen = topics_chosen(values)
+        found = job(
+            spark, place_of(values), chosen, values.to, values.out, rate=values.rate, pace=pace, progress=Terminal()
+        )
+        print(f"{found.records} records written to {values.to}, {found.offsets} offsets done")
+        return 0
+
+
+class Pace:
+    """Waits until no more than ``rate`` records a second were written; 0 does not wait."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self._begun = time.monotonic()
+        self._records = 0
+
+    def __call__(self, records: int) -> None:
+        self._records += records
+        if self.rate:
+            time.sleep(max(0.0, self._begun + self._records / self.rate - time.monotonic()))
+
+
+def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> int:
+    from milena.pipeline.jobs.audit.job import audit as job
+    from milena.pipeline.options import source_options
+
+    options = source_options({**place_of(values), **topics_chosen(values)})
+    found = job(spark, options, folder, price=price, not_tiered=not_tiered(values), progress=Terminal())
+    word = "finding" if found.findings == 1 else "findings"
+    print(f"audit: {found.segments} segments, {found.findings or 'no'} {word}: {found.page}")
+    return 1 if found.findings else 0
+
+
+def _profile(spark: SparkSession, values: Values, folder: str) -> int:
+    from milena.pipeline.jobs.profile.job import profile as job
+
+    found = job(spark, place_of(values), topics_chosen(values), folder, progress=Terminal())
+    print(f"profile: {found.offsets} offsets: {found.page}")
+    return 0
+
+
+@contextmanager
+def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
+    """Raises UserError, also for what Spark says."""
+    from milena.pipeline.session import session
+
+    check_library()
+    settings = {
+        "spark.log.level": "ERROR",
+        **more,
+        **(LOCAL if values.master.startswith("local") else {}),
+        **dict(values.conf),
+    }
+    try:
+        spark = session(values.master, f"milena pipeline {job}", settings)
+    except PipelineError as error:
+        raise UserError(str(error)) from None
+    from pyspark.errors import PySparkException
+
+    try:
+        yield spark
+    except PipelineError as error:
+        raise UserError(str(error)) from None
+    except PySparkException as error:
+        raise UserError(told(str(error))) from None
+    except OSError as error:
+        raise UserError(reason_of(error)) from None
+    finally:
+        spark.stop()
+
+
+def told(text: str) -> str:
+    """Of Spark's many lines the sentence that is meant for people."""
+    ours = OURS.findall(text)
+    return ours[-1] if ours else f"Spark: {text.strip().splitlines()[0]}"
+
+
+class Terminal:
+    """Progress on standard error: one line that is written again, or a line at times if that is no terminal."""
+
+    def __init__(self) -> None:
+        self._drawable = sys.stderr.isatty()
+        self._begun: tuple[float, int] | None = None
+        self._last = float("-inf")
+
+    def __call__(self, what: str, done: int, whole: int, unit: str) -> None:
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now, done
+        ended = done >= whole
+        if not ended and now - self._last < (0 if self._drawable else 10):
+            return
+        self._last = now
+        line = progress_line(what, done, whole, unit, now - self._begun[0], done - self._begun[1])
+        if self._drawable:
+            print(f"\r{line}\x1b[K", end="\n" if ended else "", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+def progress_line(what: str, done: int, whole: int, unit: str, seconds: float, since: int) -> str:
+    """``since``: what was done in these seconds; before, an earlier run may have done a part."""
+    size = unit == "bytes"
+    line = f"{what} {told_bytes(done)} of {told_bytes(whole)}" if size else f"{what} {done:,} of {whole:,} {unit}"
+    if not since or not seconds:
+        return line
+    rate = since / seconds
+    speed = f"{told_bytes(int(rate))}/s" if size else f"{rate:,.0f} {unit}/s"
+    return f"{line}, {speed}" + (f", {(whole - done) / rate:,.0f} s left" if done < whole else "")

@@ -1,0 +1,169 @@
+"""What is in a tier and what its metadata say of it, looked at on the driver: names, sizes, states, and no contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from milena.pipeline.catalogue import Catalogue
+from milena.pipeline.jobs.rows import Row
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.options import SourceOptions
+from milena.pipeline.places import log_dirs_of, storage_of
+from milena.pipeline.plans import chosen_topics, only_assigned
+from milena.protocol.uuids import to_text
+from milena.tiered.metadata.serialization import serialize
+from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier
+from milena.tiered.rescue.findings import FOREIGN, LEFTOVER, Finding
+from milena.tiered.rescue.metadata_folders import MetadataHistory, metadata_folders, read_history
+from milena.tiered.rescue.verification import check_history, unlisted
+from milena.tiered.segments.cleanings import Cleanings
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
+from milena.tiered.store.remote_storage import StoredSegment
+
+SEGMENTS: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("topicId", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("segmentId", StringType()),
+        StructField("startOffset", LongType()),
+        StructField("endOffset", LongType()),
+        StructField("state", StringType()),
+        StructField("newest", TimestampType()),
+        StructField("copied", TimestampType()),
+        StructField("modified", TimestampType()),
+        StructField("size", LongType()),
+        StructField("objects", MapType(StringType(), LongType())),
+        StructField("listed", BooleanType()),
+        StructField("metadata", BinaryType()),
+    ]
+)
+"""A segment. ``startOffset`` and ``endOffset`` are inclusive; ``size``: bytes of all objects. Null without metadata:
+``state``, ``endOffset``, ``newest`` (its records' largest timestamp), ``copied`` and ``metadata`` (a record of the
+metadata topic). Null without objects: ``modified`` and ``objects`` (bytes by suffix). ``listed``: whether there is a
+metadata topic that could list it."""
+NotTiered = Callable[[TopicIdPartition], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """What is known of a partition beside its segments. ``lineage``: None if only the segments can tell."""
+
+    lineage: Lineage | None = None
+    cleanings: Cleanings | None = None
+    deleted: Sequence[RemoteLogSegmentMetadata] = ()
+
+
+@dataclass(slots=True)
+class Inventory:
+    """``newest_ms``: the time of the newest event of the metadata topic."""
+
+    rows: list[Row] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    facts: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
+    """By topic id and partition."""
+    newest_ms: int = 0
+
+
+def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) -> Inventory:
+    """Of the partitions that ``options`` choose. ``not_tiered``: why a partition should have nothing in the tier.
+
+    Raises PipelineError, and RemoteStorageError if the tier cannot be listed."""
+    with LoopThread() as loop:
+        storage = storage_of(loop.runtime, options.tier, options.storage_options)
+        loop.at_end(storage.close)
+        # The objects come first: each was announced before it was written, so none of them lacks metadata.
+        stored: dict[TopicIdPartition, list[StoredSegment]] = {}
+        for segment in loop.run(storage.segments()):
+            stored.setdefault(segment.segment_id.partition, []).append(segment)
+        disk = loop.runtime.disk
+        log_dirs = log_dirs_of(options.metadata)
+        history = read_history(disk, log_dirs) if metadata_folders(disk, log_dirs) else None
+        chosen = _chosen(options, Catalogue(history, stored).partitions())
+        result = Inventory(newest_ms=0 if history is None else history.newest_ms)
+        result.findings += [Finding(FOREIGN, path) for path in loop.run(storage.foreign())]
+        if history is not None:
+            result.findings += check_history(history, set(chosen))
+        deleted = {} if history is None else history.deleted()
+        for partition in chosen:
+            objects = {one.segment_id.id: one for one in stored.get(partition, ())}
+            listed = [] if history is None else history.segments(partition)
+            result.rows += _rows(partition, listed, objects, told=history is not None)
+            result.findings += _unlisted(history, partition, listed, objects)
+            why = not_tiered(partition) if objects or listed else None
+            if why is not None:
+                result.findings.append(Finding(LEFTOVER, f"{why}, {len(objects)} segments are left of it", partition))
+            lineage = lineage_of_replicas(disk, log_dirs, partition)
+            if lineage is None and listed:
+                lineage = loop.run(lineage_of_tier(storage, listed))
+            cache = None if history is None else history.caches.get(partition)
+            result.facts[to_text(partition.topic_id), partition.partition] = PartitionFacts(
+                lineage, None if cache is None else cache.cleanings, tuple(deleted.get(partition, ()))
+            )
+    return result
+
+
+def _chosen(options: SourceOptions, known: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
+    """Raises PipelineError."""
+    names = set(chosen_topics(options.chosen, sorted({one.topic for one in known})))
+    return only_assigned(options.chosen, [one for one in known if one.topic in names])
+
+
+def _unlisted(
+    history: MetadataHistory | None,
+    partition: TopicIdPartition,
+    listed: Sequence[RemoteLogSegmentMetadata],
+    objects: Mapping[UUID, StoredSegment],
+) -> Iterator[Finding]:
+    if history is not None:
+        known = {one.id for one in listed}
+        for one in sorted(objects.keys() - known, key=lambda one: (objects[one].start_offset, one.int)):
+            yield unlisted(objects[one], deleted=RemoteLogSegmentId(partition, one) in history.events)
+
+
+def _rows(
+    partition: TopicIdPartition,
+    listed: Sequence[RemoteLogSegmentMetadata],
+    objects: Mapping[UUID, StoredSegment],
+    *,
+    told: bool,
+) -> Iterator[Row]:
+    by_id = {one.id: one for one in listed}
+    for one in [*by_id, *(objects.keys() - by_id.keys())]:
+        segment, stored = by_id.get(one), objects.get(one)
+        start = segment.start_offset if segment is not None else stored.start_offset if stored is not None else 0
+        yield {
+            "topic": partition.topic,
+            "topicId": to_text(partition.topic_id),
+            "partition": partition.partition,
+            "segmentId": to_text(one),
+            "startOffset": int(start),
+            "endOffset": None if segment is None else int(segment.end_offset),
+            "state": None if segment is None else segment.state.name,
+            "newest": None if segment is None else max(segment.max_timestamp_ms, 0) * 1000,
+            "copied": None if segment is None else segment.event_timestamp_ms * 1000,
+            "modified": None if stored is None else stored.modified_ms * 1000,
+            "size": 0 if stored is None else sum(stored.objects.values()),
+            "objects": None if stored is None else list(stored.objects.items()),
+            "listed": told,
+            "metadata": None if segment is None else serialize(segment),
+        }

@@ -1,0 +1,167 @@
+"""The job ``audit``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.audit import tables
+from milena.pipeline.jobs.audit.checks import CHECKED, FINDINGS, LineageChecks, SegmentChecks, rows_of
+from milena.pipeline.jobs.audit.inventory import SEGMENTS, Inventory, NotTiered, inventory
+from milena.pipeline.jobs.audit.page import page_of
+from milena.pipeline.jobs.progress import Progress, silent
+from milena.pipeline.jobs.results import Results, topics_of
+from milena.pipeline.jobs.rows import Row, frame_of
+from milena.pipeline.options import SourceOptions
+from milena.tiered.store.remote_storage import RemoteStorageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+UNIT: Final = 1 << 30
+"""Bytes of segments that are one unit."""
+MOST: Final = 10_000
+"""Segments of a unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """``findings``: of those that are not harmless. ``page``: its path."""
+
+    segments: int
+    findings: int
+    page: str
+
+
+def audit(
+    spark: SparkSession,
+    options: SourceOptions,
+    folder: str,
+    *,
+    price: float = 0.0,
+    not_tiered: NotTiered = lambda _: None,
+    progress: Progress = silent,
+) -> Audited:
+    """Audit the tier that ``options`` name, into ``folder``: tables ``segments``, ``findings``, ``topics``, ``epochs``,
+    and a page. ``price``: of a GiB in a month. ``not_tiered``: why a partition should have nothing in the tier.
+
+    Raises PipelineError."""
+    settings = {"tier": options.tier, "metadata": list(options.metadata), "topics": topics_of(options.chosen)}
+    results = Results.begun(folder, "audit", settings)
+    try:
+        first = inventory(options, not_tiered)
+        _check_all(spark, options, results, first, progress)
+        again = inventory(options, not_tiered)
+    except RemoteStorageError as error:
+        raise PipelineError(f"option tier={options.tier}: {error}") from None
+    checked = _still_there(spark, results.read(spark, "checked", CHECKED), first.rows)
+    findings = lasting(_findings(spark, options, first, checked), _keys(spark, moved(first.rows, again.rows)))
+    findings.write.mode("overwrite").parquet(results.path("findings"))
+    findings = spark.read.schema(FINDINGS).parquet(results.path("findings"))
+    segments = tables.referenced(checked, findings)
+    made = {
+        "topics": tables.by_topic(segments, price),
+        "epochs": tables.by_epoch(checked),
+        "days": tables.by_day(segments),
+    }
+    segments.drop("found", "metadata").write.mode("overwrite").parquet(results.path("segments"))
+    for name, frame in made.items():
+        frame.coalesce(1).write.mode("overwrite").parquet(results.path(name))
+    bad = findings.where("not harmless").count()
+    page = page_of(options, {name: spark.read.parquet(results.path(name)) for name in made}, findings, price)
+    return Audited(len(first.rows), bad, results.finish(page))
+
+
+def _check_all(
+    spark: SparkSession, options: SourceOptions, results: Results, found: Inventory, progress: Progress
+) -> None:
+    """Read all segments that were not read when the job was started before, unit by unit."""
+    done = {_state(row) for row in results.read(spark, "checked", CHECKED).select(*STATE).toLocalIterator()}
+    left = [row for row in found.rows if (row["segmentId"], row["state"], row["size"]) not in done]
+    whole = sum(_size(row) for row in found.rows)
+    read = whole - sum(_size(row) for row in left)
+    checks = SegmentChecks(options.tier, options.storage_options, found.newest_ms)
+    progress("read", read, whole, "bytes")
+    for number, rows in enumerate(units(left), results.units_done()):
+        size = sum(map(_size, rows))
+        parts = min(len(rows), max(spark.sparkContext.defaultParallelism * 2, size // options.partition_bytes))
+        frame = frame_of(spark, rows, SEGMENTS).repartition(max(1, parts), "segmentId")
+        results.write("checked", number, frame.mapInArrow(checks, CHECKED))
+        results.done(number)
+        read += size
+        progress("read", read, whole, "bytes")
+
+
+STATE: Final = ("segmentId", "state", "size")
+"""A segment that has these has not changed."""
+
+
+def _state(row: object) -> tuple[object, object, object]:
+    return row["segmentId"], row["state"], row["size"]  # type: ignore[index]
+
+
+def _size(row: Row) -> int:
+    size = row["size"]
+    assert isinstance(size, int)
+    return size
+
+
+def units(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The segments of each unit."""
+    held: list[Row] = []
+    size = 0
+    for row in rows:
+        if held and (size + _size(row) > UNIT or len(held) >= MOST):
+            yield held
+            held, size = [], 0
+        held.append(row)
+        size += _size(row)
+    if held:
+        yield held
+
+
+def _still_there(spark: SparkSession, checked: DataFrame, rows: list[Row]) -> DataFrame:
+    """Those of the rows: of a segment that has changed since a part of the job ran, the last one."""
+    keys = frame_of(spark, rows, SEGMENTS).select(*STATE).distinct()
+    joined = [keys[name].eqNullSafe(checked[name]) for name in STATE]
+    return checked.join(keys, joined, "left_semi").dropDuplicates(["segmentId"])
+
+
+def _findings(spark: SparkSession, options: SourceOptions, found: Inventory, checked: DataFrame) -> DataFrame:
+    lineages = LineageChecks(options.tier, options.storage_options, found.facts)
+    # Spark counts the arguments of what it is given, self among them: so a function of one.
+    of_lineage = checked.groupBy("topicId", "partition").applyInArrow(lambda table: lineages(table), FINDINGS)
+    return (
+        tables.of_segments(checked)
+        .unionByName(of_lineage)
+        .unionByName(frame_of(spark, rows_of(found.findings), FINDINGS))
+    )
+
+
+def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Row]:
+    """The segments that a running cluster has changed while they were read."""
+    now = {row["segmentId"]: _state(row) for row in after}
+    then = {row["segmentId"]: row for row in before}
+    new = [row for row in after if row["segmentId"] not in then]
+    return [row for one, row in then.items() if now.get(one) != _state(row)] + new
+
+
+def _keys(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    return frame_of(spark, rows, SEGMENTS).select("topicId", "partition", "segmentId")
+
+
+def lasting(findings: DataFrame, changed: DataFrame) -> DataFrame:
+    """FINDINGS in which those that a running cluster may have resolved meanwhile count as harmless: about a segment
+    that has ``changed`` (``topicId``, ``partition``, ``segmentId``), or a partition that has one."""
+    segments = changed.select("segmentId").distinct().withColumn("changed", f.lit(True))
+    partitions = changed.select("topicId", "partition").distinct().withColumn("touched", f.lit(True))
+    both = findings.join(f.broadcast(segments), "segmentId", "left")
+    both = both.join(f.broadcast(partitions), ["topicId", "partition"], "left")
+    of_partition = f.col("segmentId").isNull() & f.col("touched").isNotNull()
+    return both.withColumn("harmless", f.col("harmless") | f.col("changed").isNotNull() | of_partition).select(
+        *FINDINGS.fieldNames()
+    )

@@ -1,0 +1,92 @@
+"""The page of an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Final
+
+from milena.pipeline.jobs.audit.tables import by_kind
+from milena.pipeline.jobs.telling import told_bytes, told_time
+from milena.pipeline.options import SourceOptions
+from milena.report.contents import Cell, Facts, Plot, Plots, Section, Series, Table
+from milena.report.page import page
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+MOST: Final = 200
+"""Rows of a table on the page; Parquet has all of them."""
+MOST_TOPICS: Final = 12
+"""Topics in a plot."""
+
+
+def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: DataFrame, price: float) -> str:
+    """``tables``: ``topics``, ``epochs``, ``days``; ``findings``: FINDINGS."""
+    topics = tables["topics"].orderBy("bytes", ascending=False).limit(MOST).collect()
+    kinds = by_kind(findings).orderBy("harmless", "kind").collect()
+    bad = sum(one["count"] for one in kinds if not one.harmless)
+    segments, size = sum(one.segments for one in topics), sum(one.bytes for one in topics)
+    unread, cost = sum(one.unreadBytes for one in topics), sum(one.unreadCost for one in topics)
+    verdict = f"{bad or 'No'} finding{'' if bad == 1 else 's'} in {segments:,} segments, {told_bytes(size)}."
+    sections: list[Section] = [
+        Facts(
+            "What was looked at",
+            {
+                "tier": options.tier,
+                "metadata": list(options.metadata) or "none: the files tell",
+                "segments": f"{segments:,}",
+                "size": told_bytes(size),
+                "nobody reads": told_bytes(unread) + (f", {cost:.2f} in a month" if price else ""),
+            },
+        )
+    ]
+    if kinds:
+        rows: list[list[Cell]] = [[one.kind, "harmless" if one.harmless else "", one["count"]] for one in kinds]
+        marked = frozenset(at for at, one in enumerate(kinds) if not one.harmless)
+        sections.append(Table("Findings by kind", ["kind", "", "how many"], rows, bad=marked))
+        sections.append(_found(findings))
+    sections.append(_topics(topics, price))
+    sections.append(_ages(tables["days"], [one.topic for one in topics]))
+    epochs = tables["epochs"].orderBy("topic", "partition", "epoch").limit(MOST).collect()
+    lines: list[list[Cell]] = [
+        [f"{one.topic}-{one.partition}", one.epoch, one.segments, one.firstSegment, one.lastOffset] for one in epochs
+    ]
+    columns = ["partition", "leader epoch", "segments", "from the segment at", "up to"]
+    sections.append(Table("Leader epochs", columns, lines, folded=True))
+    return page("Audit of a tier", verdict, sections, good=not bad)
+
+
+def _found(findings: DataFrame) -> Table:
+    first = findings.orderBy("harmless", "topic", "partition", "kind").limit(MOST).collect()
+    rows: list[list[Cell]] = [
+        [one.kind, "" if one.topic is None else f"{one.topic}-{one.partition}", one.segmentId or "", one.what]
+        for one in first
+    ]
+    marked = frozenset(at for at, one in enumerate(first) if not one.harmless)
+    return Table("Findings", ["kind", "partition", "segment", "what"], rows, f"The first {MOST} at most.", marked)
+
+
+def _topics(topics: list[Row], price: float) -> Table:
+    rows: list[list[Cell]] = []
+    for one in topics:
+        named = one.asDict()
+        row: list[Cell] = [named[name] for name in ("topic", "partitions", "segments", "records", "bytes")]
+        row += [told_time(named["oldest"]), told_time(named["newest"]), named["unreadBytes"]]
+        rows.append([*row, named["unreadCost"]] if price else row)
+    columns = ["topic", "partitions", "segments", "records", "bytes", "oldest", "newest", "bytes that nobody reads"]
+    return Table("Topics", [*columns, "cost in a month"] if price else columns, rows)
+
+
+def _ages(days: DataFrame, topics: list[str]) -> Plots:
+    found: dict[str, dict[date, int]] = {}
+    for one in days.orderBy("day").collect():
+        name = one.topic if one.topic in topics[:MOST_TOPICS] else "others"
+        of_day = found.setdefault(name, {})
+        of_day[one.day] = of_day.get(one.day, 0) + one.bytes
+    series = [
+        Series(name, [str(day) for day in sorted(sizes)], [sizes[day] / (1 << 20) for day in sorted(sizes)], "bars")
+        for name, sizes in found.items()
+    ]
+    note = "By the day of a segment's newest record."
+    return Plots("How old the data are", "day", [Plot("size", "MiB", series)], note=note)

@@ -1,0 +1,86 @@
+"""What an audit makes of the segments that were checked: DataFrame to DataFrame."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from milena.tiered.rescue.findings import (
+    LEFTOVER,
+    ORPHAN,
+    REJECTED,
+    REPLACED,
+    UNDELETED,
+    UNFINISHED,
+    UNREFERENCED,
+)
+
+UNREAD: Final = (ORPHAN, UNDELETED, UNFINISHED, UNREFERENCED, REPLACED, REJECTED)
+"""Findings that say that nobody reads a segment: it costs, and is of no use."""
+GIB: Final = 1 << 30
+
+
+def of_segments(checked: DataFrame) -> DataFrame:
+    """CHECKED to FINDINGS: what was found in each segment by itself."""
+    every = checked.select("topic", "topicId", "partition", "segmentId", f.explode("found").alias("one"))
+    return every.select("one.kind", "topic", "topicId", "partition", "segmentId", "one.what", "one.harmless")
+
+
+def referenced(checked: DataFrame, findings: DataFrame) -> DataFrame:
+    """CHECKED with a column ``unread``: why nobody reads the segment, null if somebody does. ``findings``: FINDINGS."""
+    whole = findings.where(f.col("kind") == LEFTOVER).select("topicId", "partition").distinct()
+    why = findings.where(f.col("kind").isin(*UNREAD)).groupBy("segmentId").agg(f.min("kind").alias("kind"))
+    left = checked.join(f.broadcast(whole.withColumn("left", f.lit(LEFTOVER))), ["topicId", "partition"], "left")
+    return (
+        left.join(why, "segmentId", "left")
+        .withColumn("unread", f.coalesce("kind", "left"))
+        .drop("kind", "left")
+        .select(*checked.columns, "unread")
+    )
+
+
+def by_topic(segments: DataFrame, price: float) -> DataFrame:
+    """``referenced`` to one row for each topic: sizes, ages, and what the unread segments cost in a month at ``price``
+    for a GiB. ``oldest`` and ``newest``: of the segments' largest timestamps."""
+    unread = f.when(f.col("unread").isNotNull(), f.col("size")).otherwise(0)
+    return (
+        segments.groupBy("topic")
+        .agg(
+            f.countDistinct("topicId", "partition").alias("partitions"),
+            f.count("*").alias("segments"),
+            f.sum("records").alias("records"),
+            f.sum("batches").alias("batches"),
+            f.sum("size").alias("bytes"),
+            f.min("newest").alias("oldest"),
+            f.max("newest").alias("newest"),
+            f.sum(unread).alias("unreadBytes"),
+            f.count("unread").alias("unreadSegments"),
+        )
+        .withColumn("unreadCost", f.col("unreadBytes") / GIB * price)
+    )
+
+
+def by_day(segments: DataFrame) -> DataFrame:
+    """``referenced`` to bytes by topic and day of the newest record: how old the data are."""
+    day = f.to_date(f.coalesce("newest", "modified")).alias("day")
+    return segments.groupBy("topic", day).agg(f.sum("size").alias("bytes"), f.count("*").alias("segments"))
+
+
+def by_epoch(checked: DataFrame) -> DataFrame:
+    """CHECKED to the epochs of each partition: how many segments have batches of it, and their offsets."""
+    return (
+        checked.select("topic", "topicId", "partition", "startOffset", "endOffset", f.explode("epochs").alias("epoch"))
+        .groupBy("topic", "topicId", "partition", "epoch")
+        .agg(
+            f.count("*").alias("segments"),
+            f.min("startOffset").alias("firstSegment"),
+            f.max("endOffset").alias("lastOffset"),
+        )
+    )
+
+
+def by_kind(findings: DataFrame) -> DataFrame:
+    """FINDINGS to how many there are of each kind."""
+    return findings.groupBy("kind", "harmless").agg(f.count("*").alias("count"))

@@ -1,0 +1,117 @@
+"""Commits of an export: each is a file that says which offsets it has and which files, made at once or not at all.
+
+A unit is written beside the table; then its commit is made; then its files are moved into the table, whose names the
+commit says. A job that ends before the commit has written nothing; one that ends after it moves the rest when it goes
+on. So a record is in the table once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.units import Unit
+from milena.pipeline.options import TopicPartition
+
+DATA: Final = "data"
+COMMITS: Final = "commits"
+STAGING: Final = "staging"
+SETTINGS: Final = "export.json"
+
+
+@dataclass(slots=True)
+class Export:
+    """A table's folder. ``ends``: of each partition the offset after the last that was committed."""
+
+    folder: str
+    commits: int = 0
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @classmethod
+    def opened(cls, folder: str, settings: Mapping[str, str]) -> Export:
+        """New, or the one there is, whose last commit is carried out. Raises PipelineError if the folder has something
+        else, or an export with other settings."""
+        export = cls(os.path.abspath(folder))
+        path = export.path(SETTINGS)
+        if not os.path.exists(path):
+            if os.path.isdir(folder) and os.listdir(folder):
+                raise PipelineError(f"{folder} is not empty, and has no export: name another folder")
+            os.makedirs(export.path(COMMITS), exist_ok=True)
+            export._write(SETTINGS, dict(settings))
+        found = export._read(SETTINGS)
+        if found != dict(settings):
+            odd = next(name for name in {**found, **settings} if found.get(name) != settings.get(name))
+            raise PipelineError(f"{folder} is an export with {odd}={found.get(odd)}, not {settings.get(odd)}")
+        while os.path.exists(export._commit(export.commits)):
+            commit = export._read(COMMITS, f"{export.commits}.json")
+            export._take(commit)
+        if export.commits:
+            export._carry_out(commit)
+        shutil.rmtree(export.path(STAGING), ignore_errors=True)
+        return export
+
+    def path(self, *names: str) -> str:
+        return os.path.join(self.folder, *names)
+
+    def commit(self, unit: Unit) -> None:
+        """What was written to STAGING is the table's. Raises PipelineError if another job has committed meanwhile."""
+        moves: dict[str, str] = {}
+        for folder, _, names in sorted(os.walk(self.path(STAGING))):
+            below = os.path.relpath(folder, self.path(STAGING))
+            for name in sorted(names):
+                if name.endswith(".parquet"):
+                    to = os.path.normpath(os.path.join(below, f"{self.commits:08d}-{len(moves):05d}.parquet"))
+                    moves[os.path.normpath(os.path.join(below, name))] = to
+        commit: dict[str, object] = {**unit.plain(), "moves": moves}
+        self._write(os.path.join(COMMITS, f"{self.commits}.new"), commit)
+        try:
+            os.link(self.path(COMMITS, f"{self.commits}.new"), self._commit(self.commits))
+        except FileExistsError:
+            raise PipelineError(f"another export into {self.folder} has committed {self.commits} meanwhile") from None
+        os.unlink(self.path(COMMITS, f"{self.commits}.new"))
+        self._take(commit)
+        self._carry_out(commit)
+
+    def _take(self, commit: Mapping[str, object]) -> None:
+        self.commits += 1
+        for place, (first, end) in Unit.of(commit).ranges.items():
+            if place in self.ends and self.ends[place] > first:
+                raise PipelineError(f"commit {self.commits - 1} of {self.folder} has offsets that an earlier one has")
+            self.ends[place] = end
+
+    def _carry_out(self, commit: Mapping[str, object]) -> None:
+        moves = commit["moves"]
+        assert isinstance(moves, dict)
+        for source, to in moves.items():
+            at, target = self.path(STAGING, source), self.path(DATA, to)
+            if os.path.exists(at):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.replace(at, target)
+            elif not os.path.exists(target):
+                raise PipelineError(f"{target} is missing, which a commit names")
+
+    def _commit(self, number: int) -> str:
+        return self.path(COMMITS, f"{number}.json")
+
+    def _read(self, *names: str) -> dict[str, object]:
+        with open(self.path(*names), "rb") as file:
+            try:
+                found = json.load(file)
+            except ValueError:
+                found = None
+        if not isinstance(found, dict):
+            raise PipelineError(f"{self.path(*names)} is not what an export has written")
+        return found
+
+    def _write(self, name: str, content: Mapping[str, object]) -> None:
+        path = self.path(name)
+        with open(f"{path}.part", "wb") as file:
+            file.write(json.dumps(content).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.part", path)

@@ -1,0 +1,63 @@
+"""From records to rows of a table: DataFrame to DataFrame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from milena.pipeline.errors import PipelineError
+
+BYTES: Final = "bytes"
+STRING: Final = "string"
+JSON: Final = "json:"
+COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What keys or values are. ``schema``: of JSON, as Spark's DDL."""
+
+    kind: str = BYTES
+    schema: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Form:
+        """``bytes``, ``string`` or ``json:id INT, name STRING``. Raises PipelineError."""
+        if text in (BYTES, STRING):
+            return cls(text)
+        if text.startswith(JSON) and text[len(JSON) :].strip():
+            return cls("json", text[len(JSON) :].strip())
+        raise PipelineError(f"{text} is neither bytes nor string nor json:SCHEMA, as in json:id INT, name STRING")
+
+
+def decoded(records: DataFrame, key: Form, value: Form) -> DataFrame:
+    """Records to rows: ``key`` and ``value`` as their forms say, and ``date``, of the timestamp. What does not have its
+    form is null there, and whole in ``keyBytes`` or ``valueBytes``: nothing is lost. Raises PipelineError for a schema
+    that Spark does not read."""
+    rows = records
+    for name, form in (("key", key), ("value", value)):
+        if form.kind != BYTES:
+            made = _made(records, name, form)
+            bad = f.when(made.isNull() & f.col(name).isNotNull(), f.col(name))
+            rows = rows.withColumn(f"{name}Bytes", bad).withColumn(name, made)
+    more = [f"{name}Bytes" for name, form in (("key", key), ("value", value)) if form.kind != BYTES]
+    return rows.withColumn("date", f.to_date("timestamp")).select(*COLUMNS, *more, "date")
+
+
+def _made(records: DataFrame, name: str, form: Form) -> Column:
+    text = f.try_validate_utf8(f.col(name).cast("string"))
+    if form.kind == STRING:
+        return text
+    from pyspark.errors import PySparkException
+
+    # In the mode PERMISSIVE a document that is none becomes a row of nulls: this column tells it from one.
+    odd = "_milena_odd"
+    try:
+        read = f.from_json(text, f"{form.schema}, {odd} STRING", {"columnNameOfCorruptRecord": odd})
+        records.select(read)
+    except PySparkException as error:
+        raise PipelineError(f"json:{form.schema}: {str(error).strip().splitlines()[0]}") from None
+    return f.when(read[odd].isNull(), read.dropFields(odd))

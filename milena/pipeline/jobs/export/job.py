@@ -1,0 +1,59 @@
+"""The job ``export``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from milena.pipeline.jobs.export.commits import DATA, STAGING, Export
+from milena.pipeline.jobs.export.decoding import COLUMNS, Form, decoded
+from milena.pipeline.jobs.progress import Progress, silent
+from milena.pipeline.jobs.units import UNIT, planned, records_of
+from milena.pipeline.options import source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONED: Final = ("topic", "date")
+"""The table's folders."""
+AS_IT_IS: Final = Form()
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """``offsets``: exported by this run; ``commits``: of all runs; ``table``: its path."""
+
+    offsets: int
+    commits: int
+    table: str
+
+
+def export(
+    spark: SparkSession,
+    place: Mapping[str, str],
+    chosen: Mapping[str, str],
+    folder: str,
+    *,
+    key: Form = AS_IT_IS,
+    value: Form = AS_IT_IS,
+    progress: Progress = silent,
+) -> Exported:
+    """Append what is new in topics to the Parquet table in ``folder``/data, each record once.
+
+    ``place``: the source's options that say where the records are; ``chosen``: those that say which. Raises
+    PipelineError, DataLoss if offsets that should come next are not there any more."""
+    options = source_options({**place, **chosen})
+    settings = {"key": f"{key.kind}:{key.schema}", "value": f"{value.kind}:{value.schema}"}
+    table = Export.opened(folder, settings)
+    units = planned(options, table.ends, UNIT)
+    whole, done = sum(unit.size for unit in units), 0
+    progress("exported", 0, whole, "bytes")
+    for unit in units:
+        records = records_of(spark, {**place, "includeHeaders": "true"}, unit, COLUMNS)
+        rows = decoded(records, key, value)
+        rows.write.mode("overwrite").partitionBy(*PARTITIONED).parquet(table.path(STAGING))
+        table.commit(unit)
+        done += unit.size
+        progress("exported", done, whole, "bytes")
+    return Exported(sum(unit.offsets for unit in units), table.commits, table.path(DATA))

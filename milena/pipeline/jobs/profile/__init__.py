@@ -1,0 +1,1 @@
+"""Profiles topics: which keys, sizes, rates and latencies they have."""

@@ -1,0 +1,87 @@
+"""The job ``profile``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from milena.pipeline.jobs.profile import tables
+from milena.pipeline.jobs.profile.page import page_of
+from milena.pipeline.jobs.progress import Progress, silent
+from milena.pipeline.jobs.results import Results, topics_of
+from milena.pipeline.jobs.units import UNIT, Unit, planned, records_of
+from milena.pipeline.options import source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """``offsets``: how many were read. ``page``: its path."""
+
+    offsets: int
+    page: str
+
+
+def profile(
+    spark: SparkSession,
+    place: Mapping[str, str],
+    chosen: Mapping[str, str],
+    folder: str,
+    *,
+    progress: Progress = silent,
+) -> Profiled:
+    """Profile topics, into ``folder``: tables ``topics``, ``partitions``, ``rates``, ``keys``, and a page.
+
+    ``place``: the source's options that say where the records are; ``chosen``: those that say which are read.
+    Raises PipelineError."""
+    options = source_options({**place, **chosen})
+    results = Results.begun(folder, "profile", {**place, "topics": topics_of(options.chosen)})
+    if results.plan is None:
+        results.plan = [unit.plain() for unit in planned(options, {}, UNIT)]
+    units = units_of(results.plan)
+    whole = sum(unit.size for unit in units)
+    read = sum(unit.size for unit in units[: results.units_done()])
+    progress("profiled", read, whole, "bytes")
+    for number, unit in enumerate(units):
+        if not results.is_done(number):
+            _profile(spark, place, results, number, unit)
+            read += unit.size
+            progress("profiled", read, whole, "bytes")
+    parts = results.read(spark, "partition-parts", tables.PARTITIONS)
+    keys = StructType([*tables.KEYS.fields, StructField("unit", IntegerType())])
+    made = {
+        "topics": tables.topics(parts),
+        "partitions": tables.partitions(parts),
+        "rates": tables.rates(results.read(spark, "rate-parts", tables.RATES)),
+        "keys": tables.keys(results.read(spark, "key-parts", keys)),
+    }
+    for name, frame in made.items():
+        frame.coalesce(1).write.mode("overwrite").parquet(results.path(name))
+    page = page_of(place, {name: spark.read.parquet(results.path(name)) for name in made})
+    return Profiled(sum(unit.offsets for unit in units), results.finish(page))
+
+
+def _profile(spark: SparkSession, place: Mapping[str, str], results: Results, number: int, unit: Unit) -> None:
+    """The three are made of one reading: of a unit, as much is kept in memory or on disk."""
+    from pyspark import StorageLevel
+    from pyspark.sql.functions import lit
+
+    records = tables.sized(records_of(spark, place, unit, tables.COLUMNS)).persist(StorageLevel.DISK_ONLY)
+    try:
+        results.write("partition-parts", number, tables.by_partition(tables.late(records)))
+        results.write("rate-parts", number, tables.by_time(records))
+        results.write("key-parts", number, tables.by_key(records).withColumn("unit", lit(number)))
+        results.done(number)
+    finally:
+        records.unpersist()
+
+
+def units_of(plan: object) -> list[Unit]:
+    """Of a plan that was kept."""
+    assert isinstance(plan, list)
+    return [Unit.of(one) for one in plan]

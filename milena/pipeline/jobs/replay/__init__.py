@@ -1,0 +1,1 @@
+"""Replays topics into another cluster."""

@@ -1,0 +1,140 @@
+"""The job ``replay``.
+
+A partition's records are written by one task, in their order. Before a unit is written, the ends of the target's logs
+are kept: so a replay that ended in the middle of a unit knows how many of its records are there, and goes on behind
+them. That holds as long as nobody else writes into the target's topics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.progress import Progress, silent
+from milena.pipeline.jobs.replay.target import ends_of
+from milena.pipeline.jobs.results import Results, topics_of
+from milena.pipeline.jobs.units import Unit, planned, records_of
+from milena.pipeline.options import TopicPartition, as_json, offsets_of, source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNIT: Final = 64 << 20
+"""About so many bytes are one unit."""
+MOST: Final = 500_000
+"""Offsets of a unit."""
+SECONDS: Final = 5
+"""A unit has at most the records of so much time, if the rate is limited."""
+COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+BEGUN: Final = "begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Of this run: ``offsets`` of the source, ``records`` that were written."""
+
+    offsets: int
+    records: int
+
+
+def replay(
+    spark: SparkSession,
+    place: Mapping[str, str],
+    chosen: Mapping[str, str],
+    to: str,
+    folder: str,
+    *,
+    rate: int = 0,
+    pace: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
+) -> Replayed:
+    """Write what topics have into those of the same names at ``to`` (HOST:PORT,...). ``folder`` keeps how far it is:
+    another run into it writes what is new since. ``rate``: records in a second, 0 without a limit; ``pace`` is told how
+    many were written, and waits.
+
+    ``place``: the source's options that say where the records are; ``chosen``: those that say which. The session should
+    have ``spark.task.maxFailures`` 1: a task that Spark runs again writes its records again.
+    Raises PipelineError, DataLoss."""
+    options = source_options({**place, **chosen})
+    results = Results.begun(
+        folder, "replay", {**place, "topics": topics_of(options.chosen), "to": to}, goes_on_when_finished=True
+    )
+    units = _units(results.plan)
+    if results.units_done() == len(units):
+        most = min(MOST, rate * SECONDS) if rate else MOST
+        units += [part for unit in planned(options, _ends(units), UNIT) for part in cut(unit, most)]
+        results.plan = [unit.plain() for unit in units]
+    left = units[results.units_done() :]
+    whole, done, records = sum(unit.offsets for unit in left), 0, 0
+    progress("replayed", 0, whole, "offsets")
+    for number, unit in enumerate(left, results.units_done()):
+        before = _before(results, number, unit, to)
+        written = {place: end - before[place] for place, end in ends_of(to, unit.ranges).items()}
+        frame = ordered(records_of(spark, {**place, "includeHeaders": "true"}, unit, COLUMNS))
+        rows = behind(frame, written).drop("offset")
+        rows.write.format("milena").option("kafka.bootstrap.servers", to).mode("append").save()
+        new = sum(ends_of(to, unit.ranges).values()) - sum(before.values()) - sum(written.values())
+        results.done(number)
+        done, records = done + unit.offsets, records + new
+        progress("replayed", done, whole, "offsets")
+        pace(new)
+    results.finish(f"<!doctype html><title>Replay</title><p>{done} offsets replayed to {to}.</p>\n")
+    return Replayed(done, records)
+
+
+def ordered(records: DataFrame) -> DataFrame:
+    """Those of a partition together and in their order."""
+    return records.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+
+
+def behind(records: DataFrame, written: Mapping[TopicPartition, int]) -> DataFrame:
+    """Without the first so many of each partition, which were written before. ``records``: as ``ordered``."""
+    skipped = {place: count for place, count in written.items() if count}
+    if not skipped:
+        return records
+    place = f.expr("row_number() over (partition by topic, partition order by offset)")
+    count = f.lit(0)
+    for (topic, number), most in skipped.items():
+        count = f.when((f.col("topic") == topic) & (f.col("partition") == number), most).otherwise(count)
+    kept = records.withColumn("_place", place).where(f.col("_place") > count).drop("_place")
+    return ordered(kept)
+
+
+def cut(unit: Unit, most: int) -> Iterator[Unit]:
+    """The same in units of at most ``most`` offsets."""
+    step = max(1, most // max(1, len(unit.ranges)))
+    left = dict(unit.ranges)
+    while left:
+        ranges = {place: (first, min(end, first + step)) for place, (first, end) in left.items()}
+        part = sum(end - first for first, end in ranges.values())
+        yield Unit(ranges, max(1, unit.size * part // unit.offsets))
+        left = {place: (ranges[place][1], end) for place, (_, end) in left.items() if ranges[place][1] < end}
+
+
+def _units(plan: object) -> list[Unit]:
+    return [Unit.of(one) for one in plan] if isinstance(plan, list) else []
+
+
+def _ends(units: list[Unit]) -> dict[TopicPartition, int]:
+    return {place: end for unit in units for place, (_, end) in unit.ranges.items()}
+
+
+def _before(results: Results, number: int, unit: Unit, to: str) -> dict[TopicPartition, int]:
+    """Where the target's logs ended before the unit was begun for the first time. Raises PipelineError."""
+    path = results.path(BEGUN, str(number))
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            before = offsets_of(path, file.read())
+        if before.keys() != unit.ranges.keys():
+            raise PipelineError(f"{path} is not what this job has written")
+        return before
+    before = ends_of(to, unit.ranges)
+    results.keep(os.path.join(BEGUN, str(number)), json.dumps(as_json(before)).encode())
+    return before

@@ -1,0 +1,28 @@
+"""Where a replay writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from milena.pipeline.brokers import Brokers
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.options import TopicPartition, source_options
+
+
+def ends_of(bootstrap: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where the logs of these partitions end. Raises PipelineError, also if one does not exist."""
+    wanted = sorted(places)
+    with LoopThread() as loop:
+        brokers = Brokers(loop, source_options({"kafka.bootstrap.servers": bootstrap, "subscribePattern": ".*"}))
+        topics = brokers.topics()
+        for topic, number in wanted:
+            view = topics.get(topic)
+            if view is None or view.error:
+                raise PipelineError(f"there is no topic {topic} at {bootstrap}: create it, with as many partitions")
+            if number not in view.partitions:
+                raise PipelineError(
+                    f"topic {topic} at {bootstrap} has {len(view.partitions)} partitions, and there are records of "
+                    f"partition {number}"
+                )
+        return {place: brokers.bounds(*place)[1] for place in wanted}

@@ -1,0 +1,39 @@
+"""Rows of tasks that are not worth columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Row = dict[str, Any]
+
+
+def as_arrow(rows: list[Row], schema: StructType) -> pa.RecordBatch:
+    """Rows of ``schema``."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC"))
+
+
+def as_columns(columns: Iterable[Sequence[object]], schema: StructType) -> pa.RecordBatch:
+    """The values of each column of ``schema``."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    made = to_arrow_schema(schema, timezone="UTC")
+    return pa.RecordBatch.from_arrays(
+        [pa.array(one, of.type) for one, of in zip(columns, made, strict=True)], schema=made
+    )
+
+
+def frame_of(spark: SparkSession, rows: list[Row], schema: StructType) -> DataFrame:
+    """A DataFrame of rows that the driver has."""
+    import pyarrow as pa
+
+    return spark.createDataFrame(pa.Table.from_batches([as_arrow(rows, schema)]), schema)

@@ -1,0 +1,18 @@
+"""Sizes and times for people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def told_bytes(size: int) -> str:
+    """``1.5 GiB``."""
+    value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return f"{value:,.0f} {units[0]}" if units[0] == "bytes" else f"{value:,.1f} {units[0]}"
+
+
+def told_time(time: datetime | None) -> str:
+    """To the minute; nothing if there is none."""
+    return "" if time is None else f"{time:%Y-%m-%d %H:%M}"

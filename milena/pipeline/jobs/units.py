@@ -1,0 +1,99 @@
+"""Units of work on records: ranges of offsets, planned once when a job begins, so that a job that goes on reads the
+same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from milena.pipeline.errors import loss
+from milena.pipeline.live import plan_of
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.options import SourceOptions, TopicPartition, as_json, offsets_of
+from milena.pipeline.planning import Stretch, cuts_by_offset, packed
+from milena.pipeline.plans import Ranges, ranges_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+UNIT: Final = 1 << 30
+"""About so many bytes are one unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Offsets of partitions, each from the first to the one after the last. ``size``: bytes, about."""
+
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    size: int
+
+    @property
+    def offsets(self) -> int:
+        return sum(end - first for first, end in self.ranges.values())
+
+    def plain(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {
+            "starting": as_json({place: first for place, (first, _) in self.ranges.items()}),
+            "ending": as_json({place: end for place, (_, end) in self.ranges.items()}),
+            "size": self.size,
+        }
+
+    @classmethod
+    def of(cls, plain: Mapping[str, object]) -> Unit:
+        """The other way round."""
+        first = offsets_of("starting", json.dumps(plain["starting"]))
+        end = offsets_of("ending", json.dumps(plain["ending"]))
+        size = plain["size"]
+        assert isinstance(size, int)
+        return cls({place: (at, end[place]) for place, at in first.items()}, size)
+
+
+def planned(options: SourceOptions, begun: Mapping[TopicPartition, int], target: int) -> list[Unit]:
+    """What there is now, in the order of offsets. ``begun``: where partitions begin, if not at their first offset.
+
+    Raises DataLoss, PipelineError."""
+    with LoopThread() as loop:
+        plan = plan_of(loop, options)
+        every = plan.partitions()
+        ranges = ranges_of(plan, every, every)
+        stretches: list[Stretch] = []
+        for one in every:
+            first, end = ranges[one.topic, one.partition]
+            next_one = begun.get((one.topic, one.partition), first)
+            if not first <= next_one <= end:
+                what = f"{one.topic}-{one.partition}: offset {next_one} comes next, and {first} to {end - 1} are there"
+                loss(what, options.fail_on_data_loss)
+            first = max(first, next_one)
+            for stretch in plan.stretches(one, first, end) if end > first else ():
+                if isinstance(stretch, Stretch):
+                    stretches.append(stretch)
+                else:
+                    what = f"{one.topic}-{one.partition}: nothing has the offsets {stretch.first} to {stretch.last}"
+                    loss(what, options.fail_on_data_loss)
+    return [_unit(one) for one in packed(stretches, target, cuts_by_offset)]
+
+
+def _unit(stretches: Iterable[Stretch]) -> Unit:
+    ranges: Ranges = {}
+    size = 0
+    for one in stretches:
+        place = one.partition.topic, one.partition.partition
+        first, _ = ranges.get(place, (one.first, 0))
+        ranges[place] = first, one.last + 1
+        size += one.size
+    return Unit(ranges, size)
+
+
+def records_of(spark: SparkSession, place: Mapping[str, str], unit: Unit, columns: Sequence[str]) -> DataFrame:
+    """The records of a unit. ``place``: the options that say where they are."""
+    plain = unit.plain()
+    topics: dict[str, list[int]] = {}
+    for topic, number in unit.ranges:
+        topics.setdefault(topic, []).append(number)
+    reading = spark.read.format("milena").options(**place).option("assign", json.dumps(topics))
+    reading = reading.option("startingOffsets", json.dumps(plain["starting"]))
+    reading = reading.option("endingOffsets", json.dumps(plain["ending"]))
+    return reading.option("columns", ",".join(columns)).load()

@@ -1,0 +1,141 @@
+"""The job ``audit`` finds in a tier what was done to it, and names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.audit.checks import FINDINGS
+from milena.pipeline.jobs.audit.job import Audited, audit, lasting, moved, units
+from milena.pipeline.options import SourceOptions, source_options
+from tests.pipeline.made_tiers import Batch, MadeTier, run
+
+
+def options(made: MadeTier, metadata: Path | None = None) -> SourceOptions:
+    more = {} if metadata is None else {"metadata": str(metadata)}
+    return source_options({"tier": str(made.folder), "subscribePattern": ".*", **more})
+
+
+def kinds(frame: DataFrame) -> list[tuple[str, str | None, bool]]:
+    return sorted((one.kind, one.topic, one.harmless) for one in frame.collect())
+
+
+def test_a_tier_in_order_has_no_findings_and_a_page(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+    made.add(run(0, 100))
+    made.add(run(100, 250))
+    made.add(run(0, 30, epoch=3), topic="clicks", number=1, epochs={3: 0})
+    done: list[tuple[int, int]] = []
+    result = audit(
+        spark,
+        options(made, made.metadata(tmp_path / "broker")),
+        str(tmp_path / "audit"),
+        progress=lambda what, part, whole, unit: done.append((part, whole)),
+    )
+    assert result == Audited(3, 0, str(tmp_path / "audit" / "index.html"))
+    assert done[0][0] == 0 and done[-1][0] == done[-1][1] > 0
+    topics = spark.read.parquet(str(tmp_path / "audit" / "topics")).orderBy("topic").collect()
+    assert [(one.topic, one.segments, one.records, one.unreadBytes) for one in topics] == [
+        ("clicks", 1, 30, 0),
+        ("orders", 2, 250, 0),
+    ]
+    page = Path(result.page).read_text()
+    assert "No findings in 3 segments" in page and "http" not in page.partition("<script")[0]
+
+
+def test_each_defect_is_named(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+    segments = [made.add(run(at, at + 100)) for at in (0, 100, 200, 300)]
+    data = bytearray(made.log(segments[0]).read_bytes())
+    data[-1] ^= 1
+    made.log(segments[0]).write_bytes(data)
+    made.remove(segments[1])
+    metadata = made.metadata(tmp_path / "broker")
+    made.add(run(0, 10), topic="unknown")  # no metadata of it
+    made.remove(made.add(run(0, 10), topic="never"))  # neither metadata nor objects
+    result = audit(spark, options(made, metadata), str(tmp_path / "audit"), price=2.0)
+    assert result.findings == 3
+    found = spark.read.parquet(str(tmp_path / "audit" / "findings"))
+    assert kinds(found) == [("crc", "orders", False), ("missing", "orders", False), ("orphan", "unknown", False)]
+    topics = {one.topic: one for one in spark.read.parquet(str(tmp_path / "audit" / "topics")).collect()}
+    assert topics["orders"].unreadBytes == 0
+    assert topics["unknown"].unreadBytes == topics["unknown"].bytes > 0
+    assert topics["unknown"].unreadCost == pytest.approx(topics["unknown"].bytes * 2.0 / (1 << 30))
+
+
+def test_gaps_and_foreign_epochs_are_found_by_the_files_alone(
+    spark: SparkSession, made: MadeTier, tmp_path: Path
+) -> None:
+    made.add(run(0, 100))
+    made.add(run(150, 200), epochs={0: 0, 2: 150})
+    made.add(run(100, 150, epoch=1), epochs={0: 0, 1: 100})  # of another log: epoch 1 has no offsets in the newest one
+    result = audit(spark, options(made), str(tmp_path / "audit"))
+    found = spark.read.parquet(str(tmp_path / "audit" / "findings"))
+    assert ("unreferenced", "orders", False) in kinds(found)
+    assert result.findings == found.where("not harmless").count() > 0
+
+
+def test_an_audit_that_ended_half_way_reads_the_rest_alone(
+    spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milena.pipeline.jobs.audit.job.UNIT", 1)
+    segments = [made.add(run(at, at + 100)) for at in (0, 100, 200)]
+    folder, metadata = str(tmp_path / "audit"), made.metadata(tmp_path / "broker")
+
+    def stop(what: str, part: int, whole: int, unit: str) -> None:
+        if part:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        audit(spark, options(made, metadata), folder, progress=stop)
+    with pytest.raises(PipelineError, match=r"has a job that was started with tier=.*topics=\.\*: go on"):
+        audit(spark, source_options({"tier": str(made.folder), "subscribe": "orders"}), folder)
+    damaged = made.log(segments[0])
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")  # it has been read already
+    parts: list[int] = []
+    result = audit(spark, options(made, metadata), folder, progress=lambda what, part, whole, unit: parts.append(part))
+    assert (result.segments, result.findings, len(parts)) == (3, 0, 3)
+    assert parts[0] > 0
+    assert audit(spark, options(made, metadata), folder).findings == 1  # it had ended: everything is read again
+
+
+def test_what_a_running_cluster_changed_meanwhile_is_harmless(spark: SparkSession) -> None:
+    def finding(kind: str, partition: int, segment: str | None) -> tuple[object, ...]:
+        return kind, "orders", "id", partition, segment, "what", False
+
+    found = spark.createDataFrame(
+        [finding("missing", 0, "a"), finding("gap", 0, None), finding("gap", 1, None), finding("crc", 1, "b")], FINDINGS
+    )
+    changed = spark.createDataFrame([("id", 0, "a")], "topicId string, partition int, segmentId string")
+    assert [
+        (one.kind, one.partition, one.harmless) for one in lasting(found, changed).orderBy("partition").collect()
+    ] in (
+        [("missing", 0, True), ("gap", 0, True), ("gap", 1, False), ("crc", 1, False)],
+        [("gap", 0, True), ("missing", 0, True), ("gap", 1, False), ("crc", 1, False)],
+        [("missing", 0, True), ("gap", 0, True), ("crc", 1, False), ("gap", 1, False)],
+        [("gap", 0, True), ("missing", 0, True), ("crc", 1, False), ("gap", 1, False)],
+    )
+
+
+def test_segments_that_came_went_or_changed_have_moved() -> None:
+    def row(one: str, state: str = "COPY_SEGMENT_FINISHED") -> dict[str, object]:
+        return {"segmentId": one, "state": state, "size": 5}
+
+    before = [row("same"), row("gone"), row("deleted")]
+    after = [row("same"), row("deleted", "DELETE_SEGMENT_STARTED"), row("new")]
+    assert [one["segmentId"] for one in moved(before, after)] == ["gone", "deleted", "new"]
+
+
+def test_units_hold_about_as_much_as_they_should() -> None:
+    rows: list[dict[str, object]] = [{"size": 400 << 20} for _ in range(5)]
+    assert [len(one) for one in units(rows)] == [2, 2, 1]
+    assert not list(units([]))
+
+
+def test_a_folder_with_something_else_is_left_alone(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+    made.add([Batch(0, 1)])
+    (tmp_path / "mine").write_text("something")
+    with pytest.raises(PipelineError, match="is not empty, and has no results of a job"):
+        audit(spark, options(made), str(tmp_path))
+    assert (tmp_path / "mine").read_text() == "something"

@@ -1,0 +1,59 @@
+"""`milena pipeline` without Spark: help, what is missing, progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from milena.__main__ import main
+from milena.commands.pipeline import running
+from milena.commands.pipeline.running import progress_line, told
+
+
+@pytest.mark.parametrize("job", ["audit", "profile", "history", "export", "replay", "demo", "look"])
+def test_each_job_has_help_without_spark(
+    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, "--help"])
+    assert main() == 0
+    assert capsys.readouterr().out.startswith(f"usage: milena pipeline {job} [options]")
+
+
+def test_without_spark_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
+    monkeypatch.setattr(running, "check_library", lambda: None)
+    monkeypatch.setattr("milena.pipeline.session.check_jdk", lambda: None)
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", "audit", "--tier", "."])
+    assert main() == 1
+    assert capsys.readouterr().err == "milena: Spark is not installed: pip install 'milena-kafka[spark]'\n"
+
+
+def test_without_a_jdk_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "check_library", lambda: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", "audit", "--tier", "."])
+    assert main() == 1
+    said = capsys.readouterr().err
+    assert said.startswith("milena: Spark needs a JDK") and said.count("\n") == 1
+
+
+def test_progress_tells_speed_and_time_left() -> None:
+    assert progress_line("read", 0, 10, "bytes", 0.0, 0) == "read 0 bytes of 10 bytes"
+    assert (
+        progress_line("read", 3 << 20, 9 << 20, "bytes", 2.0, 2 << 20) == "read 3.0 MiB of 9.0 MiB, 1.0 MiB/s, 6 s left"
+    )
+    assert (
+        progress_line("replayed", 5000, 5000, "offsets", 2.0, 4000)
+        == "replayed 5,000 of 5,000 offsets, 2,000 offsets/s"
+    )
+
+
+def test_of_what_spark_says_the_sentence_for_people_is_told() -> None:
+    text = "An exception\n  File x\nmilena.pipeline.opened.Damaged: orders-0/1.log, at offset 7: wrong\n\tat java\n"
+    assert told(text) == "orders-0/1.log, at offset 7: wrong"
+    assert told("first line\nsecond") == "Spark: first line"

@@ -46,6 +46,7 @@ OF_NODES = (
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
     "remote_segments", "metric", "fetchers", "brokers", "partitions", "fail_disk",
     "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
+    "troubles",
 )  # fmt: skip
 """What brokers and controllers can be asked, for those who ask where no node tells it."""
 

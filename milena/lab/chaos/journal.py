@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from milena.lab.chaos.faults import Fault
-from milena.lab.histories.events import Event, from_line, to_line
+from milena.lab.histories.events import Event, RequestOutcome, Send, TopicPartition, from_line, to_line
 from milena.lab.histories.invocations import completed
+from milena.lab.histories.keyed import KeyedWrite
 from milena.runtime.clock import Clock
 
 HISTORY = "history.jsonl"
@@ -28,16 +29,20 @@ class Journal:
         self._history = (folder / HISTORY).open("w", buffering=1)
         self._trace = (folder / TRACE).open("w", buffering=1)
         self.events = 0
+        self.acknowledged: dict[TopicPartition, float] = {}
+        """When the last write with acks=all to each partition was acknowledged."""
 
     def now(self) -> float:
         """The time of the history: seconds since the run began."""
         return self._clock.monotonic() - self._begun
 
     def note(self, event: Event) -> None:
+        match event:
+            case Send(outcome=RequestOutcome.OK, acks=-1) | KeyedWrite(outcome=RequestOutcome.OK):
+                self.acknowledged[event.partition] = event.ended
+            case _:
+                pass
         self._write(to_line(event))
-
-    def fault(self, fault: Fault) -> None:
-        self.note(fault)
 
     def say(self, text: str) -> None:
         """A line of the log for people."""

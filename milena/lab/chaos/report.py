@@ -106,8 +106,9 @@ def _data(judged: Judged) -> dict[str, object]:
                 "kind": fault.kind.value,
                 "nodes": fault.nodes,
                 "begun": fault.begun - begun,
-                "mended": fault.mended - begun,
+                "mended": judged.figures.until(fault) - begun,
                 "text": fault.text,
+                "effect": fault.effect.value if fault.effect else None,
                 "seconds": seconds,
             }
             for fault, seconds in zip(judged.figures.faults, judged.outages.seconds, strict=True)
@@ -135,7 +136,7 @@ def _page(judged: Judged) -> str:
         sections.append(_violations("What was found", judged.violations))
     if judged.controls:
         sections.append(_violations(f"What was found where {UNSAFE}", judged.controls))
-    sections += [_plots(judged.slots, judged.figures.faults, judged.outages.seconds)]
+    sections += [_plots(judged.slots, judged.figures, judged.outages.seconds)]
     sections += [_operations(judged), Facts("The run", judged.about)]
     controls = f"; {len(judged.controls):,} where {UNSAFE}" if judged.controls else ""
     operations = sum(judged.figures.operations.values())
@@ -168,8 +169,9 @@ def _anomalies(judged: Judged) -> Table:
 def _faults(rows: Sequence[KindOfFault]) -> Table:
     return Table(
         "Faults",
-        ("fault", "injected", "progress judged", "median", "worst"),
-        [(row.kind, row.times, row.judged, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        ("fault", "injected", "seen", "progress judged", "median", "worst"),
+        [(row.kind, row.times, row.seen, row.judged, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        "Seen: so many were noticed over the wire, or by the node, while they lasted. "
         "Progress judged: so many lasted for so long that a partition without an acknowledgement would be an anomaly. "
         "Seconds until writes flowed again: for each fault the longest time for which writes with acks=all to any one "
         "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered, "
@@ -187,17 +189,17 @@ def _violations(title: str, violations: Sequence[Violation]) -> Table:
     return Table(title, ("anomaly", "where", "what"), rows, more, folded=len(rows) > 20)
 
 
-def _plots(slots: Slots, faults: Sequence[Fault], seconds: Sequence[float]) -> Plots:
+def _plots(slots: Slots, figures: Figures, seconds: Sequence[float]) -> Plots:
     xs = [at * slots.width for at in range(len(slots.unavailable))]
     in_ms = {name: [None if y is None else y * 1000 for y in ys] for name, ys in slots.latency.items()}
     bands = [
         Band(
             fault.kind.value,
             fault.begun - slots.begun,
-            fault.mended - slots.begun,
-            f"node {', '.join(map(str, fault.nodes))}; {fault.text}; writes flowed again after {_seconds(waited)}",
+            figures.until(fault) - slots.begun,
+            f"node {', '.join(map(str, fault.nodes))}; {_said(fault)}; writes flowed again after {_seconds(waited)}",
         )
-        for fault, waited in zip(faults, seconds, strict=True)
+        for fault, waited in zip(figures.faults, seconds, strict=True)
     ]
     return Plots(
         "Over time",
@@ -216,6 +218,10 @@ def _plots(slots: Slots, faults: Sequence[Fault], seconds: Sequence[float]) -> P
         "A partition is unavailable in a second if writes to it with acks=all were under way throughout that second "
         "and none was acknowledged. Shaded: faults, from injected to mended.",
     )
+
+
+def _said(fault: Fault) -> str:
+    return "; ".join(text for text in (fault.text, fault.effect.value if fault.effect else "") if text)
 
 
 def _operations(judged: Judged) -> Table:

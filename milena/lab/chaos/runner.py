@@ -24,6 +24,7 @@ from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
 from milena.lab.chaos.workload import Workload
+from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
 from milena.node.client import admin
 from milena.node.client.cluster import Cluster
@@ -118,8 +119,9 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
     workload = Workload(place.clients, topics, journal, clock, random, pace=order.pace, kinds=kinds)
     shape = Shape(place.brokers, place.controller, place.session, place.lag)
     places = [partition for topic in topics for partition in topic.places]
+    strong = [partition for topic in topics if topic.acks == ACKS_ALL for partition in topic.places]
     moves = Moves(client, health, journal, random, place.brokers, places)
-    nemesis = Nemesis(place, health, journal, shape, Unclean(place, health, journal, moves))
+    nemesis = Nemesis(place, health, journal, shape, Unclean(place, health, journal, moves), strong)
     rounds = plan(order.seed, order.seconds, kinds, shape, unsafe=order.unsafe)
     async with asyncio.TaskGroup() as tails:
         following = [tails.create_task(tail) for tail in workload.tails()]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from milena.commands.history import main
 from milena.lab.histories.anomalies import Anomaly
 from milena.lab.histories.checker import check
-from milena.lab.histories.events import Event, FinalTopic, Send, TopicChange, Void, from_line, to_line, write
+from milena.lab.histories.events import AllTopics, Event, FinalTopic, Send, TopicChange, Void, from_line, to_line, write
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.files import BadLine, HistoryFile, judge_file
 from milena.lab.histories.group_events import OffsetCommit, OffsetFetch, RequestOutcome
@@ -50,7 +50,7 @@ def mixed(seed: int) -> list[Event]:
             parts = random.choice(PLANTS)[0](parts)
         lines.append(moved(parts, number))
     lines.append(list(group_histories.valid(random.randrange(1 << 30)).events))
-    lines.append([TopicChange("made", True, OK), TopicChange("gone", False, OK), FinalTopic("gone")])
+    lines.append([TopicChange("made", True, OK), TopicChange("gone", False, OK), FinalTopic("gone"), AllTopics(1)])
     lines.append([Fault(Kind.KILL, (1,), 0.0, 1.0), Void(("__consumer_offsets", 0), 3.0, "unclean")])
     lines.append([Send(("t", 0), "late", 20.0, 60.0, RequestOutcome.UNKNOWN)])
     found = []

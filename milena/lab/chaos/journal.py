@@ -6,7 +6,7 @@ no event when the file ends (the run died) has an unknown outcome.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from milena.lab.chaos.faults import Fault
@@ -22,9 +22,11 @@ TRACE = "run.log"
 class Journal:
     """Writes the history and a log for people into a folder. Each line is there as soon as it was noted."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, tell: Callable[[str], object] = lambda _: None) -> None:
+        """``tell`` gets the few lines that people look at while it runs."""
         folder.mkdir(parents=True, exist_ok=True)
         self._clock = clock
+        self._tell = tell
         self._begun = clock.monotonic()
         self._history = (folder / HISTORY).open("w", buffering=1)
         self._trace = (folder / TRACE).open("w", buffering=1)
@@ -47,6 +49,11 @@ class Journal:
     def say(self, text: str) -> None:
         """A line of the log for people."""
         self._trace.write(f"{self.now():11.3f} {text}\n")
+
+    def tell(self, text: str) -> None:
+        """Likewise, and for those who look on."""
+        self.say(text)
+        self._tell(f"{self.now():8.1f} s  {text}")
 
     def _write(self, line: str) -> None:
         self._history.write(line + "\n")

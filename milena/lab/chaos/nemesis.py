@@ -122,7 +122,7 @@ class Nemesis:
             self._journal.note(Invoke("fault", begun, value=step.kind.value, key=nodes_text(step.nodes)))
             await self._acts[step.kind](sight)
             mended = self._journal.now()
-        self._journal.say(f"{text} is mended, and was {_SAID[sight.effect]}")
+        self._journal.tell(f"{text} is mended after {mended - begun:.1f} s, and was {_SAID[sight.effect]}")
         return sight, begun, mended
 
     async def _recovered(self, since: float) -> tuple[TopicPartition, ...]:
@@ -131,7 +131,7 @@ class Nemesis:
         limit = recovers(self._shape)
         while late := [place for place in self._places if self._journal.acknowledged.get(place, -1.0) < since]:
             if self._journal.now() > since + limit:
-                self._journal.say(f"no writes after {limit:.1f} s: {', '.join(map(str, late))}")
+                self._journal.tell(f"no writes after {limit:.1f} s: {', '.join(map(str, late))}")
                 break
             await self._clock.sleep(LOOKING)
         else:

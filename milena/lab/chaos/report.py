@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,16 +50,26 @@ class Judged:
 
 
 def write_report(
-    folder: Path, history: Path, about: Mapping[str, object], demands: Demands = DEFAULT
+    folder: Path,
+    history: Path,
+    about: Mapping[str, object],
+    demands: Demands = DEFAULT,
+    tell: Callable[[str], object] | None = None,
 ) -> list[Violation]:
     """Judge a history on disk and write the report on it to a folder, which is made if need be. ``about``: what the
-    reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. Returns all violations.
-    Those in topics that are ``promised`` are told apart, and do not make a run fail.
+    reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. ``tell`` gets the
+    verdict as lines of text, also where the page cannot be drawn. Returns all violations. Those in topics that are
+    ``promised`` are told apart, and do not make a run fail.
 
     Raises OSError, BadLine, and UserError if plotly is not installed.
     """
-    check_library()
+    if tell is None:
+        check_library()
     judged = _judged(history, about, demands)
+    if tell is not None:
+        for line in lines(judged):
+            tell(line)
+        check_library()
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_data(judged), indent=1, default=str)
     (folder / "report.json").write_text(text + "\n", encoding="utf-8")
@@ -146,6 +156,22 @@ def _page(judged: Judged) -> str:
         sections,
         good=not violations,
     )
+
+
+def lines(judged: Judged) -> Iterator[str]:
+    """What was found, and each kind of fault, for a terminal."""
+    found = {anomaly.value: count for anomaly, count in judged.anomalies.items()}
+    none = sum(count == 0 for count in found.values())
+    unknown = sum(count is None for count in found.values())
+    yield f"{'anomaly':28} {'found':>6}"
+    for name, count in found.items():
+        if count:
+            yield f"{name:28} {count:6}"
+    yield f"{f'{none} others':28} {0:6}" + (f"   ({unknown} not judged)" if unknown else "")
+    yield f"{'fault':28} {'injected':>8} {'seen':>5} {'judged':>7} {'median':>12} {'worst':>12}"
+    for row in judged.outages.rows():
+        figures = f"{_seconds(row.median):>12} {_seconds(row.worst):>12}"
+        yield f"{row.kind:28} {row.times:8} {row.seen:5} {row.judged:7} {figures}"
 
 
 def _anomalies(judged: Judged) -> Table:

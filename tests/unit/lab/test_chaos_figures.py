@@ -130,3 +130,18 @@ def test_progress_is_judged_where_a_fault_outlasts_what_it_may_take_and_the_pati
     ]
     (row,) = Outages(faults).rows()
     assert (row.times, row.judged) == (3, 1)
+
+
+def test_the_terminal_gets_the_verdict_as_a_table_also_without_plotly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = Fault(Kind.KILL, (1,), 1.0, 2.0, recovers=5.0, effect=Effect.SEEN, late=(("t", 0),))
+    (tmp_path / "history.jsonl").write_text("".join(events.write([fault, write(1.0, 4.5)])))
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    told: list[str] = []
+    with pytest.raises(UserError):
+        write_report(tmp_path / "out", tmp_path / "history.jsonl", {}, tell=told.append)
+    rows = [line.split() for line in told]
+    assert ["no", "recovery", "1"] in rows
+    assert ["kill", "1", "1", "0", "3.5", "s", "3.5", "s"] in rows

@@ -46,6 +46,7 @@ OF_NODES = (
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
     "remote_segments", "metric", "fetchers", "brokers", "partitions", "fail_disk",
     "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
+    "troubles",
 )  # fmt: skip
 """What brokers and controllers can be asked, for those who ask where no node tells it."""
 
@@ -62,6 +63,7 @@ COMMAND = CommandLine(
     "  jump_clock ms=                             set the wall clock ahead, or behind if negative; 0: right again\n"
     "  break_tier away=true delay_ms= lose=0.1    let a broker's tier fail, be slow, lose a share of new segments;\n"
     "                                             without arguments it works again. lost_objects lists what is lost\n"
+    "  troubles                                   its wall clock, and what was made to fail or to wait so far\n"
     "  hold, drop, delay, disconnect, fail        catch requests: api=, peer=, node=, topic=, partition=, group=,\n"
     "                                             transactional_id=, every=N (each n-th),\n"
     "                                             probability=0.1, count=, ms=, error=,\n"

@@ -76,6 +76,7 @@ class Lab:
             "fill_disk": self._fill_disk,
             "slow_disk": self._slow_disk,
             "jump_clock": self._jump_clock,
+            "troubles": self._troubles,
             "ready": ready,
         }
         if name == "broker":
@@ -129,6 +130,18 @@ class Lab:
             raise VerbError(f"ms={ms}: there is no such time")
         self._clock.ahead_ms = ms
         return {"time_ms": now + ms}
+
+    def _troubles(self) -> dict[str, int]:
+        """the wall clock, and how many calls of the disk and of the tier were made to fail, to wait, or for nothing"""
+        disk, tier = self._disk.faults, self._tier
+        return {
+            "wall_ms": self._clock.time_ms(),
+            "failed": disk.failed,
+            "slowed": disk.slowed,
+            "tier_failed": tier.failed,
+            "tier_slowed": tier.disk.slowed,
+            "tier_lost": len(tier.lost),
+        }
 
     def _break_tier(self, away: bool = False, delay_ms: float = 0, lose: float = 0) -> dict[str, object]:
         """let the remote tier fail in each call, be slower in each, or lose this share (0 to 1) of the new segments'

@@ -36,6 +36,7 @@ class TierTroubles:
         self.disk = TroubledDisk(TIER_THREADS, runtime.clock, lambda path: self.written(path, self.disk.remove))
         """Both stores do all of their work by its ``offload``."""
         self._away = False
+        self._refused = 0
         self._lose = 0.0
 
     def set(self, *, away: bool, delay: float, lose: float) -> None:
@@ -48,6 +49,11 @@ class TierTroubles:
         else:
             self.disk.faults.heal(EVERYTHING)
 
+    @property
+    def failed(self) -> int:
+        """Calls that failed since it was away."""
+        return self._refused + self.disk.faults.failed
+
     def connect_store(self, url: str, options: Mapping[str, object]) -> tuple[object, str]:
         """As ``Runtime.connect_store``."""
         self.check(url)
@@ -57,6 +63,7 @@ class TierTroubles:
     def check(self, path: str) -> None:
         """Raises OSError while the tier is away."""
         if self._away:
+            self._refused += 1
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def written(self, path: str, remove: Callable[[str], object]) -> None:

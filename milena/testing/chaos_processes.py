@@ -93,6 +93,19 @@ class ProcessesPlace:
         addresses = (address.rpartition(":") for address in self._cluster.bootstrap.split(","))
         return [(host, int(port)) for host, _, port in addresses]
 
+    async def address(self, node: int) -> tuple[str, int]:
+        host, _, port = next(iter(self._of(node).entry["listeners"].values())).rpartition(":")
+        return host, int(port)
+
+    async def troubles(self, node: int) -> Mapping[str, float]:
+        if self._of(node).pid is None or node in self._paused:
+            return {}
+        try:
+            told: Mapping[str, float] = await asyncio.to_thread(self._cluster.verbs(node).call, "troubles")
+        except UserError:
+            return {}  # it has ended meanwhile
+        return told
+
     @property
     def brokers(self) -> Sequence[int]:
         return self._brokers

@@ -17,6 +17,7 @@ ANY = {
     "broker/follower/leader_link.py": (1, RESPONSE),
     "command_line/options.py": (1, "a command's values: what type one has is for its option to say"),
     "config/topic_config.py": (1, "fields by name, as the keys' types say; a test compares them"),
+    "lab/chaos/health.py": (1, RESPONSE),
     "lab/histories/events.py": (2, "fields of any event, from JSON"),
     "lab/invariants/images.py": (1, "the name of an entry, whose type is its kind's"),
     "lab/load/group_client.py": (1, RESPONSE),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shlex
 import sys
 import traceback
@@ -31,6 +32,7 @@ from tests.chaos.places import LIBRARIES, PLACES, available, libraries
 
 SIMULATION = "simulation"
 SIMULATED_PACE = 0.2
+SAID = "clients.log"
 
 
 def main(arguments: list[str]) -> int:
@@ -44,6 +46,7 @@ def main(arguments: list[str]) -> int:
         return 1
     order = Order(options.seed, options.seconds, kinds, options.unsafe, pace)
     again = again_of(arguments)
+    keep_warnings(report)
     try:
         verdict = _run(options, order, report)
         _draw(order, report)
@@ -63,6 +66,17 @@ def again_of(arguments: Sequence[str]) -> str:
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--report")
     return shlex.join(["python", "-m", "tests.chaos", *parser.parse_known_args(arguments)[1]])
+
+
+def keep_warnings(report: Path) -> None:
+    """What libraries log goes to a file, not to the terminal."""
+    logging.captureWarnings(True)
+    logging.basicConfig(
+        filename=report / SAID,
+        level=logging.WARNING,
+        format="%(asctime)s %(name)s %(levelname)s %(message)s",
+        force=True,
+    )
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -114,10 +128,14 @@ async def _elsewhere(where: str, order: Order, report: Path, port: int, names: S
     place = await PLACES[where](report / "cluster", port)
     try:
         place.use(libraries(names, place))
-        return await run(order, place, report)
+        return await run(order, place, report, print_now)
     finally:
         await place.keep(report / "logs")
         await place.close()
+
+
+def print_now(line: str) -> None:
+    print(line, flush=True)
 
 
 def _draw(order: Order, report: Path) -> None:
@@ -125,7 +143,7 @@ def _draw(order: Order, report: Path) -> None:
     about = json.loads((report / ABOUT).read_text())
     demands = demands_of(list(TOPICS.values()), unsafe=order.unsafe)
     try:
-        write_report(report, report / HISTORY, about, demands)
+        write_report(report, report / HISTORY, about, demands, print_now)
     except UserError as reason:
         print(f"no report.html: {reason}")
 

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 BROKERS: Final = (1, 2, 3)
 CONTROLLER: Final = 1000
+CONTROLLER_PORT: Final = 9093
 DATA: Final = "/var/lib/kafka/data"
 LAB: Final = f"{DATA}/lab"
 LOG_DIRS: Final = (f"{DATA}/log-1", f"{DATA}/log-2")
@@ -99,6 +100,16 @@ class ContainersPlace:
     @property
     def bootstrap(self) -> Sequence[tuple[str, int]]:
         return [("127.0.0.1", int(self._project.variables[f"PORT_{number}"])) for number in BROKERS]
+
+    async def address(self, node: int) -> tuple[str, int] | None:
+        """The controller's port is not published: it is reached inside of the engine's network."""
+        if node in BROKERS:
+            return self.bootstrap[BROKERS.index(node)]
+        host = (await _in_thread(self._facts))[node].address
+        return (host, CONTROLLER_PORT) if host else None
+
+    async def troubles(self, node: int) -> Mapping[str, float]:
+        return await _in_thread(self._ask_if_up, node, "troubles") or {}
 
     @property
     def clients(self) -> Sequence[Clients]:

@@ -136,6 +136,12 @@ class KafkaPlace:
     def bootstrap(self) -> Sequence[tuple[str, int]]:
         return [self._addresses[node] for node in BROKERS]
 
+    async def address(self, node: int) -> tuple[str, int]:
+        return self._addresses[node]
+
+    async def troubles(self, node: int) -> Mapping[str, float]:
+        return {}
+
     @property
     def clients(self) -> Sequence[Clients]:
         return self._libraries

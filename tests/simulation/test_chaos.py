@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from milena.lab.chaos.journal import events, faults
-from milena.lab.chaos.runner import Order
+from milena.lab.chaos.runner import PLAN, Order
 from milena.lab.chaos.simulated import run_simulated
 from milena.lab.histories.events import Send
 from milena.lab.world.trace import quiet_logs
@@ -32,4 +32,6 @@ def test_a_seed_gives_the_same_run_twice(tmp_path: Path) -> None:
     _, first = run_simulated(Order(3, 5, pace=0.5), tmp_path / "first")
     _, second = run_simulated(Order(3, 5, pace=0.5), tmp_path / "second")
     assert first == second
+    plans = [(tmp_path / name / PLAN).read_text() for name in ("first", "second")]
+    assert plans[0] and plans[0] == plans[1]
     assert any(isinstance(event, Send) for event in events(tmp_path / "first" / "history.jsonl"))

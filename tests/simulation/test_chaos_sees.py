@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.journal import HISTORY, events
+from milena.lab.chaos.journal import HISTORY, TRACE, events, faults
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.runner import Order
 from milena.lab.chaos.simulated import SimulatedPlace, run_simulated
+from milena.lab.chaos.topics import PLAIN
 from milena.lab.chaos.verdict import Verdict
 from milena.lab.histories.checker import Anomaly, counts
-from milena.lab.histories.events import FinalLog, RequestOutcome, TopicPartition
+from milena.lab.histories.events import FinalLog, RequestOutcome, Send, TopicPartition
+from milena.lab.histories.faults import Effect
 from milena.lab.world.trace import quiet_logs
 from milena.lab.world.world import World
 from milena.protocol.errors import KafkaError
@@ -236,3 +240,75 @@ def test_a_hole_that_no_lost_object_explains_fails_the_run(tmp_path: Path) -> No
     with pytest.raises(ExceptionGroup) as raised:
         run_simulated(Order(1, 10, [Kind.LOST_OBJECTS], pace=0.2), tmp_path, Silent)
     assert raised.group_contains(KafkaError, match="cannot be read from offset", depth=None)
+
+
+NOTHING: dict[Kind, str] = {
+    Kind.KILL: "kill",
+    Kind.STOP: "pause",
+    Kind.ISOLATE: "cut",
+    Kind.CUT_FOLLOWERS: "cut",
+    Kind.FULL_DISK: "fill_disk",
+    Kind.SLOW_DISK: "slow_disk",
+    Kind.TIER_AWAY: "break_tier",
+    Kind.CLOCK: "jump_clock",
+    Kind.ROLLING: "shut_down",
+}
+"""What a place does for a fault."""
+
+
+async def _nothing(*_: object, **__: object) -> None: ...
+
+
+@pytest.mark.parametrize("kind", NOTHING, ids=lambda kind: kind.value)
+def test_a_fault_that_is_not_carried_out_fails_the_run(kind: Kind, tmp_path: Path) -> None:
+    class Idle(SimulatedPlace):
+        """It kills what a full disk has not ended, and starts what runs."""
+
+    setattr(Idle, NOTHING[kind], _nothing)
+    verdict, _ = run_simulated(Order(1, 4, [kind], pace=0.3), tmp_path, Idle)
+    (told,) = verdict.idle
+    assert told.startswith(f"{kind.value} was injected") and told.endswith("nobody has noticed it")
+    assert {fault.effect for fault in faults(tmp_path / HISTORY)} == {Effect.NOT_SEEN}
+    assert "nobody noticed it" in (tmp_path / TRACE).read_text()
+
+
+def test_what_is_carried_out_is_noticed(tmp_path: Path) -> None:
+    verdict, _ = run_simulated(Order(2, 75, pace=1.0), tmp_path)
+    assert not verdict.idle
+    assert not verdict.violations
+    told = list(faults(tmp_path / HISTORY))
+    assert len({fault.kind for fault in told if fault.effect is Effect.SEEN}) >= 8
+
+
+def test_a_reader_does_not_wait_long_for_a_host_without_power(tmp_path: Path) -> None:
+    verdict, _ = run_simulated(Order(2, 5, [Kind.POWER_LOSS], pace=0.3), tmp_path)
+    assert not verdict.violations
+
+
+def test_a_cluster_that_recovers_too_late_is_seen(tmp_path: Path) -> None:
+    class Apart(SimulatedPlace):
+        async def heal_links(self) -> None:
+            async def later() -> None:
+                await self.runtime.clock.sleep(30.0)
+                await SimulatedPlace.heal_links(self)
+
+            self._later = asyncio.ensure_future(later())
+
+        async def cut(self, sender: int, receiver: int) -> None:
+            """Everybody, so that nobody takes writes."""
+            for one in self.brokers:
+                for other in self.brokers:
+                    await super().cut(one, other)
+
+    verdict, _ = run_simulated(Order(1, 4, [Kind.CUT_FOLLOWERS], pace=0.3), tmp_path, Apart)
+    assert Anomaly.NOT_RECOVERED in found(verdict)
+
+
+def test_the_next_fault_begins_when_all_take_writes_again(tmp_path: Path) -> None:
+    run_simulated(Order(3, 20, [Kind.STOP, Kind.KILL, Kind.ISOLATE], pace=0.3), tmp_path)
+    told = list(faults(tmp_path / HISTORY))
+    writes = [one for one in events(tmp_path / HISTORY) if isinstance(one, Send) and one.acks == -1]
+    for before, after in pairwise(told):
+        if after.begun >= before.mended:
+            between = [one for one in writes if before.mended <= one.ended <= after.begun]
+            assert {one.partition for one in between if one.outcome is RequestOutcome.OK} >= set(PLAIN.places)

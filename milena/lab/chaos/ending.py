@@ -9,7 +9,7 @@ from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.holes import Hole, hole_at
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.writers import name_of
-from milena.lab.histories.events import FinalLog, FinalTopic, RequestOutcome, TopicPartition
+from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome, TopicPartition
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.node.client import admin
 from milena.node.client.admin import TOPIC_CONFIG, TOPIC_RESOURCE
@@ -76,6 +76,7 @@ class Ending:
 
     async def topics(self) -> None:
         """Those that were made, with their configurations."""
+        count = 0
         for name in sorted((await self._client.metadata()).topics):
             if not name.startswith(MADE):
                 continue
@@ -87,6 +88,8 @@ class Ending:
                 continue  # its deletion was still under way
             config = {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_CONFIG}
             self._journal.note(FinalTopic(name, config))
+            count += 1
+        self._journal.note(AllTopics(count))
 
     async def commits(self, groups: Sequence[str], places: Sequence[TopicPartition]) -> None:
         for group in groups:

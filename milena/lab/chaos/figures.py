@@ -118,6 +118,10 @@ class Figures:
         self._spans(at, at)
         self._reads.setdefault(library, Counter())[math.floor(at)] += records
 
+    def until(self, fault: Fault) -> float:
+        """When it was mended; of one that never was, the end of the history."""
+        return fault.mended if fault.mended < math.inf else max(fault.begun, self.last)
+
     def stalled(self, stalls: Iterable[Stall]) -> None:
         """A partition is unavailable in a second if writes to it with acks=all were under way throughout, and none was
         acknowledged."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from milena.lab.chaos.topics import Topic
 from milena.lab.chaos.writable import Replicas
@@ -14,6 +15,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from milena.protocol.apis.describe_log_dirs import DescribeLogDirsResponse
     from milena.protocol.apis.metadata import MetadataResponse
 
 INTERVAL: Final = 0.25
@@ -37,22 +39,39 @@ class Health:
         self._bootstrap = bootstrap
         self._min_isr = {topic.name: topic.min_isr for topic in topics}
 
-    async def views(self) -> list[ClusterView | None]:
-        """The metadata of each broker, None from one that does not answer."""
-        return [await self.view(address) for address in self._bootstrap]
+    async def views(self, seconds: float = ASKING) -> list[ClusterView | None]:
+        """The metadata of each broker, None from one that does not answer within so many seconds."""
+        return list(await asyncio.gather(*(self.view(address, seconds) for address in self._bootstrap)))
 
-    async def view(self, address: tuple[str, int]) -> ClusterView | None:
+    async def view(self, address: tuple[str, int], seconds: float = ASKING) -> ClusterView | None:
+        response: MetadataResponse | None = await self._ask(
+            address,
+            seconds,
+            ApiKey.METADATA,
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        return None if response is None else view_of(response)
+
+    async def answers(self, address: tuple[str, int], seconds: float) -> bool:
+        """Of any node, also the controller."""
+        return await self._ask(address, seconds, ApiKey.API_VERSIONS) is not None
+
+    async def has_offline_directory(self, address: tuple[str, int], seconds: float) -> bool:
+        """Whether the broker tells so, or is gone."""
+        response: DescribeLogDirsResponse | None = await self._ask(
+            address, seconds, ApiKey.DESCRIBE_LOG_DIRS, topics=None
+        )
+        return response is None or any(one.error_code for one in response.results)
+
+    async def _ask(self, address: tuple[str, int], seconds: float, key: ApiKey, **fields: object) -> Any:
+        """None if there is no answer in time."""
         try:
-            response: MetadataResponse = await self._client.to(*address).request(
-                ApiKey.METADATA,
-                timeout=ASKING,
-                topics=None,
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=False,
-            )
-        except (ChannelError, KafkaError):
+            async with asyncio.timeout(seconds):
+                return await self._client.to(*address).request(key, None, timeout=seconds, **fields)
+        except (ChannelError, KafkaError, TimeoutError):
             return None
-        return view_of(response)
 
     async def partitions(self) -> Mapping[TopicPartition, Replicas]:
         """Those of the run's topics with the newest leader epoch that a broker tells; none if nobody answers."""

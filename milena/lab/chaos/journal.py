@@ -6,12 +6,13 @@ no event when the file ends (the run died) has an unknown outcome.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from milena.lab.chaos.faults import Fault
-from milena.lab.histories.events import Event, from_line, to_line
+from milena.lab.histories.events import Event, RequestOutcome, Send, TopicPartition, from_line, to_line
 from milena.lab.histories.invocations import completed
+from milena.lab.histories.keyed import KeyedWrite
 from milena.runtime.clock import Clock
 
 HISTORY = "history.jsonl"
@@ -21,27 +22,38 @@ TRACE = "run.log"
 class Journal:
     """Writes the history and a log for people into a folder. Each line is there as soon as it was noted."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, tell: Callable[[str], object] = lambda _: None) -> None:
+        """``tell`` gets the few lines that people look at while it runs."""
         folder.mkdir(parents=True, exist_ok=True)
         self._clock = clock
+        self._tell = tell
         self._begun = clock.monotonic()
         self._history = (folder / HISTORY).open("w", buffering=1)
         self._trace = (folder / TRACE).open("w", buffering=1)
         self.events = 0
+        self.acknowledged: dict[TopicPartition, float] = {}
+        """When the last write with acks=all to each partition was acknowledged."""
 
     def now(self) -> float:
         """The time of the history: seconds since the run began."""
         return self._clock.monotonic() - self._begun
 
     def note(self, event: Event) -> None:
+        match event:
+            case Send(outcome=RequestOutcome.OK, acks=-1) | KeyedWrite(outcome=RequestOutcome.OK):
+                self.acknowledged[event.partition] = event.ended
+            case _:
+                pass
         self._write(to_line(event))
-
-    def fault(self, fault: Fault) -> None:
-        self.note(fault)
 
     def say(self, text: str) -> None:
         """A line of the log for people."""
         self._trace.write(f"{self.now():11.3f} {text}\n")
+
+    def tell(self, text: str) -> None:
+        """Likewise, and for those who look on."""
+        self.say(text)
+        self._tell(f"{self.now():8.1f} s  {text}")
 
     def _write(self, line: str) -> None:
         self._history.write(line + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from milena.lab.chaos.faults import Fault, Kind
@@ -12,9 +12,18 @@ from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Round, Shape, Step, within
 from milena.lab.chaos.unclean import Unclean
-from milena.lab.chaos.writable import Effect, effect_of, is_stale, must_be_writable, recovers
-from milena.lab.histories.events import TopicPartition
+from milena.lab.chaos.watch import Sight, Watch
+from milena.lab.chaos.writable import effect_of, is_stale, must_be_writable, recovers
+from milena.lab.histories.events import Invoke, TopicPartition
+from milena.lab.histories.faults import Effect
+from milena.lab.histories.invocations import nodes_text
 
+LOOKING: Final = 0.1
+_SAID: Final = {
+    Effect.SEEN: "seen",
+    Effect.NOT_SEEN: "not seen: nobody noticed it",
+    Effect.HIDDEN: "not seen, since another fault hid it",
+}
 IN_SYNC: Final = 120.0
 """Seconds after a fault in which all must be in sync."""
 
@@ -23,14 +32,25 @@ class Nemesis:
     """One round at a time. Raises UserError if the place cannot do something, NotHealthy if the cluster does not
     recover."""
 
-    def __init__(self, place: Place, health: Health, journal: Journal, shape: Shape, unclean: Unclean) -> None:
+    def __init__(
+        self,
+        place: Place,
+        health: Health,
+        journal: Journal,
+        shape: Shape,
+        unclean: Unclean,
+        places: Sequence[TopicPartition],
+    ) -> None:
+        """``places``: the partitions that are written to with acks=all."""
         self._place = place
         self._health = health
         self._journal = journal
         self._shape = shape
         self._clock = place.runtime.clock
         self._unclean = unclean
-        self._acts: Mapping[Kind, Callable[[Step], Awaitable[None]]] = {
+        self._places = places
+        self._watch = Watch(place, health, shape)
+        self._acts: Mapping[Kind, Callable[[Sight], Awaitable[None]]] = {
             Kind.KILL: self._kill,
             Kind.STOP: self._pause,
             Kind.HANG: self._pause,
@@ -64,124 +84,155 @@ class Nemesis:
             await self._unclean.moves.prefer()
 
     async def inject(self, one: Round) -> None:
-        """All faults of a round begin at once. Returns when the last one is mended."""
+        """All faults of a round begin at once. Returns when the last one is mended and all take writes again, or should
+        by now."""
         partitions = await self._health.partitions()
-        effects: list[Effect] = [effect_of(step, self._shape) for step in one.steps]
+        effects = [effect_of(step, self._shape) for step in one.steps]
         writable = must_be_writable(effects, partitions)
         latest = max(within(step, self._shape) for step in one.steps)
         stale = any(is_stale(step, self._shape) for step in one.steps)
-        async with asyncio.TaskGroup() as steps:
-            for step in one.steps:
-                steps.create_task(self._inject(step, writable, latest, stale))
-
-    async def _inject(self, step: Step, writable: tuple[TopicPartition, ...], latest: float, stale: bool) -> None:
-        text = f"{step.kind.value} {' '.join(map(str, step.nodes))}".rstrip()
-        details = f"{step.amount:.2f}" if step.amount else ""
-        self._journal.say(f"{text} {details} for {step.seconds:.1f} s")
-        begun = self._journal.now()
-        await self._acts[step.kind](step)
-        mended = self._journal.now()
-        self._journal.say(f"{text} is mended")
-        self._journal.fault(
-            Fault(
-                step.kind,
-                step.nodes,
-                begun,
-                mended,
-                writable,
-                latest,
-                recovers(self._shape),
-                text=details,
-                stale=stale,
+        async with asyncio.TaskGroup() as group:
+            steps = [group.create_task(self._inject(step, one.steps)) for step in one.steps]
+        sights = [step.result() for step in steps]
+        last = max(mended for _, _, mended in sights)
+        late = await self._recovered(last)
+        for sight, begun, mended in sights:
+            self._journal.note(
+                Fault(
+                    sight.step.kind,
+                    sight.step.nodes,
+                    begun,
+                    mended,
+                    writable,
+                    latest,
+                    recovers(self._shape),
+                    text=_details(sight.step),
+                    stale=stale,
+                    effect=sight.effect,
+                    late=late if mended == last else (),
+                )
             )
-        )
 
-    async def _last(self, step: Step) -> None:
-        await self._clock.sleep(step.seconds)
+    async def _inject(self, step: Step, steps: Collection[Step]) -> tuple[Sight, float, float]:
+        """Returns what was seen, and the times of its begin and its end."""
+        text = f"{step.kind.value} {nodes_text(step.nodes)}".rstrip()
+        async with self._watch.over(step, [other for other in steps if other is not step]) as sight:
+            self._journal.say(f"{text} {_details(step)} for {step.seconds:.1f} s")
+            begun = self._journal.now()
+            self._journal.note(Invoke("fault", begun, value=step.kind.value, key=nodes_text(step.nodes)))
+            await self._acts[step.kind](sight)
+            mended = self._journal.now()
+        self._journal.tell(f"{text} is mended after {mended - begun:.1f} s, and was {_SAID[sight.effect]}")
+        return sight, begun, mended
 
-    async def _kill(self, step: Step) -> None:
-        (node,) = step.nodes
+    async def _recovered(self, since: float) -> tuple[TopicPartition, ...]:
+        """Waits until each partition has taken a write since then, as the workload was told. Returns those that took
+        none in time."""
+        limit = recovers(self._shape)
+        while late := [place for place in self._places if self._journal.acknowledged.get(place, -1.0) < since]:
+            if self._journal.now() > since + limit:
+                self._journal.tell(f"no writes after {limit:.1f} s: {', '.join(map(str, late))}")
+                break
+            await self._clock.sleep(LOOKING)
+        else:
+            self._journal.say(f"all take writes again, {self._journal.now() - since:.1f} s later")
+        return tuple(late)
+
+    async def _last(self, sight: Sight) -> None:
+        await self._clock.sleep(sight.step.seconds)
+        await self._watch.linger(sight)
+
+    async def _kill(self, sight: Sight) -> None:
+        (node,) = sight.step.nodes
         await self._place.kill(node)
-        await self._last(step)
+        await self._last(sight)
         await self._place.start(node)
 
-    async def _restart(self, step: Step) -> None:
-        (node,) = step.nodes
+    async def _restart(self, sight: Sight) -> None:
+        (node,) = sight.step.nodes
         await self._place.shut_down(node)
-        await self._last(step)
+        await self._last(sight)
         await self._place.start(node)
 
-    async def _pause(self, step: Step) -> None:
-        (node,) = step.nodes
+    async def _pause(self, sight: Sight) -> None:
+        (node,) = sight.step.nodes
         await self._place.pause(node)
         try:
-            await self._last(step)
+            await self._last(sight)
         finally:
             await self._place.resume(node)
 
-    async def _wipe(self, step: Step) -> None:
-        (node,) = step.nodes
+    async def _wipe(self, sight: Sight) -> None:
+        (node,) = sight.step.nodes
         await self._place.kill(node)
         await self._place.wipe(node)
-        await self._last(step)
+        await self._last(sight)
         await self._place.start(node)
 
-    async def _lose_power(self, step: Step) -> None:
-        (node,) = step.nodes
+    async def _lose_power(self, sight: Sight) -> None:
+        (node,) = sight.step.nodes
         await self._place.power_off(node)
-        await self._last(step)
+        await self._last(sight)
         await self._place.start(node)
 
-    async def _fill_disk(self, step: Step) -> None:
+    async def _fill_disk(self, sight: Sight) -> None:
         """The node may have ended by itself, if that was its only log directory."""
-        (node,) = step.nodes
+        (node,) = sight.step.nodes
         await self._place.fill_disk(node)
-        await self._last(step)
+        await self._last(sight)
         await self._place.kill(node)
         await self._place.start(node)
 
-    async def _slow_disk(self, step: Step) -> None:
-        (node,) = step.nodes
-        await self._place.slow_disk(node, step.amount)
-        await self._last(step)
+    async def _slow_disk(self, sight: Sight) -> None:
+        (node,) = sight.step.nodes
+        await self._place.slow_disk(node, sight.step.amount)
+        await self._last(sight)
         await self._place.slow_disk(node, 0.0)
 
-    async def _jump_clock(self, step: Step) -> None:
-        (node,) = step.nodes
-        await self._place.jump_clock(node, step.amount)
-        await self._last(step)
+    async def _jump_clock(self, sight: Sight) -> None:
+        (node,) = sight.step.nodes
+        await self._place.jump_clock(node, sight.step.amount)
+        await self._last(sight)
         await self._place.jump_clock(node, 0.0)
 
-    async def _break_tier(self, step: Step) -> None:
-        match step.kind:
+    async def _break_tier(self, sight: Sight) -> None:
+        match sight.step.kind:
             case Kind.TIER_AWAY:
                 await self._place.break_tier(away=True)
             case Kind.SLOW_OBJECTS:
-                await self._place.break_tier(delay=step.amount)
+                await self._place.break_tier(delay=sight.step.amount)
             case _:
-                await self._place.break_tier(lose=step.amount)
-        await self._last(step)
+                await self._place.break_tier(lose=sight.step.amount)
+        await self._last(sight)
         await self._place.break_tier()
 
-    async def _cut(self, step: Step) -> None:
-        for sender, receiver in cuts(step, self._shape):
+    async def _cut(self, sight: Sight) -> None:
+        for sender, receiver in cuts(sight.step, self._shape):
             await self._place.cut(sender, receiver)
-        await self._last(step)
+        await self._last(sight)
         await self._place.heal_links()
 
-    async def _roll(self, step: Step) -> None:
+    async def _roll(self, sight: Sight) -> None:
         """Each one goes as soon as all are in sync."""
-        for node in step.nodes:
+        down: list[bool] = []
+        for node in sight.step.nodes:
             await self._health.in_sync(IN_SYNC)
             self._journal.say(f"rolling: {node}")
             await self._place.shut_down(node)
+            down.append(await self._watch.is_down(node))
             await self._place.start(node)
+        if all(down):
+            sight.seen.set()
 
-    async def _reassign(self, step: Step) -> None:
-        await self._unclean.moves.go_and_return(step.seconds)
+    async def _reassign(self, sight: Sight) -> None:
+        await self._unclean.moves.go_and_return(sight.step.seconds)
 
-    async def _elect_unclean(self, step: Step) -> None:
-        await self._unclean.elect(step)
+    async def _elect_unclean(self, sight: Sight) -> None:
+        await self._unclean.elect(sight.step)
+
+
+def _details(step: Step) -> str:
+    return f"{step.amount:.2f}" if step.amount else ""
 
 
 def cuts(step: Step, shape: Shape) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from math import inf
 from statistics import median
 from typing import Final, NamedTuple
 
-from milena.lab.histories.faults import Fault
+from milena.lab.histories.faults import Effect, Fault
 from milena.lab.histories.progress import PATIENCE, Stall
 
 FLOWS: Final = 0.1
@@ -39,9 +39,13 @@ class Outages:
         """In the order in which kinds were first injected."""
         found: dict[str, list[float]] = {}
         judged = Counter(fault.kind.value for fault in self._faults if _is_judged(fault))
+        seen = Counter(fault.kind.value for fault in self._faults if fault.effect is Effect.SEEN)
         for fault, seconds in zip(self._faults, self.seconds, strict=True):
             found.setdefault(fault.kind.value, []).append(seconds)
-        return [KindOfFault(kind, len(those), judged[kind], median(those), max(those)) for kind, those in found.items()]
+        return [
+            KindOfFault(kind, len(those), seen[kind], judged[kind], median(those), max(those))
+            for kind, those in found.items()
+        ]
 
 
 def _is_judged(fault: Fault) -> bool:
@@ -50,10 +54,12 @@ def _is_judged(fault: Fault) -> bool:
 
 
 class KindOfFault(NamedTuple):
-    """``judged``: how often progress was judged while it lasted. Median and worst seconds until writes flowed again."""
+    """``seen``: how often its effect was noticed. ``judged``: how often progress was judged while it lasted. Median and
+    worst seconds until writes flowed again."""
 
     kind: str
     times: int
+    seen: int
     judged: int
     median: float
     worst: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +29,16 @@ class Place(Protocol):
     @property
     def bootstrap(self) -> Sequence[tuple[str, int]]:
         """The brokers' addresses as ``runtime`` reaches them."""
+        ...
+
+    async def address(self, node: int) -> tuple[str, int] | None:
+        """Where ``runtime`` reaches a node now; None while there is no such place."""
+        ...
+
+    async def troubles(self, node: int) -> Mapping[str, float]:
+        """What the node tells of what was done to it; nothing if it is down, stands still, or cannot be asked.
+        ``wall_ms``: its wall clock. Counts since its start: ``slowed`` (calls of its slow disk), ``tier_failed``,
+        ``tier_slowed`` and ``tier_lost``."""
         ...
 
     @property

@@ -57,6 +57,10 @@ class Step:
     seconds: float
     amount: float = 0.0
 
+    def __str__(self) -> str:
+        amount = f" ({self.amount:.2f})" if self.amount else ""
+        return f"{self.kind.value} {' '.join(map(str, self.nodes))}".rstrip() + f"{amount} for {self.seconds:.1f} s"
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -64,6 +68,9 @@ class Round:
 
     pause: float
     steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return f"after {self.pause:.1f} s {' and '.join(map(str, self.steps))}"
 
 
 def go_together(one: Kind, other: Kind) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,16 +50,26 @@ class Judged:
 
 
 def write_report(
-    folder: Path, history: Path, about: Mapping[str, object], demands: Demands = DEFAULT
+    folder: Path,
+    history: Path,
+    about: Mapping[str, object],
+    demands: Demands = DEFAULT,
+    tell: Callable[[str], object] | None = None,
 ) -> list[Violation]:
     """Judge a history on disk and write the report on it to a folder, which is made if need be. ``about``: what the
-    reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. Returns all violations.
-    Those in topics that are ``promised`` are told apart, and do not make a run fail.
+    reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. ``tell`` gets the
+    verdict as lines of text, also where the page cannot be drawn. Returns all violations. Those in topics that are
+    ``promised`` are told apart, and do not make a run fail.
 
     Raises OSError, BadLine, and UserError if plotly is not installed.
     """
-    check_library()
+    if tell is None:
+        check_library()
     judged = _judged(history, about, demands)
+    if tell is not None:
+        for line in lines(judged):
+            tell(line)
+        check_library()
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_data(judged), indent=1, default=str)
     (folder / "report.json").write_text(text + "\n", encoding="utf-8")
@@ -106,8 +116,9 @@ def _data(judged: Judged) -> dict[str, object]:
                 "kind": fault.kind.value,
                 "nodes": fault.nodes,
                 "begun": fault.begun - begun,
-                "mended": fault.mended - begun,
+                "mended": judged.figures.until(fault) - begun,
                 "text": fault.text,
+                "effect": fault.effect.value if fault.effect else None,
                 "seconds": seconds,
             }
             for fault, seconds in zip(judged.figures.faults, judged.outages.seconds, strict=True)
@@ -135,7 +146,7 @@ def _page(judged: Judged) -> str:
         sections.append(_violations("What was found", judged.violations))
     if judged.controls:
         sections.append(_violations(f"What was found where {UNSAFE}", judged.controls))
-    sections += [_plots(judged.slots, judged.figures.faults, judged.outages.seconds)]
+    sections += [_plots(judged.slots, judged.figures, judged.outages.seconds)]
     sections += [_operations(judged), Facts("The run", judged.about)]
     controls = f"; {len(judged.controls):,} where {UNSAFE}" if judged.controls else ""
     operations = sum(judged.figures.operations.values())
@@ -145,6 +156,22 @@ def _page(judged: Judged) -> str:
         sections,
         good=not violations,
     )
+
+
+def lines(judged: Judged) -> Iterator[str]:
+    """What was found, and each kind of fault, for a terminal."""
+    found = {anomaly.value: count for anomaly, count in judged.anomalies.items()}
+    none = sum(count == 0 for count in found.values())
+    unknown = sum(count is None for count in found.values())
+    yield f"{'anomaly':28} {'found':>6}"
+    for name, count in found.items():
+        if count:
+            yield f"{name:28} {count:6}"
+    yield f"{f'{none} others':28} {0:6}" + (f"   ({unknown} not judged)" if unknown else "")
+    yield f"{'fault':28} {'injected':>8} {'seen':>5} {'judged':>7} {'median':>12} {'worst':>12}"
+    for row in judged.outages.rows():
+        figures = f"{_seconds(row.median):>12} {_seconds(row.worst):>12}"
+        yield f"{row.kind:28} {row.times:8} {row.seen:5} {row.judged:7} {figures}"
 
 
 def _anomalies(judged: Judged) -> Table:
@@ -168,8 +195,9 @@ def _anomalies(judged: Judged) -> Table:
 def _faults(rows: Sequence[KindOfFault]) -> Table:
     return Table(
         "Faults",
-        ("fault", "injected", "progress judged", "median", "worst"),
-        [(row.kind, row.times, row.judged, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        ("fault", "injected", "seen", "progress judged", "median", "worst"),
+        [(row.kind, row.times, row.seen, row.judged, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        "Seen: so many were noticed over the wire, or by the node, while they lasted. "
         "Progress judged: so many lasted for so long that a partition without an acknowledgement would be an anomaly. "
         "Seconds until writes flowed again: for each fault the longest time for which writes with acks=all to any one "
         "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered, "
@@ -187,17 +215,17 @@ def _violations(title: str, violations: Sequence[Violation]) -> Table:
     return Table(title, ("anomaly", "where", "what"), rows, more, folded=len(rows) > 20)
 
 
-def _plots(slots: Slots, faults: Sequence[Fault], seconds: Sequence[float]) -> Plots:
+def _plots(slots: Slots, figures: Figures, seconds: Sequence[float]) -> Plots:
     xs = [at * slots.width for at in range(len(slots.unavailable))]
     in_ms = {name: [None if y is None else y * 1000 for y in ys] for name, ys in slots.latency.items()}
     bands = [
         Band(
             fault.kind.value,
             fault.begun - slots.begun,
-            fault.mended - slots.begun,
-            f"node {', '.join(map(str, fault.nodes))}; {fault.text}; writes flowed again after {_seconds(waited)}",
+            figures.until(fault) - slots.begun,
+            f"node {', '.join(map(str, fault.nodes))}; {_said(fault)}; writes flowed again after {_seconds(waited)}",
         )
-        for fault, waited in zip(faults, seconds, strict=True)
+        for fault, waited in zip(figures.faults, seconds, strict=True)
     ]
     return Plots(
         "Over time",
@@ -216,6 +244,10 @@ def _plots(slots: Slots, faults: Sequence[Fault], seconds: Sequence[float]) -> P
         "A partition is unavailable in a second if writes to it with acks=all were under way throughout that second "
         "and none was acknowledged. Shaded: faults, from injected to mended.",
     )
+
+
+def _said(fault: Fault) -> str:
+    return "; ".join(text for text in (fault.text, fault.effect.value if fault.effect else "") if text)
 
 
 def _operations(judged: Judged) -> Table:

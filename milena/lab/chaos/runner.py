@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,11 +19,12 @@ from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import Shape, plan
+from milena.lab.chaos.plan import Round, Shape, plan
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
 from milena.lab.chaos.workload import Workload
+from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
 from milena.node.client import admin
 from milena.node.client.cluster import Cluster
@@ -37,6 +38,8 @@ READING: Final = 180.0
 """Seconds in which readers must reach the end, and everything must be read."""
 CREATING: Final = 60.0
 ABOUT: Final = "run.json"
+PLAN: Final = "plan.txt"
+"""A round a line: equal for equal orders."""
 PACE: Final = 0.1
 """Suits processes of one machine."""
 
@@ -64,6 +67,15 @@ def kinds_of(order: Order, place: Place) -> list[Kind]:
     return [kind for kind in Kind if kind in place.kinds and kind is not Kind.LOST_OBJECTS]
 
 
+def shape_of(place: Place) -> Shape:
+    return Shape(place.brokers, place.controller, place.session, place.lag)
+
+
+def rounds_of(order: Order, place: Place) -> list[Round]:
+    """The plan, which the order and the place determine."""
+    return plan(order.seed, order.seconds, kinds_of(order, place), shape_of(place), unsafe=order.unsafe)
+
+
 def about(order: Order, place: Place) -> dict[str, object]:
     """What a reader of a report should know of the run, as JSON."""
     return {
@@ -88,10 +100,10 @@ def topics_of(order: Order, place: Place) -> list[Topic]:
     return [topic for topic in found if not (loses and topic.keyed and topic.is_tiered)]
 
 
-async def run(order: Order, place: Place, folder: Path) -> Verdict:
-    """Raises NotHealthy, TimeoutError and what the place raises, if the run cannot be judged; the history so far is in
-    the folder in any case."""
-    journal = Journal(folder, place.runtime.clock)
+async def run(order: Order, place: Place, folder: Path, tell: Callable[[str], object] = lambda _: None) -> Verdict:
+    """``tell`` gets a line for each fault. Raises NotHealthy, TimeoutError and what the place raises, if the run cannot
+    be judged; the history so far is in the folder in any case."""
+    journal = Journal(folder, place.runtime.clock, tell)
     topics = topics_of(order, place)
     write_about(folder, order, place)
     try:
@@ -106,6 +118,8 @@ async def run(order: Order, place: Place, folder: Path) -> Verdict:
 
 def write_about(folder: Path, order: Order, place: Place) -> None:
     (folder / ABOUT).write_text(json.dumps(about(order, place), indent=2) + "\n")
+    text = "".join(f"{one}\n" for one in rounds_of(order, place))
+    (folder / PLAN).write_text(text)
 
 
 async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[Topic]) -> None:
@@ -116,11 +130,11 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
     await _create(client, health, journal, topics)
     kinds = kinds_of(order, place)
     workload = Workload(place.clients, topics, journal, clock, random, pace=order.pace, kinds=kinds)
-    shape = Shape(place.brokers, place.controller, place.session, place.lag)
     places = [partition for topic in topics for partition in topic.places]
+    strong = [partition for topic in topics if topic.acks == ACKS_ALL for partition in topic.places]
     moves = Moves(client, health, journal, random, place.brokers, places)
-    nemesis = Nemesis(place, health, journal, shape, Unclean(place, health, journal, moves))
-    rounds = plan(order.seed, order.seconds, kinds, shape, unsafe=order.unsafe)
+    nemesis = Nemesis(place, health, journal, shape_of(place), Unclean(place, health, journal, moves), strong)
+    rounds = rounds_of(order, place)
     async with asyncio.TaskGroup() as tails:
         following = [tails.create_task(tail) for tail in workload.tails()]
         async with asyncio.TaskGroup() as working:

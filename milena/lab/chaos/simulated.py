@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,15 @@ from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.runner import Order, run
 from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, LAG, REPLICAS, SESSION, TOPICS
 from milena.lab.chaos.verdict import Verdict
-from milena.lab.cluster import BROKER_PORT, CONTROLLER, CONTROLLER_ID, NodeEnded, SimulatedCluster, host_of
+from milena.lab.cluster import (
+    BROKER_PORT,
+    CONTROLLER,
+    CONTROLLER_ID,
+    CONTROLLER_PORT,
+    NodeEnded,
+    SimulatedCluster,
+    host_of,
+)
 from milena.lab.world.disk import OFFLOAD_SECONDS
 from milena.lab.world.tiering import FOLDER
 from milena.lab.world.world import Machine, World, simulate
@@ -71,6 +79,16 @@ class SimulatedPlace:
     @property
     def bootstrap(self) -> Sequence[tuple[str, int]]:
         return [(host_of(broker), BROKER_PORT) for broker in self._brokers]
+
+    async def address(self, node: int) -> tuple[str, int]:
+        return (CONTROLLER, CONTROLLER_PORT) if node == CONTROLLER_ID else (host_of(node), BROKER_PORT)
+
+    async def troubles(self, node: int) -> Mapping[str, float]:
+        """The tier is the same for all."""
+        machine, tier = self._of(node), self._world.tier
+        found = {"slowed": machine.storage.slowed, "tier_failed": tier.failed, "tier_slowed": tier.slowed}
+        wall = {"wall_ms": machine.time_ms()} if machine.alive else {}
+        return {**wall, **found, "tier_lost": len(self._lost)}
 
     @property
     def brokers(self) -> Sequence[int]:

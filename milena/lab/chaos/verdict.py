@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from milena.lab.chaos.clients import Clients
-from milena.lab.chaos.faults import Fault
+from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.figures import library_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
+from milena.lab.histories.faults import Effect
 from milena.lab.histories.files import HistoryFile, violations_of
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.parts import Demands
@@ -46,7 +47,7 @@ class Done:
 
     def __init__(self) -> None:
         self.writes = 0
-        self._faults = 0
+        self._effects: dict[Kind, list[Effect | None]] = {}
         self._done: set[tuple[str, str]] = set()
 
     def add(self, event: Event) -> None:
@@ -59,12 +60,15 @@ class Done:
             case OffsetCommit(outcome=RequestOutcome.OK):
                 self._done.add((library_of(event.member), "group"))
             case Fault():
-                self._faults += 1
+                self._effects.setdefault(event.kind, []).append(event.effect)
             case _:
                 pass
 
     def idle(self, libraries: Sequence[Clients]) -> list[str]:
-        found = [] if self._faults else ["no fault was injected"]
+        found = [] if self._effects else ["no fault was injected"]
+        for kind, effects in self._effects.items():
+            if Effect.NOT_SEEN in effects and Effect.SEEN not in effects:
+                found.append(f"{kind.value} was injected {len(effects)} times, and nobody has noticed it")
         for library in libraries:
             for what, text in WORK.items():
                 if what in library.can and (library.name, what) not in self._done:

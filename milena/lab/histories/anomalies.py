@@ -42,6 +42,7 @@ class Anomaly(Enum):
     NEVER_SENT = "assignment that nobody sent"
     TWO_IDS = "two ids of one instance"
     NEVER_ANSWERED = "never answered"
+    NOT_RECOVERED = "no recovery"
     NO_WRITES = "no progress of writes"
     NO_READS = "no progress of reads"
     NO_COMMITS = "no progress of commits"

@@ -15,7 +15,7 @@ from functools import lru_cache
 from sys import intern
 from typing import Any, Final, TypeAlias
 
-from milena.lab.histories.faults import Fault, Kind
+from milena.lab.histories.faults import Effect, Fault, Kind
 from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.group_events import TopicPartition as TopicPartition
@@ -124,9 +124,17 @@ class FinalTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class AllTopics:
+    """The topics that exist at the end were listed: ``count`` times ``FinalTopic``. Without it nobody knows them."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Invoke:
-    """An operation has begun: ``send``, ``keyed``, ``offset commit`` (``key``: the group, ``value``: the offset) or
-    ``change`` (``value``: the topic, ``acks``: 1 if it is made). Its end is the event with the same ``begun``; one
+    """An operation has begun: ``send``, ``keyed``, ``offset commit`` (``key``: the group, ``value``: the offset),
+    ``change`` (``value``: the topic, ``acks``: 1 if it is made) or ``fault`` (``value``: its kind, ``key``: its nodes
+    with spaces between them; one without an end lasts). Its end is the event with the same ``begun``; one
     without an end has an unknown outcome."""
 
     operation: str
@@ -147,6 +155,7 @@ Event: TypeAlias = (
     | FinalLog
     | TopicChange
     | FinalTopic
+    | AllTopics
     | KeyedWrite
     | FullRead
     | Fault
@@ -162,6 +171,7 @@ KINDS: Final[Mapping[str, type[Event]]] = {
     "log": FinalLog,
     "change": TopicChange,
     "topic": FinalTopic,
+    "topics": AllTopics,
     "keyed": KeyedWrite,
     "read": FullRead,
     "fault": Fault,
@@ -206,6 +216,9 @@ def from_line(line: str | bytes) -> Event:
             values["outcome"] = RequestOutcome(values["outcome"])
         if kind is Fault:
             values["kind"] = Kind(values["kind"])
+            values["effect"] = Effect(values["effect"]) if values.get("effect") else None
+        if kind is Invoke and values["operation"] == "fault":
+            Kind(values["value"]), [int(node) for node in values.get("key", "").split()]
         event: Event = kind(**values)
     except KeyError as error:
         raise ValueError(f"no field {error}: {_shown(line)}") from None

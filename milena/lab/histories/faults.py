@@ -53,6 +53,13 @@ class Kind(Enum):
     and records are lost; elsewhere the partition has no leader until one of the ISR is back."""
 
 
+class Effect(Enum):
+    SEEN = "seen"
+    NOT_SEEN = "not seen"
+    HIDDEN = "hidden"
+    """By another fault at the same time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault that was injected. Times are seconds of the run's clock."""
@@ -75,3 +82,12 @@ class Fault:
     stale: bool = False
     """Consumers reach a leader that was replaced and does not know it. It answers them with nothing new, and no error
     makes them ask for another: partitions need not be read while it lasts."""
+    effect: Effect | None = None
+    """What was seen of it while it lasted; None if nobody looked."""
+    late: tuple[TopicPartition, ...] = ()
+    """These took no write within ``recovers`` seconds after ``mended``, although no other fault began meanwhile."""
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        return f"{self.kind.value} {' '.join(map(str, self.nodes))}".rstrip() + f" was mended at {self.mended:.3f}"

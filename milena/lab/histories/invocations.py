@@ -1,11 +1,13 @@
 """Operations that have begun and of which no end was written: the run died, or their client was cut off. Their outcome
-is unknown."""
+is unknown, and a fault lasts for ever."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 
 from milena.lab.histories.events import Event, Invoke, RequestOutcome, Send, TopicChange
+from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import KeyedWrite
 
@@ -50,8 +52,15 @@ def _name(event: Event) -> tuple[object, ...]:
             return "offset commit", event.partition, event.group, str(event.offset), event.begun
         case TopicChange():
             return "change", ("", 0), "", event.name, event.begun
+        case Fault():
+            return "fault", ("", 0), nodes_text(event.nodes), event.kind.value, event.begun
         case _:
             return ()
+
+
+def nodes_text(nodes: Iterable[int]) -> str:
+    """The ``key`` of a fault's ``Invoke``."""
+    return " ".join(map(str, nodes))
 
 
 def unknown_end(invoke: Invoke) -> Event:
@@ -67,5 +76,7 @@ def unknown_end(invoke: Invoke) -> Event:
             return OffsetCommit(
                 invoke.key, "", begun, begun, outcome, "", -1, partition=invoke.partition, offset=offset, retried=True
             )
+        case "fault":
+            return Fault(Kind(invoke.value), tuple(map(int, invoke.key.split())), begun, inf)
         case _:
             return TopicChange(invoke.value or "", bool(invoke.acks), outcome, begun=begun)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
 
 from milena.lab.histories.anomalies import Anomaly
-from milena.lab.histories.events import Event, FinalLog, FinalTopic, Poll, Send
+from milena.lab.histories.events import AllTopics, Event, FinalLog, Poll, Send
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.group_events import Awaited, Join, OffsetCommit, OffsetFetch, Sync
 from milena.lab.histories.keyed import FullRead, KeyedWrite
@@ -31,7 +31,7 @@ NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.EPOCH_ORDER: ((FinalLog,),),
     Anomaly.GAP: ((FinalLog,),),
     Anomaly.LOG_START: ((FinalLog,),),
-    Anomaly.TOPIC: ((FinalTopic,),),
+    Anomaly.TOPIC: ((AllTopics,),),
     Anomaly.LOST_VALUE: ((FullRead,),),
     Anomaly.OLDER_VALUE: ((FullRead,),),
     Anomaly.DELETED_KEY_BACK: ((FullRead,),),
@@ -49,6 +49,7 @@ NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.NEVER_SENT: ((Sync,),),
     Anomaly.TWO_IDS: ((Sync,),),
     Anomaly.NEVER_ANSWERED: ((Awaited,),),
+    Anomaly.NOT_RECOVERED: ((Fault,), (Send, KeyedWrite)),
     Anomaly.NO_WRITES: ((Fault,), (Send, KeyedWrite)),
     Anomaly.NO_READS: ((Fault,), (Send, KeyedWrite), (Poll,)),
     Anomaly.NO_COMMITS: ((Fault,), (OffsetCommit,)),

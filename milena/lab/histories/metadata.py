@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from milena.lab.histories.events import Event, FinalTopic, RequestOutcome, TopicChange
+from milena.lab.histories.events import AllTopics, Event, FinalTopic, RequestOutcome, TopicChange
 
 UNDER_WAY: Final = 60.0
 """Seconds for which a request may wait in a connection, or in a paused node, before it is executed."""
 
 
 class MetadataRules:
-    """Topics are only checked if the history names those that exist at the end."""
+    """Topics are only checked if the history names all that exist at the end: a run that died has not looked."""
 
     def __init__(self) -> None:
         self._changes: dict[str, list[TopicChange]] = {}
         self._topics: dict[str, Mapping[str, str]] = {}
+        self._listed = False
 
     def add(self, event: Event) -> None:
         """Events of other parts are passed over."""
@@ -25,6 +26,8 @@ class MetadataRules:
                 self._changed(event)
             case FinalTopic():
                 self._topics[event.name] = event.config
+            case AllTopics():
+                self._listed = True
 
     def _changed(self, change: TopicChange) -> None:
         """An acknowledged change replaces all before it; one of unknown outcome may have happened after it, or not. A
@@ -40,6 +43,8 @@ class MetadataRules:
 
     def verdict(self) -> Iterator[tuple[str, str, str]]:
         """(anomaly, topic, sentence)."""
+        if not self._listed:
+            return
         for name, changes in self._changes.items():
             config = self._topics.get(name)
             made = [dict(change.config) for change in changes if change.exists]

@@ -78,6 +78,9 @@ class PartitionRules:
     def _progress(self) -> Iterator[tuple[str, str]]:
         if not self._faults:
             return
+        for fault in self._faults:
+            if self.partition in fault.late:
+                yield "no recovery", f"no write was acknowledged in the {fault.recovers:.1f} s after {fault.told}"
         due = Due(self._faults, lambda fault: self.partition in fault.writable)
         for text in told(self.writes.longer_than(self._patience), due, self._patience, "no write was acknowledged"):
             yield "no progress of writes", text

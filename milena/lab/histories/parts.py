@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.events import (
     AllowedDeletion,
+    AllTopics,
     Event,
     FinalLog,
     FinalTopic,
@@ -71,7 +72,7 @@ def part_of(event: Event) -> Part | None:
     match event:
         case Send() | Poll() | KeyedWrite() | FullRead() | Void() | AllowedDeletion() | Hole() | FinalLog():
             return Part(PARTITION, *event.partition)
-        case TopicChange() | FinalTopic():
+        case TopicChange() | FinalTopic() | AllTopics():
             return Part(TOPICS)
         case Invoke() | Fault() | Trouble() | Settled() | Expiry():
             return None

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from milena.lab.cluster import SimulatedCluster
-from milena.lab.histories.events import Event, FinalLog, FinalTopic, RequestOutcome
+from milena.lab.histories.events import AllTopics, Event, FinalLog, FinalTopic, RequestOutcome
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.lab.load.tier_losses import Losses
 from milena.lab.load.workload import GROUP, name_of
@@ -191,7 +191,7 @@ async def final_topics(client: Cluster, names: Collection[str]) -> list[Event]:
         found.append(
             FinalTopic(name, {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_VALUE})
         )
-    return found
+    return [*found, AllTopics(len(found))]
 
 
 async def final_commits(client: Cluster, partitions: Collection[TopicPartition]) -> list[Event]:

@@ -34,6 +34,10 @@ class Storage:
         """Called before each operation; may end the process or raise."""
         self._random = random
         self._faults: list[tuple[str, str, int]] = []
+        self.failed = 0
+        """Operations that a fault let fail."""
+        self.slowed = 0
+        """Works that were slowed down."""
 
     def fail(self, prefix: str, number: int, *, operation: str = "") -> None:
         """From now on operations (one kind, or all) below ``prefix`` raise OSError with this errno."""
@@ -46,6 +50,7 @@ class Storage:
         self.before(operation, path)
         for prefix, only, number in self._faults:
             if path.startswith(prefix) and only in ("", operation):
+                self.failed += 1
                 raise OSError(number, os.strerror(number), path)
 
     def wipe(self) -> None:
@@ -322,6 +327,7 @@ class SimulatedDisk:
         return memoryview(file.pread(file.size, 0))
 
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self.storage.slowed += self.storage.offload_seconds != OFFLOAD_SECONDS
         await self.clock.sleep(self._random.uniform(*self.storage.offload_seconds))
         self._life.check()
         return work(*args, **kwargs)

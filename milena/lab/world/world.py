@@ -97,6 +97,11 @@ class Machine:
         if self._clock is not None:
             self._clock.skew_ms = self._skew_ms
 
+    def time_ms(self) -> int:
+        """The wall clock of its process."""
+        assert self._clock is not None
+        return self._clock.time_ms()
+
     def mount_tier(self, storage: Storage | None) -> None:
         """Where this machine finds the tier from now on; None: where the others do. Open files stay with what they
         belong to."""

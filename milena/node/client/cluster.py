@@ -79,7 +79,7 @@ class Cluster:
         self.runtime = runtime
         self.client_id = client_id
         self._bootstrap = list(bootstrap)
-        self._request_timeout = request_timeout
+        self.request_timeout = request_timeout
         self._connect_timeout = connect_timeout
         self._channels: dict[tuple[str, int], Channel] = {}
         self._brokers: dict[int, BrokerView] = {}
@@ -165,7 +165,7 @@ class Cluster:
             port,
             self.client_id,
             connect_timeout=self._connect_timeout,
-            request_timeout=self._request_timeout,
+            request_timeout=self.request_timeout,
         )
 
     async def any_channel(self) -> Channel:

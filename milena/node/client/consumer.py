@@ -277,7 +277,7 @@ class Consumer:
             version,
             [encode_fetch_request(version, request)],
             take,
-            timeout=self._max_wait_ms / 1000 + 30,
+            timeout=self._max_wait_ms / 1000 + self._cluster.request_timeout,
         )
         return refused
 

@@ -22,6 +22,10 @@ class DiskFaults:
         self._failing: dict[str, None] = {}
         self._full: dict[str, None] = {}
         self._slow: dict[str, float] = {}
+        self.failed = 0
+        """Calls that have failed. It may be less: several threads count."""
+        self.slowed = 0
+        """Syncs that took longer, likewise."""
 
     def fail(self, folder: str) -> None:
         """From now on each call there raises OSError with EIO."""
@@ -42,6 +46,7 @@ class DiskFaults:
         """Raises OSError."""
         for folder in self._failing:
             if _is_in(path, folder):
+                self.failed += 1
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def check_room(self, path: str) -> None:
@@ -49,6 +54,7 @@ class DiskFaults:
         self.check(path)
         for folder in self._full:
             if _is_in(path, folder):
+                self.failed += 1
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def before_sync(self, path: str) -> None:
@@ -56,6 +62,7 @@ class DiskFaults:
         self.check(path)
         seconds = max((seconds for folder, seconds in self._slow.items() if _is_in(path, folder)), default=0.0)
         if seconds:
+            self.slowed += 1
             time.sleep(seconds)  # the disk's own threads call it, as they would wait for a slow disk
 
 

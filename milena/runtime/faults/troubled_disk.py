@@ -17,11 +17,14 @@ class TroubledDisk(FailingDisk):
         super().__init__(threads)
         self.delay = 0.0
         """Seconds that each offloaded work waits before it begins."""
+        self.slowed = 0
+        """Works that have waited so."""
         self._clock = clock
         self._renamed = renamed
 
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.delay:
+            self.slowed += 1
             await self._clock.sleep(self.delay)
         return await RealDisk.offload(self, work, *args, **kwargs)
 

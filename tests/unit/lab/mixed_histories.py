@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from milena.lab.histories.events import Event, FinalTopic, Send, TopicChange, Void, from_line, to_line
+from milena.lab.histories.events import AllTopics, Event, FinalTopic, Send, TopicChange, Void, from_line, to_line
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
@@ -34,7 +34,7 @@ def mixed(seed: int) -> list[Event]:
             parts = random.choice(PLANTS)[0](parts)
         lines.append(moved(parts, number))
     lines.append(list(group_histories.valid(random.randrange(1 << 30)).events))
-    lines.append([TopicChange("made", True, OK), TopicChange("gone", False, OK), FinalTopic("gone")])
+    lines.append([TopicChange("made", True, OK), TopicChange("gone", False, OK), FinalTopic("gone"), AllTopics(1)])
     lines.append([Fault(Kind.KILL, (1,), 0.0, 1.0), Void(("__consumer_offsets", 0), 3.0, "unclean")])
     lines.append([Send(("t", 0), "late", 20.0, 60.0, RequestOutcome.UNKNOWN)])
     found = []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
+import pytest
+
 from milena.lab.chaos.clients import Sent
 from milena.lab.histories.events import RequestOutcome
-from tests.chaos.__main__ import again_of
+from tests.chaos.__main__ import SAID, again_of, keep_warnings
 from tests.chaos.clients.confluent import sent_of
 
 
@@ -23,3 +28,16 @@ class Known:
 
 def test_a_record_that_was_acknowledged_without_an_offset_has_an_unknown_one() -> None:
     assert sent_of(None, Known()) == Sent(RequestOutcome.OK, -1)
+
+
+def test_what_libraries_warn_of_goes_to_a_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    keep_warnings(tmp_path)
+    logging.getLogger("aiokafka.producer").warning("Unable to connect")
+    logging.captureWarnings(False)
+    for handler in logging.root.handlers:
+        handler.close()
+    assert "aiokafka.producer WARNING Unable to connect" in (tmp_path / SAID).read_text()
+    assert capfd.readouterr() == ("", "")

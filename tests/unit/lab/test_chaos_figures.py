@@ -17,7 +17,7 @@ from milena.lab.chaos.outages import Outages
 from milena.lab.chaos.report import write_report
 from milena.lab.histories import events
 from milena.lab.histories.events import Event, Invoke, Poll, RequestOutcome, Send
-from milena.lab.histories.faults import Fault, Kind
+from milena.lab.histories.faults import Effect, Fault, Kind
 from milena.lab.histories.parts import Demands
 from milena.lab.histories.progress import Stall
 from tests.fixtures.properties import examples
@@ -72,13 +72,14 @@ def test_a_partition_is_unavailable_in_whole_seconds_without_an_acknowledgement(
 
 
 def test_an_outage_is_the_longest_of_any_partition_between_begin_and_recovery() -> None:
-    faults = [Fault(Kind.KILL, (1,), at, at + 5.0, recovers=5.0) for at in (100.0, 200.0, 300.0)]
+    faults = [Fault(Kind.KILL, (1,), at, at + 5.0, recovers=5.0) for at in (100.0, 200.0)]
+    faults.append(Fault(Kind.KILL, (1,), 300.0, 305.0, recovers=5.0, effect=Effect.SEEN))
     outages = Outages(faults)
     outages.stalled([Stall(99, 104, ((99, 104),)), Stall(206, 208, ((206, 207), (207.5, 208)))])
     outages.stalled([Stall(103, 106, ((103, 106),)), Stall(211, 290, ((211, 290),))])
     assert outages.seconds == [4, 1.5, 0]
     (row,) = outages.rows()
-    assert row == ("kill", 3, 0, 1.5, 4)
+    assert row == ("kill", 3, 1, 0, 1.5, 4)
 
 
 def test_without_plotly_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,3 +130,18 @@ def test_progress_is_judged_where_a_fault_outlasts_what_it_may_take_and_the_pati
     ]
     (row,) = Outages(faults).rows()
     assert (row.times, row.judged) == (3, 1)
+
+
+def test_the_terminal_gets_the_verdict_as_a_table_also_without_plotly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = Fault(Kind.KILL, (1,), 1.0, 2.0, recovers=5.0, effect=Effect.SEEN, late=(("t", 0),))
+    (tmp_path / "history.jsonl").write_text("".join(events.write([fault, write(1.0, 4.5)])))
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    told: list[str] = []
+    with pytest.raises(UserError):
+        write_report(tmp_path / "out", tmp_path / "history.jsonl", {}, tell=told.append)
+    rows = [line.split() for line in told]
+    assert ["no", "recovery", "1"] in rows
+    assert ["kill", "1", "1", "0", "3.5", "s", "3.5", "s"] in rows

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
+
+import pytest
 
 from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.journal import HISTORY, Journal, events, faults
+from milena.lab.chaos.report import write_report
 from milena.lab.chaos.topics import PLAIN, WEAK
 from milena.lab.chaos.verdict import judge
-from milena.lab.histories.events import Event, FinalLog, Invoke, RequestOutcome, Send, TopicChange
+from milena.lab.histories.events import Event, FinalLog, Invoke, RequestOutcome, Send, TopicChange, from_line, to_line
+from milena.lab.histories.faults import Effect
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import KeyedWrite
 from milena.runtime.system_clock import SystemClock
@@ -67,10 +72,35 @@ def test_a_last_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
 def test_faults_are_lines_of_the_history(tmp_path: Path) -> None:
     fault = Fault(Kind.KILL, (1,), 1.0, 2.0, (PLACE,), 3.0, 4.0, text="text")
     journal = Journal(tmp_path, SystemClock())
-    journal.fault(fault)
+    journal.note(fault)
     journal.close()
     assert list(faults(tmp_path / HISTORY)) == [fault]
     assert list(events(tmp_path / HISTORY)) == [fault]
+
+
+def test_a_fault_that_was_not_mended_lasts_for_ever(tmp_path: Path) -> None:
+    over = Fault(Kind.KILL, (1,), 1.0, 2.0, effect=Effect.SEEN, late=(PLACE,))
+    path = written(
+        tmp_path,
+        Invoke("fault", 1.0, value="kill", key="1"),
+        Invoke("fault", 1.0, value="cut-one-way", key="2 1000"),
+        over,
+        Invoke("send", 2.0, PLACE, "a"),
+        Send(PLACE, "a", 2.0, 60.0, RequestOutcome.UNKNOWN),
+    )
+    assert [event for event in events(path) if isinstance(event, Fault)] == [
+        over,
+        Fault(Kind.CUT_ONE_WAY, (2, 1000), 1.0, inf),
+    ]
+    assert [str(one).partition(":")[0] for one in judge(path, [PLAIN], unsafe=False).violations] == ["no recovery"]
+    write_report(tmp_path / "report", path, {})
+    assert "Infinity" not in (tmp_path / "report" / "report.json").read_text()
+
+
+@pytest.mark.parametrize(("value", "key"), [("flood", "1"), ("kill", "one")])
+def test_a_line_that_names_no_fault_is_refused(value: str, key: str) -> None:
+    with pytest.raises(ValueError, match=r"flood|one"):
+        from_line(to_line(Invoke("fault", 1.0, value=value, key=key)))
 
 
 def test_a_record_whose_writer_did_not_live_to_see_its_end_is_no_phantom(tmp_path: Path) -> None:

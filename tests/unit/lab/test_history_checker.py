@@ -13,6 +13,7 @@ from milena.lab.histories import events
 from milena.lab.histories.checker import Anomaly, Checker, Violation, check, counts
 from milena.lab.histories.events import (
     AllowedDeletion,
+    AllTopics,
     Event,
     FinalLog,
     FinalTopic,
@@ -54,6 +55,7 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
         FinalLog(PARTITION, ((0, "v0", 0),), dense=True, holes=((1, 2),)),
         TopicChange("made", True, RequestOutcome.UNKNOWN, {"a": "b"}),
         FinalTopic("made", {"a": "b"}),
+        AllTopics(1),
     ]
     assert list(events.read(events.write([*parts, *rest]))) == [*parts, *rest]
 
@@ -303,7 +305,12 @@ AS_MADE = FinalTopic("made", {"retention.ms": "1"})
     ],
 )
 def test_topics_are_as_they_were_left(history: list[Event], found: list[str]) -> None:
-    assert texts(*history) == found
+    assert texts(*history, AllTopics(sum(isinstance(event, FinalTopic) for event in history))) == found
+
+
+@pytest.mark.parametrize("history", [[CREATED], [CREATED, DELETED, AS_MADE], [AS_MADE]])
+def test_topics_that_nobody_has_listed_to_the_end_are_not_judged(history: list[Event]) -> None:
+    assert not texts(*history)
 
 
 def _names(violations: list[Violation]) -> list[str]:

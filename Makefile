@@ -9,7 +9,7 @@ ORDER  ?= 1
 ENGINE ?= .cache/containers
 ARGS   ?=
 CHAOS   = $(if $(SHORT),60,$(or $(SECONDS),300))
-TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers \
+TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers --ignore=tests/pipeline \
          $(ARGS)
 
 .PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle chaos attack mutants endurance nightly bench wheel \

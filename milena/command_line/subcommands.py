@@ -24,7 +24,10 @@ COMMANDS = {
         "play what KIPs and known bugs of Kafka tell, step by step",
     ),
     "tier": ("milena.commands.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
-    "pipeline": ("milena.commands.pipeline.command:main", "jobs on Spark: audit a tier, profile topics"),
+    "pipeline": (
+        "milena.commands.pipeline.command:main",
+        "jobs on Spark: audit a tier, profile, export, replay topics",
+    ),
     "metadata": ("milena.commands.metadata:main", "check and mend the metadata log of a node that is down"),
     "completion": ("milena.commands.completion:main", "let bash, zsh or fish complete commands and options"),
     "log": ("milena.commands.log:main", "look into log files: batches, records, indexes, checkpoints"),

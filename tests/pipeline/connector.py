@@ -36,13 +36,23 @@ def connector_jars() -> str:
     return ",".join(found)
 
 
-def _copy(folder: Path) -> None:
+@cache
+def jars_of(name: str) -> str:
+    """The jars that the POM of this name beside this module lists. Raises NoConnector with the reason."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "milena" / f"spark-{name}-4.2.0"
+    if not folder.is_dir():
+        _copy(folder, POM.with_name(f"{name}.xml"))
+    return ",".join(sorted(map(str, folder.glob("*.jar"))))
+
+
+def _copy(folder: Path, pom: Path = POM) -> None:
     if shutil.which("mvn") is None:
         raise NoConnector("mvn is not installed, and SPARK_KAFKA_JARS names no folder with the connector's jars")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
         goal = ["dependency:copy-dependencies", "-DexcludeTransitive=true", f"-DoutputDirectory={unfinished}/jars"]
-        done = subprocess.run(["mvn", "-q", "-B", "-f", str(POM), *goal], capture_output=True, text=True, check=False)
+        done = subprocess.run(["mvn", "-q", "-B", "-f", str(pom), *goal], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise NoConnector(f"Maven did not answer: {done.stdout.strip()[-300:]}")
         Path(unfinished, "jars").rename(folder)

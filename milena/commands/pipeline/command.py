@@ -59,15 +59,17 @@ HISTORY = CommandLine(
 )
 EXPORT = CommandLine(
     "pipeline export",
-    "Append what is new in topics to a Parquet table, each record once, however often the job is stopped and\n"
-    "started. Keys and values are bytes, string, or json:SCHEMA; what is not of its form stays whole in keyBytes and\n"
-    "valueBytes.",
+    "Append what is new in topics to a table, each record once, however often the job is stopped and started.\n"
+    "Keys and values are bytes, string, or json:SCHEMA; what is not of its form stays whole in keyBytes, valueBytes.",
     [
         *PLACES,
         BOOTSTRAP,
         out("milena-export"),
         Option("--key", "what keys are", "FORM", default="bytes"),
         Option("--value", "what values are", "FORM", default="bytes"),
+        Option(
+            "--format", "parquet, or delta with Delta Lake's jars by --conf spark.jars=...", "NAME", default="parquet"
+        ),
         *SPARK,
     ],
     [TOPICS],

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 OURS: Final = re.compile(r"(?:PipelineError|DataLoss|Damaged): (.*)")
 """The sentence in what Spark says of an error in a task."""
+DELTA: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 SHOWN: Final = 100
 """Anomalies that are printed."""
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -74,13 +78,16 @@ def history(values: Values) -> int:
 
 def export(values: Values) -> int:
     """Raises UserError."""
-    with _session(values, "export") as spark:
+    if values.format not in ("parquet", "delta"):
+        raise UsageError(f"--format {values.format}: one of parquet, delta")
+    with _session(values, "export", DELTA if values.format == "delta" else {}) as spark:
         from milena.pipeline.jobs.export.decoding import Form
         from milena.pipeline.jobs.export.job import export as job
 
         key, value = Form.of(values.key), Form.of(values.value)
         chosen = topics_chosen(values)
-        found = job(spark, place_of(values), chosen, values.out, key=key, value=value, progress=Terminal())
+        forms = {"key": key, "value": value}
+        found = job(spark, place_of(values), chosen, values.out, **forms, form=values.format, progress=Terminal())
         print(f"{found.offsets} offsets exported, {found.commits} commits in all: {found.table}")
         return 0
 

@@ -18,27 +18,31 @@ class Lanes:
 
     def __init__(self) -> None:
         self._sends: list[Send] = []
-        self._last: dict[str, Send] = {}
-        self._falls: list[tuple[Send, Send]] = []
 
     def add(self, send: Send) -> None:
-        """Add sends in the order of each client."""
         self._sends.append(send)
-        if send.lane and send.outcome is RequestOutcome.OK and send.offset >= 0:
-            before = self._last.get(send.lane)
-            if before is not None and before.offset >= send.offset:
-                self._falls.append((before, send))
-            self._last[send.lane] = send
 
     def falls(self, stored: Mapping[str, int]) -> Iterator[Fall]:
         """Each pair once."""
-        told = {(before.value, after.value) for before, after in self._falls}
-        for before, after in self._falls:
+        falls = list(self._told_falls())
+        told = {(before.value, after.value) for before, after in falls}
+        for before, after in falls:
             yield before, before.offset, after, after.offset
         for before, after in (*self._stored_falls(stored), *self._late(stored)):
             if (before.value, after.value) not in told:
                 told.add((before.value, after.value))
                 yield before, stored[before.value], after, stored[after.value]
+
+    def _told_falls(self) -> Iterator[tuple[Send, Send]]:
+        """Neighbours in a lane, by the offsets that the producer was told. Clients may be told in another order than
+        they have sent."""
+        last: dict[str, Send] = {}
+        for send in sorted(self._sends, key=lambda send: send.begun):
+            if send.lane and send.outcome is RequestOutcome.OK and send.offset >= 0:
+                before = last.get(send.lane)
+                if before is not None and before.offset >= send.offset:
+                    yield before, send
+                last[send.lane] = send
 
     def _of_lanes(self) -> Iterator[list[Send]]:
         """The sends of each idempotent lane, in order."""

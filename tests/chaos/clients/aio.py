@@ -32,7 +32,7 @@ from aiokafka import TopicPartition as Place
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import BrokerResponseError, KafkaError, ProducerClosed
+from aiokafka.errors import BrokerResponseError, KafkaError, OffsetOutOfRangeError, ProducerClosed
 
 from milena.lab.chaos.clients import ChaosProducer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
@@ -74,7 +74,7 @@ class AiokafkaClients:
         return await RenewedProducer.of(make)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> AiokafkaConsumer:
-        consumer = await _started(lambda: AIOKafkaConsumer(**self._reading()))
+        consumer = await _started(lambda: AIOKafkaConsumer(**self._reading() | {"auto_offset_reset": "none"}))
         consumer.assign([Place(*partition) for partition in positions])
         for partition, offset in positions.items():
             consumer.seek(Place(*partition), offset)
@@ -226,10 +226,25 @@ class _Reader:
                 found = await self._consumer.getmany(timeout_ms=int(seconds * 1000), max_records=AT_ONCE)
         except TimeoutError:  # it waits longer for an assignment
             return ()
+        except OffsetOutOfRangeError as error:
+            await self._out_of_range(error.args[0], seconds)
+            return ()
         except KafkaError:
             await asyncio.sleep(min(PAUSE, seconds))
             return ()
         return [_got(record) for records in found.values() for record in records]
+
+    async def _out_of_range(self, positions: Mapping[Place, int], seconds: float) -> None:
+        """The library reads from any replica that answers, and takes the word of one that lags, or was wiped, for the
+        leader's: the Java client asks the leader before it moves."""
+        for place, position in positions.items():
+            try:
+                async with asyncio.timeout(self._request):
+                    begin = await self._consumer.beginning_offsets([place])
+            except (KafkaError, TimeoutError):
+                begin = {place: position}  # asked again with the next read
+            self._consumer.seek(place, max(position, begin[place]))
+        await asyncio.sleep(min(PAUSE, seconds))
 
     async def close(self) -> None:
         await _bounded(self._consumer.stop(), self._request + 1)

@@ -26,8 +26,9 @@ def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: D
     topics = tables["topics"].orderBy("bytes", ascending=False).limit(MOST).collect()
     kinds = by_kind(findings).orderBy("harmless", "kind").collect()
     bad = sum(one["count"] for one in kinds if not one.harmless)
-    segments, size = sum(one.segments for one in topics), sum(one.bytes for one in topics)
-    unread, cost = sum(one.unreadBytes for one in topics), sum(one.unreadCost for one in topics)
+    sums = ("segments", "bytes", "unreadBytes", "unreadCost")
+    whole = tables["topics"].selectExpr(*(f"coalesce(sum({name}), 0)" for name in sums)).collect()[0]
+    segments, size, unread, cost = whole
     verdict = f"{bad or 'No'} finding{'' if bad == 1 else 's'} in {segments:,} segments, {told_bytes(size)}."
     sections: list[Section] = [
         Facts(

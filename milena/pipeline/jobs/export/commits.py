@@ -1,8 +1,10 @@
 """Commits of an export: each is a file that says which offsets it has and which files, made at once or not at all.
 
-A unit is written beside the table; then its commit is made; then its files are moved into the table, whose names the
-commit says. A job that ends before the commit has written nothing; one that ends after it moves the rest when it goes
-on. So a record is in the table once.
+Into Parquet a unit is written beside the table; then its commit is made; then its files are moved into the table, under
+names that the commit says. A job that ends before the commit has written nothing; one that ends after it moves the rest
+when it goes on. So a record is in the table once. Into a table format with commits of its own a unit is noted first,
+then written under its number, then committed: a job that goes on writes the unit that was noted again, and the format
+leaves out a number that it has.
 """
 
 from __future__ import annotations
@@ -57,6 +59,15 @@ class Export:
 
     def path(self, *names: str) -> str:
         return os.path.join(self.folder, *names)
+
+    def noted(self) -> Unit | None:
+        """The unit that an earlier run has noted and not committed."""
+        path = os.path.join(COMMITS, f"{self.commits}.noted")
+        return Unit.of(self._read(path)) if os.path.exists(self.path(path)) else None
+
+    def note(self, unit: Unit) -> None:
+        """What is to be written next, with the number ``commits``."""
+        self._write(os.path.join(COMMITS, f"{self.commits}.noted"), unit.plain())
 
     def commit(self, unit: Unit) -> None:
         """What was written to STAGING is the table's. Raises PipelineError if another job has committed meanwhile."""

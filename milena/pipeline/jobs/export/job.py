@@ -13,8 +13,10 @@ from milena.pipeline.jobs.units import UNIT, planned, records_of
 from milena.pipeline.options import source_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
 PARTITIONED: Final = ("topic", "date")
 """The table's folders."""
 AS_IT_IS: Final = Form()
@@ -37,23 +39,36 @@ def export(
     *,
     key: Form = AS_IT_IS,
     value: Form = AS_IT_IS,
+    form: str = PARQUET,
     progress: Progress = silent,
 ) -> Exported:
-    """Append what is new in topics to the Parquet table in ``folder``/data, each record once.
+    """Append what is new in topics to the table in ``folder``/data, each record once. ``form``: PARQUET, or DELTA in a
+    session that has Delta Lake.
 
     ``place``: the source's options that say where the records are; ``chosen``: those that say which. Raises
     PipelineError, DataLoss if offsets that should come next are not there any more."""
     options = source_options({**place, **chosen})
-    settings = {"key": f"{key.kind}:{key.schema}", "value": f"{value.kind}:{value.schema}"}
+    settings = {"key": f"{key.kind}:{key.schema}", "value": f"{value.kind}:{value.schema}", "format": form}
     table = Export.opened(folder, settings)
-    units = planned(options, table.ends, UNIT)
+    noted = table.noted()
+    ends = table.ends | ({} if noted is None else {place: end for place, (_, end) in noted.ranges.items()})
+    units = ([] if noted is None else [noted]) + planned(options, ends, UNIT)
     whole, done = sum(unit.size for unit in units), 0
     progress("exported", 0, whole, "bytes")
     for unit in units:
-        records = records_of(spark, {**place, "includeHeaders": "true"}, unit, COLUMNS)
-        rows = decoded(records, key, value)
-        rows.write.mode("overwrite").partitionBy(*PARTITIONED).parquet(table.path(STAGING))
+        rows = decoded(records_of(spark, {**place, "includeHeaders": "true"}, unit, COLUMNS), key, value)
+        if form == DELTA:
+            table.note(unit)
+            _append(rows, table)
+        else:
+            rows.write.mode("overwrite").partitionBy(*PARTITIONED).parquet(table.path(STAGING))
         table.commit(unit)
         done += unit.size
         progress("exported", done, whole, "bytes")
     return Exported(sum(unit.offsets for unit in units), table.commits, table.path(DATA))
+
+
+def _append(rows: DataFrame, table: Export) -> None:
+    """Delta leaves out what has a number that it has of the same writer."""
+    writer = rows.write.format(DELTA).mode("append").partitionBy(*PARTITIONED)
+    writer.option("txnAppId", "milena-export").option("txnVersion", table.commits).save(table.path(DATA))

@@ -25,9 +25,9 @@ def page_of(place: Mapping[str, str], tables: Mapping[str, DataFrame]) -> str:
     """``tables``: ``topics``, ``partitions``, ``rates``, ``keys``."""
     topics = tables["topics"].orderBy("records", ascending=False).limit(MOST).collect()
     names = [one.topic for one in topics[:MOST_TOPICS]]
-    records = sum(one.records for one in topics)
-    size = sum(one.keyBytes + one.valueBytes for one in topics)
-    verdict = f"{records:,} records in {len(topics)} topic{'' if len(topics) == 1 else 's'}, {told_bytes(size)}."
+    sums = ("count(*)", "coalesce(sum(records), 0)", "coalesce(sum(keyBytes + valueBytes), 0)")
+    count, records, size = tables["topics"].selectExpr(*sums).collect()[0]
+    verdict = f"{records:,} records in {count:,} topic{'' if count == 1 else 's'}, {told_bytes(size)}."
     partitions = tables["partitions"].orderBy("topic", "partition").limit(MOST).collect()
     sections: list[Section] = [
         Facts("What was read", {name: value for name, value in place.items() if value}),

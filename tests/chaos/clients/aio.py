@@ -241,9 +241,11 @@ class _Reader:
             try:
                 async with asyncio.timeout(self._request):
                     begin = await self._consumer.beginning_offsets([place])
+                    end = await self._consumer.end_offsets([place])
             except (KafkaError, TimeoutError):
-                begin = {place: position}  # asked again with the next read
-            self._consumer.seek(place, max(position, begin[place]))
+                begin = end = {place: position}  # asked again with the next read
+            there = begin[place] <= position <= end[place]
+            self._consumer.seek(place, position if there else begin[place])
         await asyncio.sleep(min(PAUSE, seconds))
 
     async def close(self) -> None:

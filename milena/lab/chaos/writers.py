@@ -64,6 +64,10 @@ class Writer:
         self._journal.note(Invoke("send", begun, place, value, acks=self._topic.acks))
         sent = await producer.send(place, None, self._padded(value))
         lane = self._lane(place, sent, before)
+        if (
+            not self._once
+        ):  # without numbers a library may try a record again behind its successors: no order is promised
+            lane = f"{self._name}-{place[1]}, {number}"
         ended = self._journal.now()
         self._journal.note(
             Send(place, value, begun, ended, sent.outcome, sent.offset, self._topic.acks, lane, self._once)

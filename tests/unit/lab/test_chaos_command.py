@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import subprocess
+import sys
 from pathlib import Path
-
-import pytest
 
 from milena.lab.chaos.clients import Sent
 from milena.lab.histories.events import RequestOutcome
-from tests.chaos.__main__ import SAID, again_of, keep_warnings
+from tests.chaos.__main__ import SAID, again_of
 from tests.chaos.clients.confluent import sent_of
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_command_that_runs_it_again_has_a_new_folder_for_its_report() -> None:
@@ -30,14 +31,19 @@ def test_a_record_that_was_acknowledged_without_an_offset_has_an_unknown_one() -
     assert sent_of(None, Known()) == Sent(RequestOutcome.OK, -1)
 
 
-def test_what_libraries_warn_of_goes_to_a_file(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.root, "handlers", [])
-    keep_warnings(tmp_path)
-    logging.getLogger("aiokafka.producer").warning("Unable to connect")
-    logging.captureWarnings(False)
-    for handler in logging.root.handlers:
-        handler.close()
+WARNING = """
+import logging, sys
+from pathlib import Path
+from tests.chaos.__main__ import keep_warnings
+
+keep_warnings(Path(sys.argv[1]))
+logging.getLogger("aiokafka.producer").warning("Unable to connect")
+"""
+
+
+def test_what_libraries_warn_of_goes_to_a_file(tmp_path: Path) -> None:
+    """In a process of its own, whose logging nobody else has set up."""
+    command = [sys.executable, "-c", WARNING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "aiokafka.producer WARNING Unable to connect" in (tmp_path / SAID).read_text()
-    assert capfd.readouterr() == ("", "")
+    assert (done.stdout, done.stderr) == ("", "")

@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/ready
+SPARK  := .venv/spark
 PYTEST := $(BIN)/pytest
 DIR    ?= milena-data
 SEED   ?=
@@ -12,7 +13,7 @@ CHAOS   = $(if $(SHORT),60,$(or $(SECONDS),300))
 TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers --ignore=tests/pipeline \
          $(ARGS)
 
-.PHONY: help setup up down check declarations format test test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle pipeline chaos chaos-containers attack mutants endurance nightly bench wheel \
+.PHONY: help setup up down check declarations format test test-alone test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle spark pipeline chaos chaos-containers attack mutants endurance nightly bench wheel \
   release-check compiled image image-base containers engine-down clean
 .DEFAULT_GOAL := help
 
@@ -57,6 +58,9 @@ test-fast: $(READY) ## unit and contract tests alone, about 90 seconds: for the 
 test-compiled: check compiled ## all of `make test` on the compiled form (needs a C compiler)
 	@MILENA_PURE=0 $(TESTS)
 
+test-alone: $(READY) ## the tests of `make test` without its checks, on the form that MILENA_PURE names
+	@$(TESTS)
+
 test-pure: compiled ## what belongs to test-compiled: unit and contract tests on the pure form, and 50 seeds on both, whose digests must be equal
 	@MILENA_PURE=1 $(PYTEST) tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
 	@MILENA_SEEDS_OF_BOTH_FORMS=50 $(PYTEST) tests/simulation/test_both_forms.py -q
@@ -96,9 +100,16 @@ chaos-containers: $(READY) ## the same in containers, with safe settings, after 
 	@address=$$($(BIN)/python .ci/containers.py base $(ENGINE)) || { test $$? = 3 && exit 0; exit 1; }; \
 	  DOCKER_HOST=$$address $(BIN)/python -m tests.chaos --on containers --seed $(or $(SEED),1) --seconds $(CHAOS) $(ARGS)
 
-pipeline: $(READY) ## Spark: installs the extras spark and report, and tests the source, the sink and the jobs (about 3 minutes; needs a JDK 17 or 21)
+spark: $(SPARK) ## install the extras spark and report, and moto's server with s3fs for a tier in a store like S3
+
+$(SPARK): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,report]' >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5' 's3fs>=2024.6' >&2
+	@touch $(SPARK)
+
+pipeline: ## Spark: `make spark`, then tests the source, the sink and the jobs (about 3 minutes; needs a JDK 17 or 21)
 	@if ! command -v java >/dev/null && [ -z "$$JAVA_HOME" ]; then echo "skipped: Spark needs a JDK, and there is none: install JDK 17 or 21"; else \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,report]' >&2 && $(PYTEST) tests/pipeline -q -rs $(ARGS); fi
+	  $(MAKE) --no-print-directory spark && $(PYTEST) tests/pipeline -q -rs $(ARGS); fi
 
 attack: $(READY) ## mutated frames, resource abuse, hostile peers: make attack FRAMES=1000000 (SHORT=1: 20,000 frames)
 	@SHORT=$(SHORT) $(BIN)/python -m tests.attack $(if $(FRAMES),--frames $(FRAMES)) $(ARGS)

@@ -26,6 +26,9 @@ _IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
 
 def main() -> int:
     tree = ROOT / TREE
+    if _is_of_now(tree):  # nothing is touched, for who runs it meanwhile
+        print(f"{TREE} is of the sources as they are; MILENA_PURE=0 uses it")
+        return 0
     tree.mkdir(parents=True, exist_ok=True)
     with (tree / "lock").open("w") as lock:
         try:
@@ -35,6 +38,14 @@ def main() -> int:
         _make(tree)
     print(f"compiled {len(compiled_files())} modules into {TREE}; MILENA_PURE=0 uses them")
     return 0
+
+
+def _is_of_now(tree: Path) -> bool:
+    """Whether the tree was made of these sources by this compiler, and is whole."""
+    note, made = tree / NOTE, tree / "made.json"
+    if not note.exists() or not made.exists() or _missing(tree):
+        return False
+    return note.read_text() == note_of(str(ROOT / "milena")) and json.loads(made.read_text()) == _key()
 
 
 def _make(tree: Path) -> None:

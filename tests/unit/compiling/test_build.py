@@ -72,8 +72,18 @@ def test_an_interrupted_build_leaves_nothing_that_is_taken(checkout: Path, monke
     assert (checkout / TREE / NOTE).exists()
 
 
+def test_a_tree_of_now_is_left_as_it_is_for_who_runs_it(checkout: Path) -> None:
+    build.main()
+    before = {path: path.stat().st_mtime_ns for path in (checkout / TREE).rglob("*")}
+    with (checkout / TREE / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        build.main()
+    assert {path: path.stat().st_mtime_ns for path in (checkout / TREE).rglob("*")} == before
+
+
 def test_a_second_build_at_once_is_refused(checkout: Path) -> None:
     build.main()
+    (checkout / "milena" / "one.py").write_text("VALUE = 2\n")
     with (checkout / TREE / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(SystemExit, match="another build is under way"):

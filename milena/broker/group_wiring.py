@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from milena.broker.groups.cleaning import TopicsView
@@ -22,6 +22,7 @@ CURRENT_TIMEOUT: Final = 10.0
 def group_coordinator(
     runtime: Runtime,
     tasks: Tasks,
+    turn: Callable[[], Awaitable[None]],
     config: NodeConfig,
     image: Callable[[], MetadataImage],
     changes: Callable[[], OwnChanges],
@@ -37,6 +38,7 @@ def group_coordinator(
     return GroupCoordinator(
         runtime,
         tasks,
+        turn=turn,
         partition_count=partition_count,
         topics=TopicsView(
             exists=lambda topic_id: topic_id in image().topics_by_id,

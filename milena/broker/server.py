@@ -118,7 +118,9 @@ class Broker:
         self._heartbeats = self._link_to_controller("-heartbeat")
         self.auto_create = self._auto_creating()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
-        self.groups = group_coordinator(runtime, self._tasks, config, self._metadata.image, lambda: self.own_changes)
+        self.groups = group_coordinator(
+            runtime, self._tasks, self.sliced_work.turn, config, self._metadata.image, lambda: self.own_changes
+        )
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._fetching(config)

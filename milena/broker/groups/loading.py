@@ -21,7 +21,7 @@ from milena.protocol.schemas.steps import Pace, Steps
 
 SLICE: Final = 250
 """Records, or groups and members, that are handled without a pause: a few milliseconds."""
-_SMALL: Final = 256
+_SMALL: Final = 64
 """A longer value counts as one more record for each so many bytes: a group's record holds all of its members."""
 
 

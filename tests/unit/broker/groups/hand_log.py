@@ -36,7 +36,7 @@ class HandLog:
             self._waiting.append((end, done))
 
     def pieces(self) -> Iterator[memoryview]:
-        return map(memoryview, self.batches[:])
+        return iter([memoryview(b"".join(self.batches))])
 
     def commit(self, count: int | None = None) -> None:
         """The followers have the next ``count`` batches, or all."""

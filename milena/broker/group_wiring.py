@@ -8,9 +8,10 @@ from typing import Final
 from milena.broker.groups.cleaning import TopicsView
 from milena.broker.groups.coordinator import GroupCoordinator
 from milena.broker.groups.model import GroupSettings
+from milena.broker.metadata.current_metadata import CurrentMetadata
 from milena.broker.metadata.own_changes import OwnChanges
 from milena.config.node_config import NodeConfig
-from milena.node.metadata.image import MetadataImage
+from milena.node.serving.sliced_work import SlicedWork
 from milena.protocol.types import OFFSETS_TOPIC
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
@@ -22,24 +23,26 @@ CURRENT_TIMEOUT: Final = 10.0
 def group_coordinator(
     runtime: Runtime,
     tasks: Tasks,
+    work: SlicedWork,
     config: NodeConfig,
-    image: Callable[[], MetadataImage],
+    metadata: CurrentMetadata,
     changes: Callable[[], OwnChanges],
 ) -> GroupCoordinator:
-    """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with. ``changes`` is
-    asked for once groups are loaded."""
+    """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with. Its long work
+    takes turns with large requests. ``changes`` is asked for once groups are loaded."""
     default_count = config.get_int("offsets.topic.num.partitions")
 
     def partition_count() -> int:
-        topic = image().topics.get(OFFSETS_TOPIC)
+        topic = metadata.image().topics.get(OFFSETS_TOPIC)
         return len(topic.partitions) if topic is not None else default_count
 
     return GroupCoordinator(
         runtime,
         tasks,
+        turn=work.turn,
         partition_count=partition_count,
         topics=TopicsView(
-            exists=lambda topic_id: topic_id in image().topics_by_id,
+            exists=lambda topic_id: topic_id in metadata.image().topics_by_id,
             current=lambda: changes().carried_out(CURRENT_TIMEOUT),
         ),
         settings=GroupSettings(

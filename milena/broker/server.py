@@ -107,7 +107,7 @@ class Broker:
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
         self.server = self._listening(config, self.rules, apis or broker_apis())
-        self.sliced_work = self.server.dispatcher.sliced_work
+        work = self.sliced_work = self.server.dispatcher.sliced_work
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._wanted_cluster = cluster_id
@@ -118,7 +118,7 @@ class Broker:
         self._heartbeats = self._link_to_controller("-heartbeat")
         self.auto_create = self._auto_creating()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
-        self.groups = group_coordinator(runtime, self._tasks, config, self._metadata.image, lambda: self.own_changes)
+        self.groups = group_coordinator(runtime, self._tasks, work, config, self._metadata, lambda: self.own_changes)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._fetching(config)

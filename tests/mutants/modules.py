@@ -88,6 +88,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "milena/broker/groups/membership.py": _GROUPS,
     "milena/broker/groups/group.py": _GROUPS,
     "milena/broker/groups/store.py": _GROUPS,
+    "milena/broker/groups/loading.py": _GROUPS,
     "milena/broker/groups/joining.py": _GROUPS,
     "milena/broker/groups/rebalance.py": _GROUPS,
     "milena/broker/groups/shard.py": _GROUPS,

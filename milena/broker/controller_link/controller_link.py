@@ -82,7 +82,8 @@ class ControllerLink:
             channel = self._open()
             try:
                 async with asyncio.timeout(left):  # connecting may take longer than all of the time that there is
-                    response = await channel.request(key, version, timeout=left, **fields)
+                    await channel.connect()
+                response = await channel.request(key, version, timeout=deadline - clock.monotonic(), **fields)
             except TimeoutError:
                 continue
             except ChannelError as error:

@@ -36,13 +36,21 @@ class Cleaning:
     """Removes offsets of one shard, from when it is loaded. Few offsets are removed at once, many in slices."""
 
     def __init__(
-        self, shard: Shard, topics: TopicsView, tasks: Tasks, clock: Clock, failed: Callable[[Exception], object]
+        self,
+        shard: Shard,
+        topics: TopicsView,
+        tasks: Tasks,
+        clock: Clock,
+        turn: Callable[[], Awaitable[None]],
+        failed: Callable[[Exception], object],
     ) -> None:
-        """``failed`` hears of unforeseen errors. What they left undone is tried again."""
+        """``turn`` is awaited between two slices. ``failed`` hears of unforeseen errors. What they left undone is tried
+        again."""
         self._shard = shard
         self._topics = topics
         self._tasks = tasks
         self._clock = clock
+        self._turn = turn
         self._failed = failed
         self._deleted: dict[UUID, str] = {}
         """Deleted topics that may still have offsets: names by id."""
@@ -97,7 +105,7 @@ class Cleaning:
     async def _finish(self, work: Generator[None, None, None]) -> None:
         try:
             for _ in work:
-                await self._clock.sleep(0)
+                await self._turn()
         except Exception as error:
             self._failed(error)
 

@@ -7,14 +7,14 @@ NOT_COORDINATOR if this broker does not lead it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from milena.broker.groups import store
 from milena.broker.groups.cleaning import Cleaning, TopicsView
 from milena.broker.groups.group import Group
+from milena.broker.groups.loading import load
 from milena.broker.groups.model import GroupSettings
 from milena.broker.groups.offsets_log import PartitionOffsetsLog
 from milena.broker.groups.shard import Shard
@@ -22,6 +22,7 @@ from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.records.hashing import partition_for_group
+from milena.protocol.schemas.steps import Steps
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.context import Runtime
@@ -46,6 +47,7 @@ class GroupCoordinator:
         runtime: Runtime,
         tasks: Tasks,
         *,
+        turn: Callable[[], Awaitable[None]],
         partition_count: Callable[[], int],
         topics: TopicsView,
         settings: GroupSettings,
@@ -53,8 +55,11 @@ class GroupCoordinator:
         retention_ms: int,
         check_interval_ms: int,
     ) -> None:
+        """``turn`` is awaited before each slice of long work: partitions that load at the same time take turns, so that
+        an iteration of the loop does not grow with their number."""
         self._runtime = runtime
         self._tasks = tasks
+        self._turn = turn
         self._partition_count = partition_count
         self._topics = topics
         self.settings = settings
@@ -80,9 +85,10 @@ class GroupCoordinator:
             return
         self.resigned(index)
         runtime = self._runtime
-        offsets_log = PartitionOffsetsLog(partition, leader_epoch, runtime.clock, self._commit_timeout_ms)
+        offsets_log = PartitionOffsetsLog(partition, leader_epoch, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
-        cleaning = Cleaning(shard, self._topics, self._tasks, runtime.clock, partial(self._cleaning_failed, index))
+        failed = partial(self._cleaning_failed, index)
+        cleaning = Cleaning(shard, self._topics, self._tasks, runtime.clock, self._turn, failed)
         led = _Led(leader_epoch, shard, offsets_log, cleaning)
         self._led[index] = led
         self._tasks.attempt(self._load(index, led), name=f"group-load-{index}")
@@ -96,12 +102,9 @@ class GroupCoordinator:
         self._runtime.contained.note("offsets of deleted topics", error, partition=partition)
 
     async def _load(self, partition: int, led: _Led) -> None:
-        loader = store.Loader(led.shard.new_group)
         try:
-            async for piece in led.offsets_log.read_all():
-                loader.apply(piece)
-                if self._led.get(partition) is not led:
-                    return
+            if not await self._finish(partition, led, load(led.offsets_log, led.shard)):
+                return
         except Exception as error:
             if not isinstance(error, (KafkaError, CorruptBatch, DecodeError)):
                 self._runtime.contained.note("load of groups", error, partition=partition)
@@ -111,15 +114,27 @@ class GroupCoordinator:
             if self._led.get(partition) is led:
                 self.resigned(partition)
             return
-        if self._led.get(partition) is not led:
-            return
-        led.shard.take_over(loader.finish(self._runtime.clock.time_ms()))
         led.loaded = True
         led.cleaning.loaded()
         if led.shard.groups:
             get_logger("groups").info(
                 "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
             )
+        await self._finish(partition, led, led.shard.begin_sessions())
+
+    async def _finish(self, partition: int, led: _Led, steps: Steps[None]) -> bool:
+        """Run ``steps``, one for each turn. Returns False if this leadership ended before them."""
+        while True:
+            await self._turn()
+            if self._led.get(partition) is not led:
+                return False
+            if not led.offsets_log.leads:  # of which ``elected`` or ``resigned`` should have told
+                self.resigned(partition)
+                return False
+            try:
+                next(steps)
+            except StopIteration:
+                return True
 
     # -- look-ups
 

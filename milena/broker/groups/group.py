@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from milena.broker.groups.model import (
+    SESSION_NOT_BEGUN,
     TRANSITIONS,
     CommittedOffset,
     GroupSettings,
@@ -280,6 +281,13 @@ class Group:
         """Extend the session of a member that sent a request."""
         member.deadline_ms = now_ms + member.session_timeout_ms
         self._bound(member.deadline_ms)
+
+    def begin_sessions(self, now_ms: int) -> None:
+        """The group can be asked from now on: begin the sessions of members that were read from the log and have not
+        been heard of since."""
+        for member in self.members.values():
+            if member.deadline_ms == SESSION_NOT_BEGUN:
+                self.touch(member, now_ms)
 
     def _bound(self, deadline_ms: int) -> None:
         if self.session_bound_ms is None or deadline_ms < self.session_bound_ms:

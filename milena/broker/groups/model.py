@@ -12,6 +12,8 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID
 
 NO_GENERATION: Final = -1
+SESSION_NOT_BEGUN: Final = 1 << 62
+"""The deadline (ms) of a member that was read from the log, until ``Group.begin_sessions``."""
 
 
 class GroupState(Enum):

@@ -15,6 +15,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 from milena.protocol.schemas.primitives import MAX_STRING
+from milena.protocol.schemas.steps import Pace, Steps
 from milena.runtime.clock import Clock, Timer
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
@@ -22,6 +23,10 @@ from milena.runtime.randomness import Randomness
 
 EXPIRY_SLICE: Final = 1_000
 """Offsets to check for expiration before other tasks run. A batch has no more tombstones than this."""
+
+
+SESSIONS_SLICE: Final = 250
+"""Groups and members whose sessions begin before other tasks run."""
 
 
 class OffsetsLog(Protocol):
@@ -92,14 +97,28 @@ class Shard:
             group_id, now_ms=self._clock.time_ms(), settings=self._settings, effects=self, pending=self._pending
         )
 
-    def take_over(self, groups: Iterable[Group]) -> None:
-        """Add the groups that were loaded from the log."""
-        for group in groups:
-            if group.group_id in self.groups:
-                raise BrokenInvariant(f"group {group.group_id} was loaded, and is here already")
-            group.logged_end = self._log.end
-            self.groups[group.group_id] = group
-            self.arm(group)
+    def logged_group(self, group_id: str) -> Group:
+        """A group that is being loaded: what the log has of it ends at the log's end, or before."""
+        group = self.new_group(group_id)
+        group.logged_end = self._log.end
+        return group
+
+    def take_over(self, groups: Mapping[str, Group]) -> None:
+        """Add the groups that were loaded from the log, by name, however many in one step: a request finds all of them
+        or none. ``begin_sessions`` has to follow."""
+        if both := self.groups.keys() & groups.keys():
+            raise BrokenInvariant(f"group {min(both)} was loaded, and is here already")
+        self.groups.update(groups)
+
+    def begin_sessions(self) -> Steps[None]:
+        """Begin the sessions of loaded members, which no request has begun. Yields like ``expire_offsets``."""
+        pace = Pace(SESSIONS_SLICE)
+        for group in list(self.groups.values()):
+            if self.groups.get(group.group_id) is group:
+                group.begin_sessions(self._clock.time_ms())
+                self.arm(group)
+            if pace.is_over(1 + len(group.members)):
+                yield
 
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """The offsets that readers may see. Everything that was loaded counts as committed: it contains all that the

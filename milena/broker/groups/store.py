@@ -1,17 +1,16 @@
-"""The records that the coordinator keeps in ``__consumer_offsets``: Kafka's own, written and read."""
+"""The records that the coordinator writes to ``__consumer_offsets``: Kafka's own. ``loading`` reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from milena.broker.groups.group import Group
-from milena.broker.groups.model import CommittedOffset, GroupState, Member
+from milena.broker.groups.model import CommittedOffset, Member
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records import coordinator_records as records
-from milena.protocol.records.batch import iter_batches
-from milena.protocol.records.records import Record, build_batch, iter_records
+from milena.protocol.records.records import Record, build_batch
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 TopicPartition = tuple[str, int]
@@ -112,80 +111,4 @@ def _offset_value(committed: CommittedOffset) -> records.OffsetCommitValue:
         commit_timestamp=committed.commit_timestamp_ms,
         expire_timestamp=committed.expire_timestamp_ms,
         topic_id=committed.topic_id,
-    )
-
-
-class Loader:
-    """Builds the groups of a partition from its log: for each key the last record wins."""
-
-    def __init__(self, new_group: Callable[[str], Group]) -> None:
-        self._new_group = new_group
-        self._metadata: dict[str, records.GroupMetadataValue] = {}
-        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-
-    def apply(self, data: memoryview) -> None:
-        """Read whole batches. Records of other kinds of groups are skipped. Raises CorruptBatch, DecodeError."""
-        for view in iter_batches(data):
-            if not view.is_control:
-                for record in iter_records(view):
-                    if record.key is not None:
-                        self._record(record.key, record.value)
-
-    def _record(self, raw_key: bytes, raw_value: bytes | None) -> None:
-        key = records.decode_key(raw_key)
-        value = records.decode_value(key, raw_value)
-        match key, value:
-            case records.OffsetCommitKey(), records.OffsetCommitValue():
-                self._offsets.setdefault(key.group, {})[key.topic, key.partition] = CommittedOffset(
-                    value.offset,
-                    value.leader_epoch,
-                    value.metadata,
-                    value.commit_timestamp,
-                    value.expire_timestamp,
-                    value.topic_id,
-                )
-            case records.OffsetCommitKey(), None:
-                self._offsets.get(key.group, {}).pop((key.topic, key.partition), None)
-            case records.GroupMetadataKey(), records.GroupMetadataValue():
-                self._metadata[key.group] = value
-            case records.GroupMetadataKey(), None:
-                self._metadata.pop(key.group, None)
-
-    def finish(self, now_ms: int) -> list[Group]:
-        """The groups that were found. Their members' sessions begin now."""
-        names = dict.fromkeys([*self._metadata, *(name for name, offsets in self._offsets.items() if offsets)])
-        return [self._group(name, now_ms) for name in names]
-
-    def _group(self, name: str, now_ms: int) -> Group:
-        group = self._new_group(name)
-        group.offsets.update(self._offsets.get(name, {}))
-        value = self._metadata.get(name)
-        if value is None:
-            return group
-        group.logged = value
-        for member in value.members:
-            group.add(_restored(member, value, now_ms))
-        group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol
-        group.generation = value.generation
-        if value.leader in group.members:
-            group.leader_id = value.leader
-        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
-        group.note_subscriptions()
-        group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
-        return group
-
-
-def _restored(member: records.MemberMetadata, value: records.GroupMetadataValue, now_ms: int) -> Member:
-    return Member(
-        member.member_id,
-        member.group_instance_id,
-        member.client_id,
-        member.client_host,
-        member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout,
-        member.session_timeout,
-        value.protocol_type,
-        ((value.protocol or "", member.subscription),),
-        assignment=member.assignment,
-        deadline_ms=now_ms + member.session_timeout,
     )

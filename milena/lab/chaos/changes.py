@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from milena.lab.chaos.clients import ChaosAdmin, Clients
@@ -34,8 +35,11 @@ class Changes:
         """Some stay to the end."""
         admin = await self._clients.admin()
         there: list[str] = []
+        unsure: list[str] = []
+        """Deleted, perhaps."""
         number = 0
         while not stopping.is_set():
+            unsure = await self._delete_again(admin, unsure)
             name = f"{MADE}{self._clients.name}-{number}"
             number += 1
             if await self._create(admin, name):
@@ -45,7 +49,9 @@ class Changes:
                 await self._configure(admin, self._random.choice(there))
                 await self._pause()
             if len(there) > MOST or (there and self._random.below(2)):
-                await self._delete(admin, there.pop(self._random.below(len(there))))
+                name = there.pop(self._random.below(len(there)))
+                if not await self._delete(admin, name):
+                    unsure.append(name)
             await self._pause()
         await admin.close()
 
@@ -61,9 +67,20 @@ class Changes:
         begun = self._begin(name, exists=True)
         self._journal.note(TopicChange(name, True, await admin.set_config(name, config), config, begun))
 
-    async def _delete(self, admin: ChaosAdmin, name: str) -> None:
+    async def _delete(self, admin: ChaosAdmin, name: str) -> bool:
+        """Returns whether that is certain."""
         begun = self._begin(name, exists=False)
-        self._journal.note(TopicChange(name, False, await admin.delete_topic(name), begun=begun))
+        outcome = await admin.delete_topic(name)
+        self._journal.note(TopicChange(name, False, outcome, begun=begun))
+        return outcome is RequestOutcome.OK
+
+    async def _delete_again(self, admin: ChaosAdmin, unsure: Sequence[str]) -> list[str]:
+        """Delete those of these topics that are still there, or more and more would stay until the run ends. Returns
+        those of which that is not certain yet."""
+        listed = await admin.topics() if unsure else ()
+        if listed is None:
+            return [*unsure]
+        return [name for name in unsure if name in listed and not await self._delete(admin, name)]
 
     def _begin(self, name: str, *, exists: bool) -> float:
         begun = self._journal.now()

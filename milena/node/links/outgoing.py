@@ -220,6 +220,9 @@ class Channel:
             async with asyncio.timeout(seconds):
                 return await future
         except TimeoutError:
+            # The answer may have come in the same turn of the loop, as after a turn that was long.
+            if not future.cancelled() and future.done():
+                return future.result()
             raise self._timed_out(link, key, seconds) from None
 
     def _timed_out(self, link: _Link, key: int, seconds: float) -> KafkaError:

@@ -19,8 +19,9 @@ from milena.protocol.types import Offset
 from milena.runtime.containment import Containment
 from milena.storage.log.partition_log import PartitionLog
 
-STEP_BYTES: Final = 1 << 20
-"""Bytes replayed and published in one step; the loop runs other callbacks between steps."""
+STEP_BYTES: Final = 64 << 10
+"""Bytes replayed and published in one step, or one batch if that is longer; the loop runs other callbacks between
+steps."""
 
 K = TypeVar("K")
 V = TypeVar("V")

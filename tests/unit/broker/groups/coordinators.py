@@ -62,6 +62,7 @@ class Coordinated:
         self.groups = GroupCoordinator(
             runtime,
             tasks,
+            turn=lambda: bench.clock.sleep(0),
             partition_count=lambda: 1,
             topics=TopicsView(exists=lambda topic_id: topic_id in self.topics, current=self._is_current),
             settings=GroupSettings(initial_delay_ms=0),

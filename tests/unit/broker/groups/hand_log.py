@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from milena.protocol.errors import ErrorCode, KafkaError
 
@@ -34,6 +34,9 @@ class HandLog:
             done(ErrorCode.NONE)
         else:
             self._waiting.append((end, done))
+
+    def pieces(self) -> Iterator[memoryview]:
+        return iter([memoryview(b"".join(self.batches))])
 
     def commit(self, count: int | None = None) -> None:
         """The followers have the next ``count`` batches, or all."""

@@ -17,7 +17,6 @@ from milena.broker.apis import (
     offset_fetch,
     sync_group,
 )
-from milena.broker.groups import store
 from milena.broker.groups.model import GroupSettings
 from milena.broker.groups.shard import Shard
 from milena.protocol.api_keys import ApiKey
@@ -26,6 +25,7 @@ from milena.protocol.requests import messages
 from milena.runtime.randomness import Randomness
 from tests.unit.broker.fixtures import ME, Bench, Request, at_once, led_by
 from tests.unit.broker.groups.hand_log import HandLog
+from tests.unit.broker.groups.shards import load_at_once
 
 RANGE = (("range", b"topics"),)
 
@@ -58,10 +58,7 @@ class Groups:
         del self.log.batches[self.log.high_watermark :]
         self.shard.close()
         self.shard = self._new_shard()
-        loader = store.Loader(self.shard.new_group)
-        for batch in self.log.batches:
-            loader.apply(memoryview(batch))
-        self.shard.take_over(loader.finish(self.clock.time_ms()))
+        load_at_once(self.log, self.shard)
 
     # -- requests
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from milena.broker.groups import store
 from milena.broker.groups.joining import join
+from milena.broker.groups.loading import ReadableLog, load
 from milena.broker.groups.membership import sync
 from milena.broker.groups.model import CommittedOffset, GroupSettings, JoinAnswer, JoinRequest
 from milena.broker.groups.shard import Shard
+from milena.protocol.schemas.steps import at_once
 from milena.runtime.randomness import Randomness
 from tests.unit.broker.groups.hand_log import HandLog
 from tests.unit.broker.hand_clock import HandClock
 
 ANSWER_ONE = CommittedOffset(41, 3, "note", 1_000)
+
+
+def load_at_once(log: ReadableLog, shard: Shard) -> None:
+    """As a coordinator loads a partition, without pauses."""
+    at_once(load(log, shard))
+    at_once(shard.begin_sessions())
 
 
 class World:
@@ -45,8 +52,5 @@ class World:
 
     def reload(self) -> Shard:
         shard = self.new_shard()
-        loader = store.Loader(shard.new_group)
-        for batch in self.log.batches:
-            loader.apply(memoryview(batch))
-        shard.take_over(loader.finish(self.clock.time_ms()))
+        load_at_once(self.log, shard)
         return shard

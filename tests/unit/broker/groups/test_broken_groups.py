@@ -99,7 +99,7 @@ def test_a_group_is_loaded_once() -> None:
     world = World()
     world.join("g")
     with pytest.raises(BrokenInvariant, match="group g was loaded"):
-        world.shard.take_over([world.shard.new_group("g")])
+        world.shard.take_over({"g": world.shard.logged_group("g")})
 
 
 def test_writes_of_offsets_rise() -> None:

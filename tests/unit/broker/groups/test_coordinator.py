@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.broker.groups import store
+from milena.broker.groups.loading import Loader
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import ZERO_UUID, LeaderEpoch
@@ -119,11 +119,11 @@ def test_the_groups_of_a_leadership_that_is_over_answer_nobody_any_more(coordina
 def test_a_partition_that_cannot_be_read_is_not_coordinated_and_a_mistake_is_noted(
     coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch, error: Exception, noted: int
 ) -> None:
-    def fail(self: store.Loader, data: memoryview) -> None:
+    def fail(self: Loader, data: memoryview) -> None:
         raise error
 
     coordinated.commit(5)
-    monkeypatch.setattr(store.Loader, "apply", fail)
+    monkeypatch.setattr(Loader, "apply", fail)
     coordinated.elect()
     coordinated.tasks.run()
     assert refusal(coordinated) is ErrorCode.NOT_COORDINATOR

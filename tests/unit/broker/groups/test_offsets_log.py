@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from itertools import islice
 
 import pytest
 
@@ -12,13 +12,12 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
-from tests.unit.broker.hand_clock import HandClock
 
 
 def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next(bench: Bench) -> None:
     """The partition leads on in a new epoch, of which the shard has not heard: what it decides may be out of date."""
     partition = bench.led("__consumer_offsets")
-    log = PartitionOffsetsLog(partition, LeaderEpoch(0), bench.clock, 1000)
+    log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
     assert log.append(bytes(batch(b"x"))) == log.end == 1
     partition.become(led_by(ME, leader_epoch=1))
     with pytest.raises(KafkaError) as refused:
@@ -28,24 +27,12 @@ def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next
     assert log.append(bytes(batch(b"y"))) == 2
 
 
-class Resting(HandClock):
-    """Gives way to others."""
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 def test_a_log_whose_last_records_were_compacted_away_is_read_to_its_end(bench: Bench) -> None:
     partition = bench.led("__consumer_offsets")
-    log = PartitionOffsetsLog(partition, LeaderEpoch(0), Resting(), 1000)
+    log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
     log.append(bytes(batch(b"x")))
     partition.online_log.end_at(Offset(5))
-
-    async def read() -> list[bytes]:
-        async with asyncio.timeout(10):
-            return [bytes(piece) async for piece in log.read_all()]
-
-    assert [one.next_offset for piece in asyncio.run(read()) for one in iter_batches(memoryview(piece))] == [1]
+    assert [one.next_offset for piece in islice(log.pieces(), 9) for one in iter_batches(piece)] == [1]
 
 
 class TestWaiting:
@@ -55,7 +42,7 @@ class TestWaiting:
         image = led_by(ME, replicas=(1, 2), isr=(1, 2))
         partition = bench.host(bench.topic("__consumer_offsets", image), 0)
         partition.become(image)
-        log = PartitionOffsetsLog(partition, LeaderEpoch(0), bench.clock, 1000)
+        log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
         told: list[ErrorCode] = []
         log.when_committed(log.append(bytes(batch(b"x"))), told.append)
         assert told == []

@@ -8,9 +8,11 @@ import pytest
 
 from milena.broker.groups import store
 from milena.broker.groups.group import Group
+from milena.broker.groups.loading import Loader
 from milena.broker.groups.model import GroupState
 from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
 from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
+from milena.protocol.schemas.steps import at_once
 from tests.unit.broker.groups.world import GroupWorld
 
 NOW = 5_000
@@ -40,9 +42,9 @@ VALUE = GroupMetadataValue(
 
 
 def loaded(*pairs: store.KeyValue) -> list[Group]:
-    loader = store.Loader(lambda name: GroupWorld().group)
-    loader.apply(memoryview(bytearray(store.batch(pairs, NOW))))
-    return loader.finish(NOW)
+    loader = Loader(lambda name: GroupWorld().group)
+    at_once(loader.apply(memoryview(bytearray(store.batch(pairs, NOW)))))
+    return list(at_once(loader.finish(NOW)).values())
 
 
 def group_of(value: GroupMetadataValue) -> Group:

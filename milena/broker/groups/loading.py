@@ -1,0 +1,133 @@
+"""Builds the groups of a partition of ``__consumer_offsets`` from its log, in slices.
+
+A large log takes seconds, and a broker may become the leader of many at once: between two slices it serves others and
+sends its heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Final, Protocol
+
+from milena.broker.groups.group import Group
+from milena.broker.groups.journal import TopicPartition
+from milena.broker.groups.model import SESSION_NOT_BEGUN, CommittedOffset, GroupState, Member
+from milena.broker.groups.shard import Shard
+from milena.protocol.records import coordinator_records as records
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.records import iter_records
+from milena.protocol.schemas.steps import Pace, Steps
+
+SLICE: Final = 250
+"""Records, or groups and members, that are handled without a pause: a few milliseconds."""
+_SMALL: Final = 64
+"""A longer value counts as one more record for each so many bytes: a group's record holds all of its members."""
+
+
+class ReadableLog(Protocol):
+    """The log of a partition of ``__consumer_offsets``."""
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Whole batches from the log start to the log end of now. Each piece is read when it is asked for. Raises
+        KafkaError."""
+        ...
+
+
+def load(log: ReadableLog, shard: Shard) -> Steps[None]:
+    """Load all groups of ``log``; the shard gets them in the last step, and until then nothing. Their members' sessions
+    have not begun. Raises KafkaError, CorruptBatch, DecodeError."""
+    loader = Loader(shard.logged_group)
+    for piece in log.pieces():
+        yield
+        yield from loader.apply(piece)
+    shard.take_over((yield from loader.finish(shard.time_ms())))
+
+
+class Loader:
+    """For each key the last record wins."""
+
+    def __init__(self, new_group: Callable[[str], Group]) -> None:
+        self._new_group = new_group
+        self._pace = Pace(SLICE)
+        self._metadata: dict[str, records.GroupMetadataValue] = {}
+        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+
+    def apply(self, data: memoryview) -> Steps[None]:
+        """Read whole batches. Records of other kinds of groups are skipped. Raises CorruptBatch, DecodeError."""
+        for view in iter_batches(data):
+            if self._pace.is_over(1):
+                yield
+            if view.is_control:
+                continue
+            for record in iter_records(view):
+                if record.key is not None:
+                    self._record(record.key, record.value)
+                if self._pace.is_over(1 + len(record.value or b"") // _SMALL):
+                    yield
+
+    def _record(self, raw_key: bytes, raw_value: bytes | None) -> None:
+        key = records.decode_key(raw_key)
+        value = records.decode_value(key, raw_value)
+        match key, value:
+            case records.OffsetCommitKey(), records.OffsetCommitValue():
+                self._offsets.setdefault(key.group, {})[key.topic, key.partition] = CommittedOffset(
+                    value.offset,
+                    value.leader_epoch,
+                    value.metadata,
+                    value.commit_timestamp,
+                    value.expire_timestamp,
+                    value.topic_id,
+                )
+            case records.OffsetCommitKey(), None:
+                self._offsets.get(key.group, {}).pop((key.topic, key.partition), None)
+            case records.GroupMetadataKey(), records.GroupMetadataValue():
+                self._metadata[key.group] = value
+            case records.GroupMetadataKey(), None:
+                self._metadata.pop(key.group, None)
+
+    def finish(self, now_ms: int) -> Steps[dict[str, Group]]:
+        """The groups that were found, by name. They take over what was read: nothing can be applied afterwards."""
+        found: dict[str, Group] = {}
+        for name in chain(self._metadata, self._offsets):
+            members = 0
+            if name not in found and (name in self._metadata or self._offsets[name]):
+                group = found[name] = self._group(name, now_ms)
+                members = len(group.members)
+            if self._pace.is_over(1 + members):
+                yield
+        return found
+
+    def _group(self, name: str, now_ms: int) -> Group:
+        group = self._new_group(name)
+        group.offsets = self._offsets.get(name, {})
+        value = self._metadata.get(name)
+        if value is None:
+            return group
+        group.logged = value
+        for member in value.members:
+            group.add(_restored(member, value))
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        group.generation = value.generation
+        if value.leader in group.members:
+            group.leader_id = value.leader
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.note_subscriptions()
+        group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
+        return group
+
+
+def _restored(member: records.MemberMetadata, value: records.GroupMetadataValue) -> Member:
+    return Member(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout,
+        member.session_timeout,
+        value.protocol_type,
+        ((value.protocol or "", member.subscription),),
+        assignment=member.assignment,
+        deadline_ms=SESSION_NOT_BEGUN,
+    )

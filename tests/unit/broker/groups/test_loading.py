@@ -1,0 +1,288 @@
+"""Groups are loaded in slices, and what comes of it is what one go would bring about, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milena.broker.groups import loading, shard, store
+from milena.broker.groups.group import Group
+from milena.broker.groups.loading import SLICE, Loader, load
+from milena.broker.groups.model import CommittedOffset, GroupState
+from milena.broker.groups.offsets_log import LOAD_PIECE, PartitionOffsetsLog
+from milena.broker.groups.shard import Shard
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
+from milena.protocol.schemas.steps import Steps, at_once
+from milena.protocol.types import LeaderEpoch
+from tests.unit.broker.fixtures import ME, Bench, led_by
+from tests.unit.broker.groups.coordinators import Coordinated
+from tests.unit.broker.groups.shards import World
+
+MANY = 2_000
+
+
+def offset(number: int) -> CommittedOffset:
+    return CommittedOffset(number, -1, "", 0)
+
+
+def offset_record(group: str, partition: int, number: int | None) -> store.KeyValue:
+    """``number`` None: a tombstone."""
+    (record,) = store.offset_records(group, {("t", partition): None if number is None else offset(number)})
+    return record
+
+
+def generation(number: int, *, members: int = 1, session_ms: int = 10_000) -> GroupMetadataValue:
+    return GroupMetadataValue(
+        protocol_type="consumer",
+        generation=number,
+        protocol="range",
+        leader="m0",
+        current_state_timestamp=7,
+        members=tuple(
+            MemberMetadata(
+                member_id=f"m{one}",
+                group_instance_id=None,
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout=60_000,
+                session_timeout=session_ms,
+                subscription=b"s",
+                assignment=b"share",
+            )
+            for one in range(members)
+        ),
+    )
+
+
+class Counted:
+    """How much each step of a load does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records = self.members = 0
+        self.most_records = self.most_members = 0
+        record, add, touch = Loader._record, Group.add, Group.touch
+
+        def recorded(loader: Loader, key: bytes, value: bytes | None) -> None:
+            self.records += 1
+            record(loader, key, value)
+
+        def counted(method: Callable[..., None]) -> Callable[..., None]:
+            def one(*args: Any) -> None:
+                self.members += 1
+                method(*args)
+
+            return one
+
+        monkeypatch.setattr(Loader, "_record", recorded)
+        monkeypatch.setattr(Group, "add", counted(add))
+        monkeypatch.setattr(Group, "touch", counted(touch))
+
+    def run(self, steps: Steps[None]) -> int:
+        """Returns the number of steps."""
+        count = 0
+        for count, _ in enumerate(self._pausing(steps), 1):  # noqa: B007
+            self.most_records = max(self.most_records, self.records)
+            self.most_members = max(self.most_members, self.members)
+            self.records = self.members = 0
+        return count
+
+    @staticmethod
+    def _pausing(steps: Steps[None]) -> Iterator[None]:
+        yield from steps
+        yield
+
+
+@pytest.mark.parametrize("batch", [1, 10, MANY])
+def test_records_are_read_in_slices_however_many_a_batch_has(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, counted = World(), Counted(monkeypatch)
+    for first in range(0, MANY, batch):
+        records = [offset_record("g", one, one) for one in range(first, first + batch)]
+        world.log.append(store.batch(records, 0))
+    assert counted.run(load(world.log, world.shard)) >= MANY / SLICE
+    assert SLICE / 4 < counted.most_records <= SLICE
+    assert len(world.shard.groups["g"].offsets) == MANY
+
+
+def test_many_groups_are_made_in_slices_and_their_sessions_begin_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, counted = World(), Counted(monkeypatch)
+    world.log.append(store.batch([store.group_record(f"g{one}", generation(1)) for one in range(MANY)], 0))
+    counted.run(load(world.log, world.shard))
+    counted.run(world.shard.begin_sessions())
+    assert SLICE / 4 < counted.most_members <= SLICE
+    assert (len(world.shard.groups), world.clock.armed()) == (MANY, MANY)
+
+
+def test_a_record_of_many_members_counts_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, counted = World(), Counted(monkeypatch)
+    for number in range(20):
+        world.log.append(store.batch([store.group_record(f"g{number}", generation(1, members=SLICE))], 0))
+    counted.run(load(world.log, world.shard))
+    assert counted.most_records <= 2
+    assert counted.most_members <= SLICE, "a group is made at once, and no other in the same step"
+
+
+def test_the_shard_gets_all_groups_or_none() -> None:
+    world = World()
+    world.log.append(store.batch([offset_record(f"g{one}", 0, one) for one in range(MANY)], 0))
+    seen = {len(world.shard.groups) for _ in load(world.log, world.shard)}
+    assert (seen, len(world.shard.groups)) == ({0}, MANY)
+
+
+class TestSessions:
+    def loaded(self) -> World:
+        """A load that takes longer than a session."""
+        world = World()
+        world.log.append(store.batch([store.group_record("g", generation(1, members=2))], 0))
+        at_once(load(world.log, world.shard))
+        world.clock.advance(60.0)
+        return world
+
+    def test_they_begin_when_the_load_is_over(self) -> None:
+        world = self.loaded()
+        at_once(world.shard.begin_sessions())
+        seen = []
+        for seconds in (9.0, 2.0):
+            world.clock.advance(seconds)
+            seen.append(world.shard.groups["g"].state)
+        assert seen == [GroupState.STABLE, GroupState.EMPTY]
+
+    def test_a_request_that_comes_before_ends_nobodys(self) -> None:
+        world = self.loaded()
+        group = world.shard.groups["g"]
+        first, second = group.members.values()
+        world.shard.attempt(group, lambda: group.touch(first, world.clock.time_ms()))
+        world.clock.advance(5.0)
+        at_once(world.shard.begin_sessions())
+        assert second.deadline_ms - first.deadline_ms == 5_000, "its own has begun with the request"
+
+    def test_a_group_that_went_in_between_has_none(self) -> None:
+        world = self.loaded()
+        world.shard.remove_group(world.shard.groups["g"], lambda error: None)
+        at_once(world.shard.begin_sessions())
+        assert world.clock.armed() == 0
+
+
+class TestPieces:
+    def test_a_large_log_is_read_in_pieces(self, bench: Bench) -> None:
+        partition = bench.led("__consumer_offsets")
+        log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
+        for first in range(0, MANY, 100):
+            log.append(store.batch([offset_record("g", one, one) for one in range(first, first + 100)], 0))
+        pieces = list(log.pieces())
+        assert len(pieces) > 1 and all(len(piece) <= LOAD_PIECE for piece in pieces)
+        ends = [one.next_offset for piece in pieces for one in iter_batches(piece)]
+        assert ends == list(range(100, MANY + 1, 100))
+
+    def test_a_log_whose_directory_fails_meanwhile_is_read_no_further(self, bench: Bench) -> None:
+        partition = bench.led("__consumer_offsets")
+        log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
+        log.append(store.batch([offset_record("g", one, one) for one in range(MANY)], 0))
+        log.append(store.batch([offset_record("g", 0, None)], 0))
+        pieces = log.pieces()
+        next(pieces)
+        partition.take_offline()
+        with pytest.raises(KafkaError):
+            next(pieces)
+
+
+class TestLeadershipThatEnds:
+    """At any of its turns, a load looks whether it is still wanted."""
+
+    def begin(self, coordinated: Coordinated, turns: int) -> tuple[Iterator[None], Shard]:
+        shard = coordinated.groups.shard("g")
+        for first in range(0, 3 * SLICE, SLICE):
+            some = {("t", first + one): offset(one) for one in range(SLICE)}
+            shard.commit(shard.get_or_create("g"), some, lambda error: None)
+        coordinated.elect()
+        (task,) = coordinated.tasks.running
+        coordinated.tasks.running.clear()
+        steps = iter(task.__await__())
+        for _ in range(turns):
+            next(steps)
+        return steps, coordinated.groups._led[0].shard
+
+    def turns(self, coordinated: Coordinated) -> int:
+        steps, shard = self.begin(coordinated, 1)
+        return 1 + sum(1 for _ in steps if not shard.groups)
+
+    @pytest.mark.parametrize("turn", range(1, 5))
+    @pytest.mark.parametrize("how", ["resigned", "elected again", "another epoch that nobody told of"])
+    def test_it_stops_and_leaves_nothing_behind(self, coordinated: Coordinated, turn: int, how: str) -> None:
+        steps, shard = self.begin(coordinated, turn)
+        if how == "resigned":
+            coordinated.groups.resigned(0)
+        elif how == "elected again":
+            coordinated.elect()
+        else:
+            coordinated.partition.become(led_by(ME, leader_epoch=coordinated.epoch + 1))
+        assert list(steps) == [], "it ends with its next turn"
+        assert (shard.groups, shard.closed) == ({}, True)
+        assert coordinated.groups.groups() == []
+        with pytest.raises(KafkaError) as refused:
+            coordinated.groups.shard("g")
+        again = how == "elected again"
+        expected = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if again else ErrorCode.NOT_COORDINATOR
+        assert refused.value.code is expected
+        coordinated.tasks.run()
+        if again:
+            assert len(coordinated.groups.shard("g").groups["g"].offsets) == 3 * SLICE
+
+    def test_all_turns_of_a_load_are_tried(self, coordinated: Coordinated) -> None:
+        assert self.turns(coordinated) == 5
+
+
+# -- beside an oracle
+
+NAMES = st.sampled_from(["a", "b", "c"])
+CHANGES = st.one_of(
+    st.tuples(st.just("offset"), NAMES, st.integers(0, 3), st.none() | st.integers(0, 9)),
+    st.tuples(st.just("group"), NAMES, st.none() | st.integers(1, 9), st.integers(0, 3)),
+)
+
+
+@given(st.lists(st.lists(CHANGES, max_size=6), max_size=8), st.integers(1, 4))
+def test_slices_find_what_the_last_record_of_each_key_says(batches: list[list[Any]], size: int) -> None:
+    world = World()
+    offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+    generations: dict[str, GroupMetadataValue] = {}
+    for batch in batches:
+        records = []
+        for kind, name, first, second in batch:
+            if kind == "offset":
+                records.append(offset_record(name, first, second))
+                offsets.setdefault(name, {}).pop(("t", first), None)
+                if second is not None:
+                    offsets[name]["t", first] = offset(second)
+            elif first is None:
+                records.append(store.group_tombstone(name))
+                generations.pop(name, None)
+            else:
+                records.append(store.group_record(name, generation(first, members=second)))
+                generations[name] = generation(first, members=second)
+        if records:
+            world.log.append(store.batch(records, 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "SLICE", size)
+        patch.setattr(shard, "SESSIONS_SLICE", size)
+        for steps in (load(world.log, world.shard), world.shard.begin_sessions()):
+            for _ in steps:
+                pass
+    groups = world.shard.groups
+    assert {name: group.offsets for name, group in groups.items() if group.offsets} == {
+        name: found for name, found in offsets.items() if found
+    }
+    assert {name: group.logged for name, group in groups.items() if group.logged} == generations
+    assert groups.keys() == generations.keys() | {name for name, found in offsets.items() if found}
+    for name, group in groups.items():
+        assert group.group_id == name and group.logged_end == world.log.end
+        members = generations[name].members if name in generations else ()
+        assert list(group.members) == [one.member_id for one in members]
+        now = world.clock.time_ms()
+        assert [one.deadline_ms for one in group.members.values()] == [now + one.session_timeout for one in members]
+        assert group.state is (GroupState.STABLE if members else GroupState.EMPTY)

@@ -11,7 +11,9 @@ import pytest
 
 from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
 from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.health import NotHealthy
 from milena.lab.chaos.journal import HISTORY, TRACE, events, faults
+from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.runner import Order
 from milena.lab.chaos.simulated import SimulatedPlace, run_simulated
@@ -247,15 +249,28 @@ def test_a_hole_that_no_lost_object_explains_fails_the_run(tmp_path: Path) -> No
 NOTHING: dict[Kind, str] = {
     Kind.KILL: "kill",
     Kind.STOP: "pause",
+    Kind.HANG: "pause",
+    Kind.RESTART: "shut_down",
     Kind.ISOLATE: "cut",
+    Kind.CUT_CONTROLLER: "cut",
     Kind.CUT_FOLLOWERS: "cut",
+    Kind.CUT_ONE_WAY: "cut",
+    Kind.WIPE: "wipe",
+    Kind.POWER_LOSS: "power_off",
     Kind.FULL_DISK: "fill_disk",
     Kind.SLOW_DISK: "slow_disk",
     Kind.TIER_AWAY: "break_tier",
+    Kind.SLOW_OBJECTS: "break_tier",
+    Kind.LOST_OBJECTS: "break_tier",
+    Kind.CONTROLLER: "kill",
     Kind.CLOCK: "jump_clock",
     Kind.ROLLING: "shut_down",
 }
-"""What a place does for a fault."""
+"""What a place does for a fault. The others are moves of replicas, and a cluster that never loses its brokers (below)."""
+
+
+def test_each_kind_is_tried_with_a_place_that_does_nothing() -> None:
+    assert {*NOTHING, Kind.REASSIGN, Kind.UNCLEAN} == set(Kind)
 
 
 async def _nothing(*_: object, **__: object) -> None: ...
@@ -272,6 +287,22 @@ def test_a_fault_that_is_not_carried_out_fails_the_run(kind: Kind, tmp_path: Pat
     assert told.startswith(f"{kind.value} was injected") and told.endswith("nobody has noticed it")
     assert {fault.effect for fault in faults(tmp_path / HISTORY)} == {Effect.NOT_SEEN}
     assert "nobody noticed it" in (tmp_path / TRACE).read_text()
+
+
+def test_replicas_that_do_not_move_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Moves, "_move", _nothing)
+    verdict, _ = run_simulated(Order(1, 4, [Kind.REASSIGN], pace=0.3), tmp_path)
+    (told,) = verdict.idle
+    assert told.startswith("reassign was injected") and told.endswith("nobody has noticed it")
+
+
+def test_a_broker_that_stays_in_sync_fails_an_unclean_election(tmp_path: Path) -> None:
+    class Idle(SimulatedPlace):
+        async def kill(self, node: int) -> None: ...
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_simulated(Order(1, 4, [Kind.UNCLEAN], pace=0.3), tmp_path, Idle)
+    assert raised.group_contains(NotHealthy, match="is in the ISR of", depth=None)
 
 
 def test_what_is_carried_out_is_noticed(tmp_path: Path) -> None:

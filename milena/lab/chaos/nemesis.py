@@ -158,7 +158,8 @@ class Nemesis:
         (node,) = sight.step.nodes
         await self._place.pause(node)
         try:
-            await self._last(sight)
+            async with self._watch.silence(sight):
+                await self._last(sight)
         finally:
             await self._place.resume(node)
 
@@ -166,13 +167,15 @@ class Nemesis:
         (node,) = sight.step.nodes
         await self._place.kill(node)
         await self._place.wipe(node)
-        await self._last(sight)
+        await self._clock.sleep(sight.step.seconds)
         await self._place.start(node)
+        await self._watch.wait(sight)
 
     async def _lose_power(self, sight: Sight) -> None:
         (node,) = sight.step.nodes
         await self._place.power_off(node)
-        await self._last(sight)
+        async with self._watch.silence(sight):
+            await self._last(sight)
         await self._place.start(node)
 
     async def _fill_disk(self, sight: Sight) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -105,11 +105,69 @@ class Forgetful:
         return RequestOutcome.OK if self._commits > 3 else await self._member.commit(offsets)
 
 
+class Late:
+    """A consumer that drops the first record of all: in its session there is no jump."""
+
+    def __init__(self, consumer: ChaosConsumer) -> None:
+        self._consumer = consumer
+        self._begun = False
+        self.end_of = consumer.end_of
+        self.close = consumer.close
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._consumer.poll(seconds)
+        first, self._begun = not self._begun, self._begun or bool(found)
+        return found[1:] if first else found
+
+
+class Amnesiac:
+    """A member that drops the first record of each session: no session has a jump."""
+
+    def __init__(self, member: ChaosMember) -> None:
+        self._member = member
+        self._last = ""
+        self.commit = member.commit
+        self.close = member.close
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._member.poll(seconds)
+        if found and self.session != self._last:
+            self._last = self.session
+            return [got for got in found if (got.partition, got.offset) != (found[0].partition, found[0].offset)]
+        return found
+
+
+class Weary:
+    """A member that reads nothing any more after a while."""
+
+    polls = 0
+
+    def __init__(self, member: ChaosMember) -> None:
+        self._member = member
+        self.commit = member.commit
+        self.close = member.close
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        Weary.polls += 1
+        found = await self._member.poll(seconds)
+        return found if Weary.polls < 10 else ()
+
+
 class Twisted(OwnClients):
     topic = "plain"
     lie = ""
     skips = False
+    late = False
     forgets = False
+    shares: Callable[[ChaosMember], ChaosMember] | None = None
 
     async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
         producer = await super().producer(acks=acks, idempotent=idempotent)
@@ -117,10 +175,14 @@ class Twisted(OwnClients):
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
         consumer = await super().consumer(positions)
+        if self.late:
+            return Late(consumer)
         return Skipper(consumer) if self.skips else consumer
 
     async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
         member = await super().member(group, topics)
+        if self.shares is not None:
+            return self.shares(member)
         return Forgetful(member) if self.forgets else member
 
 
@@ -148,6 +210,7 @@ def test_an_honest_client_is_not_blamed(tmp_path: Path) -> None:
         ("plain", "acknowledged and never sent", Anomaly.LOST_WRITE),
         ("tiered", "acknowledged and never sent", Anomaly.LOST_WRITE),
         ("plain", "sent twice", Anomaly.DUPLICATE),
+        ("compacted", "sent twice", Anomaly.DUPLICATE),
         ("plain", "sent and said to be refused", Anomaly.ABORTED_READ),
         ("compacted", "sent and said to be refused", Anomaly.VALUE_FROM_NOWHERE),
     ],
@@ -186,6 +249,34 @@ def test_a_reader_that_skips_is_seen(tmp_path: Path) -> None:
         skips = True
 
     assert {Anomaly.POLL_SKIP, Anomaly.INTERNAL_POLL_SKIP} & found(run_with(Skipping, tmp_path))
+
+
+def test_a_record_that_a_reader_passes_over_before_its_first_one_is_seen(tmp_path: Path) -> None:
+    class Beginning(Twisted):
+        late = True
+
+    verdict = run_with(Beginning, tmp_path)
+    texts = [violation.text for violation in verdict.violations if violation.anomaly is Anomaly.POLL_SKIP]
+    assert any(text.startswith("milena/tail has not read") for text in texts)
+    assert any(text.startswith("milena/from the start, ") for text in texts)
+
+
+def test_a_record_that_a_group_passes_over_between_two_assignments_is_seen(tmp_path: Path) -> None:
+    class Sharing(Twisted):
+        shares = Amnesiac
+
+    violations = run_with(Sharing, tmp_path).violations
+    assert {violation.anomaly for violation in violations} == {Anomaly.POLL_SKIP}
+    assert all(violation.text.startswith("readers-milena has not read") for violation in violations)
+
+
+def test_a_group_that_does_not_come_to_the_ends_fails_the_run(tmp_path: Path) -> None:
+    class Sharing(Twisted):
+        shares = Weary
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_with(Sharing, tmp_path)
+    assert raised.group_contains(NotHealthy, match="readers-milena has read plain-[0-9] up to", depth=None)
 
 
 def test_a_commit_that_was_not_made_is_seen(tmp_path: Path) -> None:
@@ -266,7 +357,7 @@ NOTHING: dict[Kind, str] = {
     Kind.CLOCK: "jump_clock",
     Kind.ROLLING: "shut_down",
 }
-"""What a place does for a fault. The others are moves of replicas, and a cluster that never loses its brokers (below)."""
+"""What a place does for a fault. The others are moves of replicas, and brokers that stay in sync (below)."""
 
 
 def test_each_kind_is_tried_with_a_place_that_does_nothing() -> None:

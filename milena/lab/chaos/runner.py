@@ -152,10 +152,11 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
             workload.finish(await ending.logs(workload.logs, starts(await place.lost_objects())))
             await _read_keys(workload)
             await ending.topics()
-            await ending.commits(workload.groups, PLAIN.places)
         await asyncio.wait(following, timeout=READING)
-        if behind := [text for reader in workload.readers for text in reader.behind()]:
+        if behind := workload.behind():
             raise NotHealthy(f"nobody writes, and after {READING:.0f} seconds: {'; '.join(behind)}")
+        async with asyncio.timeout(READING):
+            await ending.commits(workload.groups, PLAIN.places)
     client.close()
 
 

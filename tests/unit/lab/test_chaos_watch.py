@@ -1,4 +1,4 @@
-"""What counts as seen: an answer that is slow is no evidence of a node that stands still, has ended, or has a full disk."""
+"""What counts as seen: a slow answer is no evidence of a node that stands still, has ended, or has a full disk."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.holes import Hole, hole_at
 from milena.lab.chaos.journal import Journal
-from milena.lab.chaos.writers import name_of
+from milena.lab.chaos.work.writers import name_of
 from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome, TopicPartition
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.node.client import admin

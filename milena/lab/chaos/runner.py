@@ -23,7 +23,7 @@ from milena.lab.chaos.plan import Round, Shape, plan
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
-from milena.lab.chaos.workload import Workload
+from milena.lab.chaos.work.workload import Workload
 from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
 from milena.node.client import admin

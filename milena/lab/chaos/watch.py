@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import OF_LINKS, OF_TIER, SLACK, Shape, Step
+from milena.lab.histories.events import TopicPartition
 from milena.lab.histories.faults import Effect
 from milena.node.client.cluster import ClusterView
 
@@ -198,6 +200,14 @@ class Watch:
         return found
 
 
+class Doomed(NamedTuple):
+    """What these partitions acknowledge in a time is lost (``Fault.doomed``)."""
+
+    places: tuple[TopicPartition, ...]
+    begun: float
+    ended: float
+
+
 class Sight:
     """What was seen of one fault so far."""
 
@@ -207,6 +217,9 @@ class Sight:
         self.away = frozenset(node for other in others for node in other.nodes)
         """Those that other faults befall."""
         self.is_hidden = is_hidden(step, others)
+        self.carried_out = inf
+        """When it was, in the time of the history."""
+        self.doomed: Doomed | None = None
         self.before: Told = {}
         self.replicas: Replicas = {}
         self.directories: frozenset[tuple[int, str]] | None = None

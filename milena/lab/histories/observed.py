@@ -93,6 +93,12 @@ class Observed:
         if self._offset_of.setdefault(value, offset) != offset:
             self._places.setdefault(value, {self._offset_of[value]: None})[offset] = None
 
+    def acknowledged_within(self, begun: float, ended: float) -> Iterator[str]:
+        """The values of writes that were sent and acknowledged in a time."""
+        for value, send in self._sends.items():
+            if send.outcome is RequestOutcome.OK and begun <= send.begun and send.ended <= ended:
+                yield value
+
     # -- the verdict
 
     def verdict(self) -> Iterator[Found]:

@@ -9,7 +9,7 @@ from typing import Final
 from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, Clients, Got
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import TOMBSTONES_STAY
-from milena.lab.chaos.writers import name_of
+from milena.lab.chaos.work.writers import name_of
 from milena.lab.histories.events import Hole, Invoke, Poll, TopicPartition
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import FullRead

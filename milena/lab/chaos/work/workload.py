@@ -11,9 +11,9 @@ from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.ending import Ends
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import Journal
-from milena.lab.chaos.readers import Readers
 from milena.lab.chaos.topics import PLAIN, REPLICAS, TOMBSTONES_STAY, Topic
-from milena.lab.chaos.writers import Writer
+from milena.lab.chaos.work.readers import Readers
+from milena.lab.chaos.work.writers import Writer
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 

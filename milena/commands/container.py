@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Positional
@@ -24,6 +25,7 @@ DEFAULTS = "/etc/kafka/docker/server.properties"
 DATA = "/var/lib/kafka/data"
 METRICS_PORT = "9404"
 OWN_ADDRESS_LIMIT = "60"
+WITHOUT_EFFECT = ("KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL")
 LEVELS = {
     "ALL": "debug",
     "TRACE": "debug",
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         print(COMMAND.help())
         return 0
     os.environ.update(variables(arguments))
+    warn_of(os.environ)
     if os.environ.get("KAFKA_ADVERTISED_LISTENERS") == "":
         del os.environ["KAFKA_ADVERTISED_LISTENERS"]  # compose files leave a variable empty that is not to be there
     file = configuration_file(os.environ)
@@ -89,6 +92,15 @@ def variables(arguments: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"milena container takes variables, NAME=VALUE, and not {argument!r}")
         found[name] = value
     return found
+
+
+def warn_of(environment: Mapping[str, str]) -> None:
+    """Says on standard error which variables of Kafka's image are set and do nothing here."""
+    idle = [name for name in WITHOUT_EFFECT if environment.get(name)]
+    if idle:
+        verb = "has" if len(idle) == 1 else "have"
+        text = f"milena: {' and '.join(idle)} {verb} no effect: KAFKA_LOG4J_ROOT_LOGLEVEL sets the level of all logs\n"
+        sys.stderr.write(text)
 
 
 def configuration_file(environment: Mapping[str, str], mounted: str = MOUNTED, defaults: str = DEFAULTS) -> str | None:

@@ -161,6 +161,22 @@ class Weary:
         return found if Weary.polls < 10 else ()
 
 
+class Careless:
+    """A member whose commits are lost behind their acknowledgement."""
+
+    def __init__(self, member: ChaosMember) -> None:
+        self._member = member
+        self.poll = member.poll
+        self.close = member.close
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> RequestOutcome:
+        return RequestOutcome.OK
+
+
 class Twisted(OwnClients):
     topic = "plain"
     lie = ""
@@ -286,6 +302,18 @@ def test_a_commit_that_was_not_made_is_seen(tmp_path: Path) -> None:
     assert {Anomaly.COMMIT_BACK, Anomaly.LOST_COMMIT} & found(run_with(Forgetting, tmp_path))
 
 
+def test_a_commit_that_is_lost_is_seen_where_no_other_one_follows(tmp_path: Path) -> None:
+    """A group that goes on to commit covers the loss up: the last commit alone is asked for."""
+
+    class Losing(Twisted):
+        async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
+            member = await super().member(group, topics)
+            return Careless(member) if group == "kept-milena-0" else member
+
+    violations = run_with(Losing, tmp_path).violations
+    assert {(one.anomaly, one.where) for one in violations} == {(Anomaly.LOST_COMMIT, "kept-milena-0")}
+
+
 class WipesAll(SimulatedPlace):
     """A place whose disks break together."""
 
@@ -334,6 +362,21 @@ def test_a_hole_that_no_lost_object_explains_fails_the_run(tmp_path: Path) -> No
 
     with pytest.raises(ExceptionGroup) as raised:
         run_simulated(Order(1, 10, [Kind.LOST_OBJECTS], pace=0.2), tmp_path, Silent)
+    assert raised.group_contains(KafkaError, match="cannot be read from offset", depth=None)
+
+
+def test_an_object_that_is_lost_explains_no_hole_behind_it(tmp_path: Path) -> None:
+    """The place tells of the first one of each partition alone."""
+
+    class First(SimulatedPlace):
+        async def lost_objects(self) -> Sequence[str]:
+            found: dict[str, str] = {}
+            for path in sorted(await super().lost_objects()):
+                found.setdefault(path.rpartition("/")[0], path)
+            return list(found.values())
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_simulated(Order(1, 20, [Kind.LOST_OBJECTS], pace=0.2), tmp_path, First)
     assert raised.group_contains(KafkaError, match="cannot be read from offset", depth=None)
 
 

@@ -10,6 +10,7 @@ from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.figures import library_of
 from milena.lab.chaos.topics import Topic
+from milena.lab.chaos.work.keepsakes import KEEPSAKE
 from milena.lab.chaos.work.readers import EVERYTHING, FROM_START, MEMBER, TAIL
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send, TopicChange
 from milena.lab.histories.faults import Effect
@@ -44,7 +45,7 @@ class Done:
             case FullRead() if event.found:
                 self._did(event.reader, _reader(event.reader))
             case OffsetCommit(outcome=RequestOutcome.OK):
-                self._did(event.member, COMMITS)
+                self._did(event.member, KEEPSAKE if _reader(event.member) == KEEPSAKE else COMMITS)
             case TopicChange(outcome=RequestOutcome.OK):
                 self._changed.add(event.name.removeprefix(MADE).rpartition("-")[0])
             case Fault():
@@ -83,11 +84,13 @@ class Done:
             yield "read nothing in its group"
         if "group" in library.can and COMMITS not in done:
             yield "committed nothing"
+        if "group" in library.can and KEEPSAKE not in done:
+            yield "kept no commit"
         if "admin" in library.can and library.name not in self._changed:
             yield "made, configured and deleted no topic"
 
 
 def _reader(session: str) -> str:
-    """The kind of reader that it belongs to: ``LIBRARY/KIND, NUMBER``."""
+    """The kind of reader that it belongs to: ``LIBRARY/KIND, NUMBER``, or ``LIBRARY/KIND NUMBER, SESSION``."""
     name = session.partition("/")[2].partition(",")[0]
-    return MEMBER if name.startswith(f"{MEMBER} ") else name
+    return next((kind for kind in (MEMBER, KEEPSAKE) if name.startswith(f"{kind} ")), name)

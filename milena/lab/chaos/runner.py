@@ -13,7 +13,7 @@ from milena.command_line.errors import UserError
 from milena.lab.chaos.ending import Ending
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, NotHealthy
-from milena.lab.chaos.holes import starts
+from milena.lab.chaos.holes import excuses
 from milena.lab.chaos.journal import HISTORY, Journal
 from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
@@ -149,7 +149,8 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
         journal.note(Settled(journal.now()))
         async with asyncio.timeout(READING):
             ending = Ending(client, journal)
-            workload.finish(await ending.logs(workload.logs, starts(await place.lost_objects())))
+            lost = await excuses(client, await place.lost_objects())
+            workload.finish(await ending.logs(workload.logs, lost))
             await _read_keys(workload)
             await ending.topics()
         await asyncio.wait(following, timeout=READING)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, Clients, Got
+from milena.lab.chaos.clients import ChaosConsumer, Clients, Got
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import TOMBSTONES_STAY
+from milena.lab.chaos.work.commits import commit
 from milena.lab.chaos.work.writers import name_of
-from milena.lab.histories.events import Hole, Invoke, Poll, TopicPartition
-from milena.lab.histories.group_events import OffsetCommit
+from milena.lab.histories.events import Hole, Poll, TopicPartition
 from milena.lab.histories.keyed import FullRead
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
@@ -23,8 +23,6 @@ MEMBER: Final = "member"
 EVERYTHING: Final = "everything"
 """The readers of a library, as sessions name them behind its name."""
 LONGEST_SESSION: Final = 15.0
-LEAST_BACKOFF: Final = 0.01
-"""Seconds. No library tries a commit again sooner: one that was answered before that was sent once."""
 LONGEST_READ: Final = 20.0
 """Seconds after which a read of everything is given up."""
 
@@ -136,24 +134,11 @@ class Readers:
                 found = self._noted(f"{name}, {member.session}", await member.poll(POLL), group)
                 for got in found:
                     self._reached[got.partition] = max(got.offset + 1, self._reached[got.partition])
-                await self._commit(group, name, member, {got.partition: got.offset + 1 for got in found})
+                if found:
+                    offsets = {got.partition: got.offset + 1 for got in found}
+                    await commit(self._journal, group, name, member, offsets)
             await member.close()
         self._has_ended((place for place in places if place in self._ends), f"{self._clients.name}/{MEMBER}", group)
-
-    async def _commit(self, group: str, name: str, member: ChaosMember, offsets: Mapping[TopicPartition, int]) -> None:
-        """Libraries may try again by themselves, and do not tell how often."""
-        if not offsets:
-            return
-        begun = self._journal.now()
-        for place, offset in offsets.items():
-            self._journal.note(Invoke("offset commit", begun, place, str(offset), group))
-        session = member.session
-        outcome = await member.commit(offsets)
-        ended = self._journal.now()
-        head = (group, "", begun, ended, outcome, f"{name}, {session}", -1)
-        retried = ended - begun >= LEAST_BACKOFF
-        for place, offset in offsets.items():
-            self._journal.note(OffsetCommit(*head, partition=place, offset=offset, retried=retried))
 
     def _noted(self, session: str, records: Sequence[Got], series: str) -> Sequence[Got]:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}

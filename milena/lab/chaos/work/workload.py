@@ -12,6 +12,7 @@ from milena.lab.chaos.ending import Ends
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import PLAIN, REPLICAS, TOMBSTONES_STAY, Topic
+from milena.lab.chaos.work.keepsakes import Keepsakes
 from milena.lab.chaos.work.readers import Readers
 from milena.lab.chaos.work.writers import Writer
 from milena.runtime.clock import Clock
@@ -51,12 +52,16 @@ class Workload:
             for library in libraries
             if "group" in library.can
         }
+        self._keepsakes = [
+            Keepsakes(library, journal, clock, random) for library in libraries if "group" in library.can
+        ]
         self.logs = [place for topic in topics if not topic.keyed for place in topic.places]
         self.keyed = [place for topic in topics if topic.keyed for place in topic.places]
 
     @property
     def groups(self) -> list[str]:
-        return list(self._sharing)
+        """Also those that have committed once and never again."""
+        return [*self._sharing, *(group for kept in self._keepsakes for group in kept.groups)]
 
     def tails(self) -> list[Coroutine[object, object, None]]:
         """Those that read up to the ends: each library by itself, and each group."""
@@ -71,6 +76,7 @@ class Workload:
             if "admin" in library.can:
                 changes = Changes(library, self._journal, self._clock, self._random, REPLICAS)
                 found.append(changes.make(self.stopping))
+        found += [kept.keep(PLAIN.places, self.stopping) for kept in self._keepsakes]
         for reader in self.readers:
             found.append(reader.read_again(self.logs, self.stopping))
             if self.keyed:

@@ -64,7 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     file = configuration_file(os.environ)
     content = "" if file is None else read(file)
     os.environ.update(implied(os.environ, content))
-    check_folders(settings(os.environ, content))
+    both = settings(os.environ, content)
+    check_advertised(both)
+    check_folders(both)
 
     from milena.commands import node
 
@@ -153,6 +155,21 @@ def only_voter(settings: Mapping[str, str]) -> str | None:
     if roles != {"broker", "controller"} or not name or listener is None:
         return None
     return f"{settings.get('node.id', '')}@localhost:{listener[1]}"
+
+
+def check_advertised(settings: Mapping[str, str]) -> None:
+    """Raises UserError if a node that is a controller alone advertises listeners that it does not have. Kafka's image
+    refuses any there; one of the controller's own is fine with Kafka since KIP-853."""
+    if settings.get("process.roles", "").strip() != "controller":
+        return
+    own = {name.strip().upper() for name in settings.get("controller.listener.names", "").split(",")}
+    advertised = [one.partition("://")[0].strip() for one in settings.get("advertised.listeners", "").split(",")]
+    strange = [name for name in advertised if name and name.upper() not in own]
+    if strange:
+        raise UserError(
+            f"advertised.listeners: {' and '.join(strange)} cannot be reached at a controller, which has only the "
+            "listeners of controller.listener.names"
+        )
 
 
 def check_folders(settings: Mapping[str, str]) -> None:

@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 
 from milena.command_line.errors import UsageError, UserError
-from milena.commands.container import DATA, check_folders, configuration_file, implied, options, variables, warn_of
+from milena.commands.container import (
+    DATA,
+    check_advertised,
+    check_folders,
+    configuration_file,
+    implied,
+    options,
+    settings,
+    variables,
+    warn_of,
+)
 from milena.config.node_config import NodeConfig
 from milena.config.sources import from_environment
-from milena.config.values import ConfigError
 
 COMBINED = {
     "KAFKA_NODE_ID": "1",
@@ -119,7 +128,7 @@ def test_variables_without_effect_are_named_in_one_sentence(
 
 
 def test_a_controller_alone_may_say_where_it_is_reached() -> None:
-    """Kafka's image ends then; Kafka's controllers take it since KIP-853, and so does this one."""
+    """Kafka's image ends then; Kafka's controllers take their own since KIP-853, and so does this one."""
     controller = {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "controller",
@@ -131,6 +140,8 @@ def test_a_controller_alone_may_say_where_it_is_reached() -> None:
     assert implied(controller, "") == {"KAFKA_LOG_DIRS": DATA}
     (advertised,) = NodeConfig(from_environment(controller | implied(controller, ""))).advertised_controller_listeners
     assert (advertised.host, advertised.port) == ("controller", 9093)
-    of_a_broker = controller | {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://controller:9092"}
-    with pytest.raises(ConfigError, match="advertised"):
-        NodeConfig(from_environment(of_a_broker | implied(of_a_broker, "")))
+    check_advertised(settings(controller, ""))
+    of_a_broker = "PLAINTEXT://controller:9092,CONTROLLER://controller:9093"
+    with pytest.raises(UserError, match=r"^advertised\.listeners: PLAINTEXT cannot be reached at a controller"):
+        check_advertised(settings(controller | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))
+    check_advertised(settings(COMBINED | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))

@@ -131,7 +131,8 @@ class Readers:
             name = f"{self._clients.name}/{MEMBER} {self._members}"
             until = self._clock.monotonic() + self._random.uniform(3, 2 * LONGEST_SESSION)
             while self._clock.monotonic() < until and (self._ends is None or self.behind()):
-                found = self._noted(f"{name}, {member.session}", await member.poll(POLL), group)
+                records = await member.poll(POLL)  # it may bring the next session
+                found = self._noted(f"{name}, {member.session}", records, group)
                 for got in found:
                     self._reached[got.partition] = max(got.offset + 1, self._reached[got.partition])
                 if found:

@@ -66,7 +66,8 @@ class Health:
         return list(await asyncio.gather(*(self.view(address, seconds) for address in self._bootstrap)))
 
     async def view(self, address: tuple[str, int], seconds: float = ASKING) -> ClusterView | None:
-        response: MetadataResponse | None = await self._ask(
+        response: MetadataResponse | None
+        _, response = await self._replied(
             address,
             seconds,
             ApiKey.METADATA,
@@ -89,7 +90,8 @@ class Health:
     async def quorum(self, address: tuple[str, int], seconds: float) -> Quorum | None:
         """As the controller tells a broker that is asked; None if there is no answer."""
         topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
-        told: DescribeQuorumResponse | None = await self._ask(address, seconds, ApiKey.DESCRIBE_QUORUM, topics=topics)
+        told: DescribeQuorumResponse | None
+        _, told = await self._replied(address, seconds, ApiKey.DESCRIBE_QUORUM, topics=topics)
         if told is None or told.error_code or not told.topics:
             return None
         log = told.topics[0].partitions[0]
@@ -101,13 +103,10 @@ class Health:
         directories = {(one.replica_id, str(one.replica_directory_id)) for one in log.observers}
         return Quorum(log.high_watermark, ends, frozenset(directories))
 
-    async def _ask(self, address: tuple[str, int], seconds: float, key: ApiKey, **fields: object) -> Any:
-        """None if there is no answer in time."""
-        return (await self._replied(address, seconds, key, **fields))[1]
-
     async def _replied(
         self, address: tuple[str, int], seconds: float, key: ApiKey, **fields: object
     ) -> tuple[Reply, Any]:
+        """The answer is None if there is none in time."""
         try:
             async with asyncio.timeout(seconds):
                 told = await self._client.to(*address).request(key, None, timeout=seconds, **fields)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Positional
@@ -24,6 +25,7 @@ DEFAULTS = "/etc/kafka/docker/server.properties"
 DATA = "/var/lib/kafka/data"
 METRICS_PORT = "9404"
 OWN_ADDRESS_LIMIT = "60"
+WITHOUT_EFFECT = ("KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL")
 LEVELS = {
     "ALL": "debug",
     "TRACE": "debug",
@@ -56,12 +58,15 @@ def main(arguments: Sequence[str]) -> int:
         print(COMMAND.help())
         return 0
     os.environ.update(variables(arguments))
+    warn_of(os.environ)
     if os.environ.get("KAFKA_ADVERTISED_LISTENERS") == "":
         del os.environ["KAFKA_ADVERTISED_LISTENERS"]  # compose files leave a variable empty that is not to be there
     file = configuration_file(os.environ)
     content = "" if file is None else read(file)
     os.environ.update(implied(os.environ, content))
-    check_folders(settings(os.environ, content))
+    both = settings(os.environ, content)
+    check_advertised(both)
+    check_folders(both)
 
     from milena.commands import node
 
@@ -89,6 +94,15 @@ def variables(arguments: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"milena container takes variables, NAME=VALUE, and not {argument!r}")
         found[name] = value
     return found
+
+
+def warn_of(environment: Mapping[str, str]) -> None:
+    """Says on standard error which variables of Kafka's image are set and do nothing here."""
+    idle = [name for name in WITHOUT_EFFECT if environment.get(name)]
+    if idle:
+        verb = "has" if len(idle) == 1 else "have"
+        text = f"milena: {' and '.join(idle)} {verb} no effect: KAFKA_LOG4J_ROOT_LOGLEVEL sets the level of all logs\n"
+        sys.stderr.write(text)
 
 
 def configuration_file(environment: Mapping[str, str], mounted: str = MOUNTED, defaults: str = DEFAULTS) -> str | None:
@@ -141,6 +155,21 @@ def only_voter(settings: Mapping[str, str]) -> str | None:
     if roles != {"broker", "controller"} or not name or listener is None:
         return None
     return f"{settings.get('node.id', '')}@localhost:{listener[1]}"
+
+
+def check_advertised(settings: Mapping[str, str]) -> None:
+    """Raises UserError if a node that is a controller alone advertises listeners that it does not have. Kafka's image
+    refuses any there; one of the controller's own is fine with Kafka since KIP-853."""
+    if settings.get("process.roles", "").strip() != "controller":
+        return
+    own = {name.strip().upper() for name in settings.get("controller.listener.names", "").split(",")}
+    advertised = [one.partition("://")[0].strip() for one in settings.get("advertised.listeners", "").split(",")]
+    strange = [name for name in advertised if name and name.upper() not in own]
+    if strange:
+        raise UserError(
+            f"advertised.listeners: {' and '.join(strange)} cannot be reached at a controller, which has only the "
+            "listeners of controller.listener.names"
+        )
 
 
 def check_folders(settings: Mapping[str, str]) -> None:

@@ -152,6 +152,9 @@ def _tell(verdict: Verdict, report: Path, again: str) -> int:
     print(f"{verdict.writes} acknowledged writes; the report is in {report}")
     for anomaly, count in sorted(counts(verdict.controls).items(), key=lambda one: one[0].value):
         print(f"expected without promises: {anomaly.value}: {count}")
+    for topic, losses in verdict.losses.items():
+        told = ", ".join(f"{client} {count}" for client, count in losses.items())
+        print(f"writes lost in {topic}, by client: {told or 'none'}")
     for violation in verdict.violations[:30]:
         print(violation)
     if verdict.blind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +11,9 @@ import pytest
 
 from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
 from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.health import NotHealthy
 from milena.lab.chaos.journal import HISTORY, TRACE, events, faults
+from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.runner import Order
 from milena.lab.chaos.simulated import SimulatedPlace, run_simulated
@@ -103,11 +105,85 @@ class Forgetful:
         return RequestOutcome.OK if self._commits > 3 else await self._member.commit(offsets)
 
 
+class Late:
+    """A consumer that drops the first record of all: in its session there is no jump."""
+
+    def __init__(self, consumer: ChaosConsumer) -> None:
+        self._consumer = consumer
+        self._begun = False
+        self.end_of = consumer.end_of
+        self.close = consumer.close
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._consumer.poll(seconds)
+        first, self._begun = not self._begun, self._begun or bool(found)
+        return found[1:] if first else found
+
+
+class Amnesiac:
+    """A member that drops the first record of each session: no session has a jump."""
+
+    def __init__(self, member: ChaosMember) -> None:
+        self._member = member
+        self._last = ""
+        self.commit = member.commit
+        self.close = member.close
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._member.poll(seconds)
+        if found and self.session != self._last:
+            self._last = self.session
+            return [got for got in found if (got.partition, got.offset) != (found[0].partition, found[0].offset)]
+        return found
+
+
+class Weary:
+    """A member that reads nothing any more after a while."""
+
+    polls = 0
+
+    def __init__(self, member: ChaosMember) -> None:
+        self._member = member
+        self.commit = member.commit
+        self.close = member.close
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        Weary.polls += 1
+        found = await self._member.poll(seconds)
+        return found if Weary.polls < 10 else ()
+
+
+class Careless:
+    """A member whose commits are lost behind their acknowledgement."""
+
+    def __init__(self, member: ChaosMember) -> None:
+        self._member = member
+        self.poll = member.poll
+        self.close = member.close
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> RequestOutcome:
+        return RequestOutcome.OK
+
+
 class Twisted(OwnClients):
     topic = "plain"
     lie = ""
     skips = False
+    late = False
     forgets = False
+    shares: Callable[[ChaosMember], ChaosMember] | None = None
 
     async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
         producer = await super().producer(acks=acks, idempotent=idempotent)
@@ -115,10 +191,14 @@ class Twisted(OwnClients):
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
         consumer = await super().consumer(positions)
+        if self.late:
+            return Late(consumer)
         return Skipper(consumer) if self.skips else consumer
 
     async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
         member = await super().member(group, topics)
+        if self.shares is not None:
+            return self.shares(member)
         return Forgetful(member) if self.forgets else member
 
 
@@ -146,6 +226,7 @@ def test_an_honest_client_is_not_blamed(tmp_path: Path) -> None:
         ("plain", "acknowledged and never sent", Anomaly.LOST_WRITE),
         ("tiered", "acknowledged and never sent", Anomaly.LOST_WRITE),
         ("plain", "sent twice", Anomaly.DUPLICATE),
+        ("compacted", "sent twice", Anomaly.DUPLICATE),
         ("plain", "sent and said to be refused", Anomaly.ABORTED_READ),
         ("compacted", "sent and said to be refused", Anomaly.VALUE_FROM_NOWHERE),
     ],
@@ -186,11 +267,51 @@ def test_a_reader_that_skips_is_seen(tmp_path: Path) -> None:
     assert {Anomaly.POLL_SKIP, Anomaly.INTERNAL_POLL_SKIP} & found(run_with(Skipping, tmp_path))
 
 
+def test_a_record_that_a_reader_passes_over_before_its_first_one_is_seen(tmp_path: Path) -> None:
+    class Beginning(Twisted):
+        late = True
+
+    verdict = run_with(Beginning, tmp_path)
+    texts = [violation.text for violation in verdict.violations if violation.anomaly is Anomaly.POLL_SKIP]
+    assert any(text.startswith("milena/tail has not read") for text in texts)
+    assert any(text.startswith("milena/from the start, ") for text in texts)
+
+
+def test_a_record_that_a_group_passes_over_between_two_assignments_is_seen(tmp_path: Path) -> None:
+    class Sharing(Twisted):
+        shares = Amnesiac
+
+    violations = run_with(Sharing, tmp_path).violations
+    assert {violation.anomaly for violation in violations} == {Anomaly.POLL_SKIP}
+    assert all(violation.text.startswith("readers-milena has not read") for violation in violations)
+
+
+def test_a_group_that_does_not_come_to_the_ends_fails_the_run(tmp_path: Path) -> None:
+    class Sharing(Twisted):
+        shares = Weary
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_with(Sharing, tmp_path)
+    assert raised.group_contains(NotHealthy, match="readers-milena has read plain-[0-9] up to", depth=None)
+
+
 def test_a_commit_that_was_not_made_is_seen(tmp_path: Path) -> None:
     class Forgetting(Twisted):
         forgets = True
 
     assert {Anomaly.COMMIT_BACK, Anomaly.LOST_COMMIT} & found(run_with(Forgetting, tmp_path))
+
+
+def test_a_commit_that_is_lost_is_seen_where_no_other_one_follows(tmp_path: Path) -> None:
+    """A group that goes on to commit covers the loss up: the last commit alone is asked for."""
+
+    class Losing(Twisted):
+        async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
+            member = await super().member(group, topics)
+            return Careless(member) if group == "kept-milena-0" else member
+
+    violations = run_with(Losing, tmp_path).violations
+    assert {(one.anomaly, one.where) for one in violations} == {(Anomaly.LOST_COMMIT, "kept-milena-0")}
 
 
 class WipesAll(SimulatedPlace):
@@ -244,18 +365,46 @@ def test_a_hole_that_no_lost_object_explains_fails_the_run(tmp_path: Path) -> No
     assert raised.group_contains(KafkaError, match="cannot be read from offset", depth=None)
 
 
+def test_an_object_that_is_lost_explains_no_hole_behind_it(tmp_path: Path) -> None:
+    """The place tells of the first one of each partition alone."""
+
+    class First(SimulatedPlace):
+        async def lost_objects(self) -> Sequence[str]:
+            found: dict[str, str] = {}
+            for path in sorted(await super().lost_objects()):
+                found.setdefault(path.rpartition("/")[0], path)
+            return list(found.values())
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_simulated(Order(1, 20, [Kind.LOST_OBJECTS], pace=0.2), tmp_path, First)
+    assert raised.group_contains(KafkaError, match="cannot be read from offset", depth=None)
+
+
 NOTHING: dict[Kind, str] = {
     Kind.KILL: "kill",
     Kind.STOP: "pause",
+    Kind.HANG: "pause",
+    Kind.RESTART: "shut_down",
     Kind.ISOLATE: "cut",
+    Kind.CUT_CONTROLLER: "cut",
     Kind.CUT_FOLLOWERS: "cut",
+    Kind.CUT_ONE_WAY: "cut",
+    Kind.WIPE: "wipe",
+    Kind.POWER_LOSS: "power_off",
     Kind.FULL_DISK: "fill_disk",
     Kind.SLOW_DISK: "slow_disk",
     Kind.TIER_AWAY: "break_tier",
+    Kind.SLOW_OBJECTS: "break_tier",
+    Kind.LOST_OBJECTS: "break_tier",
+    Kind.CONTROLLER: "kill",
     Kind.CLOCK: "jump_clock",
     Kind.ROLLING: "shut_down",
 }
-"""What a place does for a fault."""
+"""What a place does for a fault. The others are moves of replicas, and brokers that stay in sync (below)."""
+
+
+def test_each_kind_is_tried_with_a_place_that_does_nothing() -> None:
+    assert {*NOTHING, Kind.REASSIGN, Kind.UNCLEAN} == set(Kind)
 
 
 async def _nothing(*_: object, **__: object) -> None: ...
@@ -272,6 +421,22 @@ def test_a_fault_that_is_not_carried_out_fails_the_run(kind: Kind, tmp_path: Pat
     assert told.startswith(f"{kind.value} was injected") and told.endswith("nobody has noticed it")
     assert {fault.effect for fault in faults(tmp_path / HISTORY)} == {Effect.NOT_SEEN}
     assert "nobody noticed it" in (tmp_path / TRACE).read_text()
+
+
+def test_replicas_that_do_not_move_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Moves, "_move", _nothing)
+    verdict, _ = run_simulated(Order(1, 4, [Kind.REASSIGN], pace=0.3), tmp_path)
+    (told,) = verdict.idle
+    assert told.startswith("reassign was injected") and told.endswith("nobody has noticed it")
+
+
+def test_a_broker_that_stays_in_sync_fails_an_unclean_election(tmp_path: Path) -> None:
+    class Idle(SimulatedPlace):
+        async def kill(self, node: int) -> None: ...
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_simulated(Order(1, 4, [Kind.UNCLEAN], pace=0.3), tmp_path, Idle)
+    assert raised.group_contains(NotHealthy, match="is in the ISR of", depth=None)
 
 
 def test_what_is_carried_out_is_noticed(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from milena.lab.chaos.changes import MADE
-from milena.lab.chaos.holes import Hole, hole_at
+from milena.lab.chaos.holes import Excuses, Hole, hole_at
 from milena.lab.chaos.journal import Journal
-from milena.lab.chaos.writers import name_of
+from milena.lab.chaos.work.writers import name_of
 from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome, TopicPartition
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.node.client import admin
@@ -35,12 +35,12 @@ class Ending:
         self._client = client
         self._journal = journal
 
-    async def logs(self, places: Sequence[TopicPartition], lost: Mapping[TopicPartition, Sequence[int]]) -> Ends:
-        """Note each log from its start to its end, one at a time. ``lost``: as ``holes.starts`` has it."""
+    async def logs(self, places: Sequence[TopicPartition], lost: Excuses) -> Ends:
+        """Note each log from its start to its end, one at a time. ``lost``: what explains holes."""
         ends: dict[TopicPartition, int] = {}
         holes: dict[TopicPartition, Sequence[Hole]] = {}
         for place in places:
-            log, end = await self._log(place, lost.get(place, ()))
+            log, end = await self._log(place, lost)
             self._journal.note(log)
             if log.holes:
                 holes[place] = log.holes
@@ -49,7 +49,7 @@ class Ending:
                 ends[place] = end
         return Ends(ends, holes)
 
-    async def _log(self, place: TopicPartition, lost: Sequence[int]) -> tuple[FinalLog, int]:
+    async def _log(self, place: TopicPartition, lost: Excuses) -> tuple[FinalLog, int]:
         start = (await find_offset(self._client, *place, EARLIEST)).offset
         end = (await find_offset(self._client, *place, LATEST)).offset
         consumer = Consumer(self._client, reset=None)

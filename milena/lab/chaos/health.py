@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milena.lab.chaos.topics import Topic
 from milena.lab.chaos.writable import Replicas
@@ -12,15 +13,36 @@ from milena.lab.histories.events import TopicPartition
 from milena.node.client.cluster import Cluster, ClusterView, view_of
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.errors import KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from milena.protocol.apis.describe_log_dirs import DescribeLogDirsResponse
+    from milena.protocol.apis.describe_quorum import DescribeQuorumResponse
     from milena.protocol.apis.metadata import MetadataResponse
 
 INTERVAL: Final = 0.25
 ASKING: Final = 3.0
 """Seconds for one answer."""
+
+
+class Reply(Enum):
+    """What came of a request. A node that is slow, or stands still, is silent; it is not gone."""
+
+    ANSWERED = "answered"
+    SILENT = "silent"
+    """Nothing in time."""
+    GONE = "gone"
+    """There is no connection, or it broke."""
+
+
+class Quorum(NamedTuple):
+    """The metadata log: its high watermark, how far each broker has fetched it, and in which directory."""
+
+    end: int
+    fetched: Mapping[int, int]
+    directories: frozenset[tuple[int, str]]
+    """(broker, id)."""
 
 
 class NotHealthy(AssertionError):
@@ -44,7 +66,8 @@ class Health:
         return list(await asyncio.gather(*(self.view(address, seconds) for address in self._bootstrap)))
 
     async def view(self, address: tuple[str, int], seconds: float = ASKING) -> ClusterView | None:
-        response: MetadataResponse | None = await self._ask(
+        response: MetadataResponse | None
+        _, response = await self._replied(
             address,
             seconds,
             ApiKey.METADATA,
@@ -54,24 +77,46 @@ class Health:
         )
         return None if response is None else view_of(response)
 
-    async def answers(self, address: tuple[str, int], seconds: float) -> bool:
+    async def reply(self, address: tuple[str, int], seconds: float) -> Reply:
         """Of any node, also the controller."""
-        return await self._ask(address, seconds, ApiKey.API_VERSIONS) is not None
+        return (await self._replied(address, seconds, ApiKey.API_VERSIONS))[0]
 
     async def has_offline_directory(self, address: tuple[str, int], seconds: float) -> bool:
-        """Whether the broker tells so, or is gone."""
-        response: DescribeLogDirsResponse | None = await self._ask(
-            address, seconds, ApiKey.DESCRIBE_LOG_DIRS, topics=None
-        )
-        return response is None or any(one.error_code for one in response.results)
+        """Whether the broker tells so, or is gone. One that is slow tells nothing."""
+        told: DescribeLogDirsResponse | None
+        reply, told = await self._replied(address, seconds, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+        return reply is Reply.GONE or (told is not None and any(one.error_code for one in told.results))
 
-    async def _ask(self, address: tuple[str, int], seconds: float, key: ApiKey, **fields: object) -> Any:
-        """None if there is no answer in time."""
+    async def quorum(self, address: tuple[str, int], seconds: float) -> Quorum | None:
+        """As the controller tells a broker that is asked; None if there is no answer."""
+        topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
+        told: DescribeQuorumResponse | None
+        _, told = await self._replied(address, seconds, ApiKey.DESCRIBE_QUORUM, topics=topics)
+        if told is None or told.error_code or not told.topics:
+            return None
+        log = told.topics[0].partitions[0]
+        if log.error_code:
+            return None
+        ends: dict[int, int] = {}
+        for one in log.observers:
+            ends[one.replica_id] = max(one.log_end_offset, ends.get(one.replica_id, -1))
+        directories = {(one.replica_id, str(one.replica_directory_id)) for one in log.observers}
+        return Quorum(log.high_watermark, ends, frozenset(directories))
+
+    async def _replied(
+        self, address: tuple[str, int], seconds: float, key: ApiKey, **fields: object
+    ) -> tuple[Reply, Any]:
+        """The answer is None if there is none in time."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._client.to(*address).request(key, None, timeout=seconds, **fields)
-        except (ChannelError, KafkaError, TimeoutError):
-            return None
+                told = await self._client.to(*address).request(key, None, timeout=seconds, **fields)
+                return Reply.ANSWERED, told
+        except TimeoutError:
+            return Reply.SILENT, None
+        except ChannelError:
+            return Reply.GONE, None
+        except KafkaError as error:
+            return Reply.SILENT if error.code is ErrorCode.REQUEST_TIMED_OUT else Reply.ANSWERED, None
 
     async def partitions(self) -> Mapping[TopicPartition, Replicas]:
         """Those of the run's topics with the newest leader epoch that a broker tells; none if nobody answers."""

@@ -1,19 +1,25 @@
 """Offsets of tiered topics that nobody can read, since the store has lost the only objects with them.
 
-A reader that is refused at an offset asks for the next ones, until it is answered. It may only be refused in a segment
-whose object the place says is lost.
+A reader that is refused at an offset asks for the next ones, until it is answered. It may only be refused at offsets of
+segments whose objects the place says are lost, as the metadata of the tier tell them; each explains one hole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from milena.lab.histories.events import TopicPartition
 from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import Consumer
+from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.protocol.errors import KafkaError
-from milena.tiered.store.tier_names import parse_folder, parse_object
+from milena.protocol.types import Offset
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
+from milena.tiered.metadata.serialization import deserialize
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
+from milena.tiered.store.tier_names import parse_object
 
 Hole: TypeAlias = tuple[int, int]
 """First and last offset."""
@@ -21,26 +27,68 @@ ASKING: Final = 2.0
 """Seconds for one offset."""
 
 
-def starts(paths: Collection[str]) -> Mapping[TopicPartition, Sequence[int]]:
-    """The start offsets of the segments whose objects these are, by partition."""
-    found: dict[TopicPartition, list[int]] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        partition, named = parse_folder(folder.rpartition("/")[2]), parse_object(name)
-        if partition is not None and named is not None:
-            found.setdefault((partition.topic, partition.partition), []).append(named.start_offset)
+class Excuses:
+    """Holes that objects leave which are lost, by partition."""
+
+    def __init__(self, lost: Mapping[TopicPartition, Collection[Hole]]) -> None:
+        """``lost``: the offsets of each object."""
+        self._left = {place: sorted(objects) for place, objects in lost.items()}
+
+    def take(self, place: TopicPartition, hole: Hole) -> bool:
+        """Whether lost objects explain all of a hole. Those that do are no excuse for another one."""
+        left = self._left.get(place, [])
+        at, taken = hole[0], []
+        while at <= hole[1]:
+            fitting = [one for one in left if one[0] <= at <= one[1] and one not in taken]
+            if not fitting:
+                return False
+            taken.append(min(fitting, key=lambda one: one[1]))
+            at = taken[-1][1] + 1
+        for one in taken:
+            left.remove(one)
+        return True
+
+
+async def excuses(client: Cluster, paths: Collection[str]) -> Excuses:
+    """``paths``: of the lost objects. Raises KafkaError, ChannelError, UnreadableRemoteLogRecord."""
+    named = (parse_object(path.rpartition("/")[2]) for path in paths)
+    lost = {one.id for one in named if one is not None}
+    found: dict[TopicPartition, set[Hole]] = {}
+    for segment in (await _segments(client)).values() if lost else ():
+        if segment.id in lost:
+            place = segment.partition.topic, segment.partition.partition
+            found.setdefault(place, set()).add((segment.start_offset, segment.end_offset))
+    return Excuses(found)
+
+
+async def _segments(client: Cluster) -> Mapping[UUID, RemoteLogSegmentMetadata]:
+    """All that the tier's metadata ever told of."""
+    found: dict[UUID, RemoteLogSegmentMetadata] = {}
+    topic = await client.topic(REMOTE_LOG_METADATA_TOPIC)
+    for number in topic.partitions:
+        place = REMOTE_LOG_METADATA_TOPIC, number
+        at = (await find_offset(client, *place, EARLIEST)).offset
+        end = (await find_offset(client, *place, LATEST)).offset
+        consumer = Consumer(client, reset=None)
+        consumer.assign({place: at})
+        while at < end:
+            for record in await consumer.poll(ASKING):
+                event = deserialize(record.value, Offset(record.offset))
+                if isinstance(event, RemoteLogSegmentMetadata):
+                    found[event.id] = event
+            at = consumer.position(*place) or 0
+        await consumer.close()
     return found
 
 
-async def hole_at(client: Cluster, place: TopicPartition, at: int, end: int, lost: Sequence[int]) -> Hole | None:
-    """The hole that begins at an offset; None if no lost segment begins there or before. ``end``: where the log
-    ends."""
-    if not any(start <= at for start in lost):
-        return None
+async def hole_at(client: Cluster, place: TopicPartition, at: int, end: int, lost: Excuses) -> Hole | None:
+    """The hole that begins at an offset; None if there is none, or lost objects do not explain it. ``end``: where the
+    log ends."""
     first = at
     while at < end and not await _is_read(client, place, at):
         at += 1
-    return (first, at - 1) if at > first else None
+    hole = first, at - 1
+    return hole if at > first and lost.take(place, hole) else None
 
 
 async def _is_read(client: Cluster, place: TopicPartition, offset: int) -> bool:

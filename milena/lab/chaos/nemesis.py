@@ -11,14 +11,19 @@ from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Round, Shape, Step, within
+from milena.lab.chaos.topics import UNCLEAN, WEAK
 from milena.lab.chaos.unclean import Unclean
-from milena.lab.chaos.watch import Sight, Watch
-from milena.lab.chaos.writable import effect_of, is_stale, must_be_writable, recovers
+from milena.lab.chaos.watch import Doomed, Sight, Watch
+from milena.lab.chaos.writable import Replicas, effect_of, is_stale, must_be_writable, recovers
 from milena.lab.histories.events import Invoke, TopicPartition
 from milena.lab.histories.faults import Effect
 from milena.lab.histories.invocations import nodes_text
 
 LOOKING: Final = 0.1
+HEARTBEAT: Final = 0.5
+"""Seconds between those of a broker: so long before a fault the controller may have heard of it last."""
+MARGIN: Final = 0.25
+"""Seconds for what was under way."""
 _SAID: Final = {
     Effect.SEEN: "seen",
     Effect.NOT_SEEN: "not seen: nobody noticed it",
@@ -88,7 +93,8 @@ class Nemesis:
         by now."""
         partitions = await self._health.partitions()
         effects = [effect_of(step, self._shape) for step in one.steps]
-        writable = must_be_writable(effects, partitions)
+        judged = {place: replicas for place, replicas in partitions.items() if place in self._places}
+        writable = must_be_writable(effects, judged)
         latest = max(within(step, self._shape) for step in one.steps)
         stale = any(is_stale(step, self._shape) for step in one.steps)
         async with asyncio.TaskGroup() as group:
@@ -97,6 +103,7 @@ class Nemesis:
         last = max(mended for _, _, mended in sights)
         late = await self._recovered(last)
         for sight, begun, mended in sights:
+            doomed = sight.doomed or deposed(sight, begun, one.steps, partitions, self._shape)
             self._journal.note(
                 Fault(
                     sight.step.kind,
@@ -110,6 +117,9 @@ class Nemesis:
                     stale=stale,
                     effect=sight.effect,
                     late=late if mended == last else (),
+                    doomed=doomed.places,
+                    doomed_from=doomed.begun,
+                    doomed_until=doomed.ended,
                 )
             )
 
@@ -158,7 +168,8 @@ class Nemesis:
         (node,) = sight.step.nodes
         await self._place.pause(node)
         try:
-            await self._last(sight)
+            async with self._watch.silence(sight):
+                await self._last(sight)
         finally:
             await self._place.resume(node)
 
@@ -166,13 +177,15 @@ class Nemesis:
         (node,) = sight.step.nodes
         await self._place.kill(node)
         await self._place.wipe(node)
-        await self._last(sight)
+        await self._clock.sleep(sight.step.seconds)
         await self._place.start(node)
+        await self._watch.wait(sight)
 
     async def _lose_power(self, sight: Sight) -> None:
         (node,) = sight.step.nodes
         await self._place.power_off(node)
-        await self._last(sight)
+        async with self._watch.silence(sight):
+            await self._last(sight)
         await self._place.start(node)
 
     async def _fill_disk(self, sight: Sight) -> None:
@@ -209,6 +222,7 @@ class Nemesis:
     async def _cut(self, sight: Sight) -> None:
         for sender, receiver in cuts(sight.step, self._shape):
             await self._place.cut(sender, receiver)
+        sight.carried_out = self._journal.now()
         await self._last(sight)
         await self._place.heal_links()
 
@@ -228,7 +242,25 @@ class Nemesis:
         await self._unclean.moves.go_and_return(sight.step.seconds)
 
     async def _elect_unclean(self, sight: Sight) -> None:
-        await self._unclean.elect(sight.step)
+        span = await self._unclean.elect(sight.step)
+        if span is not None:
+            sight.doomed = Doomed(tuple(UNCLEAN.places), *span)
+
+
+def deposed(
+    sight: Sight, begun: float, steps: Collection[Step], partitions: Mapping[TopicPartition, Replicas], shape: Shape
+) -> Doomed:
+    """What a leader takes with acks=1 while no other node reaches it, and before it can have been replaced: nobody else
+    has it. Not if the controller is away, which replaces it."""
+    step = sight.step
+    frozen = any(one.kind is Kind.CONTROLLER for one in steps)
+    until = begun + shape.session - HEARTBEAT - MARGIN
+    if step.kind is not Kind.ISOLATE or frozen or sight.carried_out + MARGIN >= until:
+        return Doomed((), 0.0, 0.0)
+    away = {node for one in steps for node in one.nodes}
+    led = [place for place in WEAK.places if place in partitions and partitions[place].leader in step.nodes]
+    places = tuple(place for place in led if set(partitions[place].isr) - away)
+    return Doomed(places, sight.carried_out + MARGIN, until)
 
 
 def _details(step: Step) -> str:

@@ -24,6 +24,11 @@ class Outages:
         self._faults = faults
         self._nexts = [min((one.begun for one in faults if one.begun >= fault.mended), default=inf) for fault in faults]
         self.seconds = [0.0] * len(faults)
+        self._untried: set[Fault] = set()
+
+    def untried(self, faults: Iterable[Fault]) -> None:
+        """Those during which nobody tried to write to a partition for long enough to judge its progress."""
+        self._untried.update(faults)
 
     def stalled(self, stalls: Iterable[Stall]) -> None:
         """Those of one partition."""
@@ -38,12 +43,13 @@ class Outages:
     def rows(self) -> list[KindOfFault]:
         """In the order in which kinds were first injected."""
         found: dict[str, list[float]] = {}
-        judged = Counter(fault.kind.value for fault in self._faults if _is_judged(fault))
+        judged = Counter(one.kind.value for one in self._faults if _is_judged(one) and one not in self._untried)
+        untried = Counter(one.kind.value for one in self._faults if one in self._untried)
         seen = Counter(fault.kind.value for fault in self._faults if fault.effect is Effect.SEEN)
         for fault, seconds in zip(self._faults, self.seconds, strict=True):
             found.setdefault(fault.kind.value, []).append(seconds)
         return [
-            KindOfFault(kind, len(those), seen[kind], judged[kind], median(those), max(those))
+            KindOfFault(kind, len(those), seen[kind], judged[kind], untried[kind], median(those), max(those))
             for kind, those in found.items()
         ]
 
@@ -54,12 +60,14 @@ def _is_judged(fault: Fault) -> bool:
 
 
 class KindOfFault(NamedTuple):
-    """``seen``: how often its effect was noticed. ``judged``: how often progress was judged while it lasted. Median and
-    worst seconds until writes flowed again."""
+    """``seen``: how often its effect was noticed. ``judged``: how often progress was judged while it lasted, in all
+    partitions; ``untried``: how often not, since nobody tried to write to one of them. Median and worst seconds until
+    writes flowed again."""
 
     kind: str
     times: int
     seen: int
     judged: int
+    untried: int
     median: float
     worst: float

@@ -85,6 +85,7 @@ def _judged(path: Path, about: Mapping[str, object], demands: Demands) -> Judged
     def body(judge: Judge) -> list[Violation]:
         figures.stalled(judge.stalls(SECOND))
         outages.stalled(judge.stalls(FLOWS))
+        outages.untried(judge.untried())
         return violations_of(judge)
 
     safe: list[Violation] = []
@@ -168,10 +169,10 @@ def lines(judged: Judged) -> Iterator[str]:
         if count:
             yield f"{name:28} {count:6}"
     yield f"{f'{none} others':28} {0:6}" + (f"   ({unknown} not judged)" if unknown else "")
-    yield f"{'fault':28} {'injected':>8} {'seen':>5} {'judged':>7} {'median':>12} {'worst':>12}"
+    yield f"{'fault':28} {'injected':>8} {'seen':>5} {'judged':>7} {'untried':>8} {'median':>12} {'worst':>12}"
     for row in judged.outages.rows():
         figures = f"{_seconds(row.median):>12} {_seconds(row.worst):>12}"
-        yield f"{row.kind:28} {row.times:8} {row.seen:5} {row.judged:7} {figures}"
+        yield f"{row.kind:28} {row.times:8} {row.seen:5} {row.judged:7} {row.untried:8} {figures}"
 
 
 def _anomalies(judged: Judged) -> Table:
@@ -195,10 +196,15 @@ def _anomalies(judged: Judged) -> Table:
 def _faults(rows: Sequence[KindOfFault]) -> Table:
     return Table(
         "Faults",
-        ("fault", "injected", "seen", "progress judged", "median", "worst"),
-        [(row.kind, row.times, row.seen, row.judged, _seconds(row.median), _seconds(row.worst)) for row in rows],
+        ("fault", "injected", "seen", "progress judged", "nobody tried", "median", "worst"),
+        [
+            (row.kind, row.times, row.seen, row.judged, row.untried, _seconds(row.median), _seconds(row.worst))
+            for row in rows
+        ],
         "Seen: so many were noticed over the wire, or by the node, while they lasted. "
-        "Progress judged: so many lasted for so long that a partition without an acknowledgement would be an anomaly. "
+        "Progress judged: so many lasted for so long that a partition without an acknowledgement would be an anomaly, "
+        "with clients that tried to write to each. Nobody tried: the others of those, which show neither progress nor "
+        "the lack of it. "
         "Seconds until writes flowed again: for each fault the longest time for which writes with acks=all to any one "
         "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered, "
         "or the next fault began.",

@@ -13,7 +13,7 @@ from milena.command_line.errors import UserError
 from milena.lab.chaos.ending import Ending
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, NotHealthy
-from milena.lab.chaos.holes import starts
+from milena.lab.chaos.holes import excuses
 from milena.lab.chaos.journal import HISTORY, Journal
 from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
@@ -23,7 +23,7 @@ from milena.lab.chaos.plan import Round, Shape, plan
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
-from milena.lab.chaos.workload import Workload
+from milena.lab.chaos.work.workload import Workload
 from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
 from milena.node.client import admin
@@ -149,13 +149,15 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
         journal.note(Settled(journal.now()))
         async with asyncio.timeout(READING):
             ending = Ending(client, journal)
-            workload.finish(await ending.logs(workload.logs, starts(await place.lost_objects())))
+            lost = await excuses(client, await place.lost_objects())
+            workload.finish(await ending.logs(workload.logs, lost))
             await _read_keys(workload)
             await ending.topics()
-            await ending.commits(workload.groups, PLAIN.places)
         await asyncio.wait(following, timeout=READING)
-        if behind := [text for reader in workload.readers for text in reader.behind()]:
+        if behind := workload.behind():
             raise NotHealthy(f"nobody writes, and after {READING:.0f} seconds: {'; '.join(behind)}")
+        async with asyncio.timeout(READING):
+            await ending.commits(workload.groups, PLAIN.places)
     client.close()
 
 

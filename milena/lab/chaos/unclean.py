@@ -33,11 +33,15 @@ class Unclean:
         self._journal = journal
         self._clock = place.runtime.clock
 
-    async def elect(self, step: Step) -> None:
+    async def elect(self, step: Step) -> tuple[float, float] | None:
+        """From when to when others took writes that are lost now: those that permit unclean elections; None if the
+        stale one did not lead them."""
         stale, *others = step.nodes
         await self._place.kill(stale)
         await self._health.wait(lambda views: _still_in_isr(stale, views), LEAVING)
+        begun = self._journal.now()
         await self._clock.sleep(FALLING_BEHIND)
+        span: tuple[float, float] | None = (begun, self._journal.now())
         for other in others:
             await self._place.kill(other)
         self._journal.say(f"unclean: {stale} comes back alone")
@@ -46,10 +50,12 @@ class Unclean:
             await self._health.wait(lambda views: _not_led(stale, views), LEADING)
         except NotHealthy as error:
             self._journal.say(f"unclean: {error}")
+            span = None
         await self._clock.sleep(FALLING_BEHIND)
         for other in others:
             await self._place.start(other)
         await starting
+        return span
 
 
 def _still_in_isr(broker: int, views: list[ClusterView | None]) -> Collection[str]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
 
 from milena.lab.chaos.clients import Clients
-from milena.lab.chaos.faults import Fault, Kind
+from milena.lab.chaos.done import Done
+from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.figures import library_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.anomalies import Anomaly, Violation
-from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
-from milena.lab.histories.faults import Effect
 from milena.lab.histories.files import HistoryFile, violations_of
-from milena.lab.histories.group_events import OffsetCommit
-from milena.lab.histories.parts import Demands
-
-WORK: Final = {"produce": "written nothing", "consume": "read nothing", "group": "committed nothing"}
-"""What a library can do, and what is said if it never did."""
+from milena.lab.histories.parts import Demands, Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +26,14 @@ class Verdict:
     violations: Sequence[Violation]
     controls: Sequence[Violation]
     blind: Sequence[str]
-    """Topics without promises in which an unsafe run has lost nothing, or has not seen it."""
+    """Topics without promises in which an unsafe run has lost nothing, or has not seen it; and ``CLIENT in TOPIC``,
+    where a client had writes acknowledged that must have been lost (``Fault.doomed``), and none of them was missed."""
     writes: int
     """Those that were acknowledged."""
     idle: Sequence[str] = ()
     """What there was nothing of, for people: such a run says little, whatever was found."""
+    losses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Of each topic without promises: how many writes of each client were lost; 0 for one that lost none."""
 
 
 def demands_of(topics: Sequence[Topic], *, unsafe: bool) -> Demands:
@@ -42,54 +41,68 @@ def demands_of(topics: Sequence[Topic], *, unsafe: bool) -> Demands:
     return Demands(promised=frozenset(topic.name for topic in topics if topic.control and unsafe))
 
 
-class Done:
-    """What succeeded at least once, event by event: others' progress does not hide a library that never works."""
-
-    def __init__(self) -> None:
-        self.writes = 0
-        self._effects: dict[Kind, list[Effect | None]] = {}
-        self._done: set[tuple[str, str]] = set()
-
-    def add(self, event: Event) -> None:
-        match event:
-            case Send(outcome=RequestOutcome.OK):
-                self.writes += 1
-                self._done.add((library_of(event.value), "produce"))
-            case Poll() if event.records:
-                self._done.add((library_of(event.session), "consume"))
-            case OffsetCommit(outcome=RequestOutcome.OK):
-                self._done.add((library_of(event.member), "group"))
-            case Fault():
-                self._effects.setdefault(event.kind, []).append(event.effect)
-            case _:
-                pass
-
-    def idle(self, libraries: Sequence[Clients]) -> list[str]:
-        found = [] if self._effects else ["no fault was injected"]
-        for kind, effects in self._effects.items():
-            if Effect.NOT_SEEN in effects and Effect.SEEN not in effects:
-                found.append(f"{kind.value} was injected {len(effects)} times, and nobody has noticed it")
-        for library in libraries:
-            for what, text in WORK.items():
-                if what in library.can and (library.name, what) not in self._done:
-                    found.append(f"{library.name} has {text}")
-        return found
-
-
 def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool, libraries: Sequence[Clients] = ()) -> Verdict:
     """``libraries``: those that were to work. Raises OSError, BadLine."""
     demands = demands_of(topics, unsafe=unsafe)
-    done = Done()
+    done, gathered = Done(), Gathered()
     file = HistoryFile(history, done.add)
-    found = [violation for one in file.each(violations_of, demands) for violation in one]
-    return replace(verdict(found, demands.promised, done.writes), idle=done.idle(libraries))
+    for _ in file.each(gathered.add, demands):
+        pass
+    names = [library.name for library in libraries if "produce" in library.can]
+    found = verdict(gathered.violations, demands.promised, done.writes, gathered.doomed, names)
+    return replace(found, idle=[*done.idle(libraries, topics), *gathered.untried()])
 
 
-def verdict(found: Sequence[Violation], controls: Collection[str], writes: int) -> Verdict:
+class Gathered:
+    """What the judges of all parts say."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.doomed: dict[str, list[str]] = {}
+        """Of each topic: what was acknowledged and must have been lost."""
+        self._untried: dict[Kind, set[str]] = {}
+
+    def add(self, judge: Judge) -> None:
+        self.violations += violations_of(judge)
+        self.doomed.setdefault(judge.part.name, []).extend(judge.doomed())
+        for fault in judge.untried():
+            self._untried.setdefault(fault.kind, set()).add(str(judge.part))
+
+    def untried(self) -> list[str]:
+        """For people."""
+        return [
+            f"nobody tried to write to {' and '.join(sorted(places))} while {kind.value} was to be judged"
+            for kind, places in self._untried.items()
+        ]
+
+
+def verdict(
+    found: Sequence[Violation],
+    controls: Collection[str],
+    writes: int,
+    doomed: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    clients: Sequence[str] = (),
+) -> Verdict:
+    """``doomed``: as ``Gathered`` has it. ``clients``: those that write."""
     of_controls = [violation for violation in found if _topic(violation) in controls]
-    lost = {_topic(one) for one in of_controls if one.anomaly is Anomaly.LOST_WRITE}
-    return Verdict([one for one in found if one not in of_controls], of_controls, sorted(set(controls) - lost), writes)
+    lost: dict[str, list[str]] = {topic: [] for topic in sorted(controls)}
+    for one in of_controls:
+        if one.anomaly is Anomaly.LOST_WRITE:
+            lost[_topic(one)].append(_value(one))
+    blind = [topic for topic, values in lost.items() if not values]
+    for topic, values in lost.items():
+        stood_to_lose = {library_of(value) for value in doomed.get(topic, ())}
+        seen = {library_of(value) for value in set(values) & set(doomed.get(topic, ()))}
+        blind += [f"{client} in {topic}" for client in sorted(stood_to_lose - seen)]
+    losses = {topic: dict.fromkeys(clients, 0) | Counter(map(library_of, values)) for topic, values in lost.items()}
+    promised = [one for one in found if one not in of_controls]
+    return Verdict(promised, of_controls, blind, writes, losses=losses)
 
 
 def _topic(violation: Violation) -> str:
     return violation.where.rpartition("-")[0]
+
+
+def _value(violation: Violation) -> str:
+    """The value of a write that was lost: the text begins with it."""
+    return violation.text.partition(" ")[0]

@@ -1,7 +1,8 @@
 """Whether a fault does anything: what is seen of it over the wire, or told by its node, while it lasts.
 
 A fault that was ordered and not carried out (a verb that nobody heard, a rule that matches nothing) would otherwise
-look like one that the cluster bore well.
+look like one that the cluster bore well. An answer that is slow is no evidence: a node that has ended has no connection
+left, and one that stands still answers nothing for as long as it does, while others answer.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.health import Health
+from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import OF_LINKS, OF_TIER, SLACK, Shape, Step
+from milena.lab.histories.events import TopicPartition
 from milena.lab.histories.faults import Effect
 from milena.node.client.cluster import ClusterView
 
@@ -23,9 +26,10 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = 0.25
 SECONDS: Final = 1.0
-"""For an answer. A node that stands still for a shorter time than two of these is asked for less."""
+"""For an answer."""
+BEHIND: Final = 2.0
+"""Seconds after which a broker that hears the controller has fetched what the metadata log had."""
 DOWN: Final = frozenset({Kind.KILL, Kind.RESTART, Kind.WIPE, Kind.POWER_LOSS, Kind.CONTROLLER})
-STILL: Final = frozenset({Kind.STOP, Kind.HANG})
 COUNTED: Final = {
     Kind.SLOW_DISK: "slowed",
     Kind.TIER_AWAY: "tier_failed",
@@ -34,8 +38,8 @@ COUNTED: Final = {
 }
 """What a node counts of its troubles, by their names in ``Place.troubles``."""
 CLOCKS_DIFFER_MS: Final = 500.0
-NEEDS_TIME: Final = OF_LINKS | OF_TIER | {Kind.FULL_DISK, Kind.SLOW_DISK, Kind.REASSIGN}
-"""They are seen once something happens that they affect."""
+NEEDS_TIME: Final = (DOWN | OF_LINKS | OF_TIER | {Kind.FULL_DISK, Kind.SLOW_DISK, Kind.REASSIGN}) - {Kind.POWER_LOSS}
+"""They are seen once something happens that they affect, or somebody asks. A host without power is silent."""
 
 Told: TypeAlias = Mapping[int, Mapping[str, float]]
 """What each node tells of its troubles; nothing while it is down."""
@@ -55,18 +59,22 @@ class Watch:
     async def over(self, step: Step, others: Collection[Step]) -> AsyncIterator[Sight]:
         """Looks again and again until the fault was seen or the body ends. ``others``: the faults at the same time."""
         sight = Sight(step, others, self._shape)
-        before = await self._told(step)
-        replicas = _replicas(await self._health.views()) if step.kind is Kind.REASSIGN else {}
+        sight.before = await self._told(step)
+        if step.kind is Kind.REASSIGN:
+            sight.replicas = _replicas(await self._health.views())
+        if step.kind is Kind.WIPE:
+            quorum = await self._quorum(step.nodes)
+            sight.directories = None if quorum is None else quorum.directories
 
         async def look() -> None:
-            while not await self._is_seen(sight, before, replicas):
+            while not await self._is_seen(sight):
                 await self._clock.sleep(SECONDS if step.kind in COUNTED else INTERVAL)
             sight.seen.set()
 
         looking = asyncio.ensure_future(look())
         try:
             yield sight
-            if step.kind is Kind.LOST_OBJECTS and await self._is_seen(sight, before, replicas):
+            if step.kind is Kind.LOST_OBJECTS and await self._is_seen(sight):
                 sight.seen.set()
         finally:
             looking.cancel()
@@ -77,36 +85,99 @@ class Watch:
     async def linger(self, sight: Sight) -> None:
         """A fault that is about to be mended is left a little longer if it needs time and was not seen yet."""
         if sight.step.kind in NEEDS_TIME and not sight.is_hidden:
-            end = self._clock.monotonic() + SLACK
-            while not sight.seen.is_set() and self._clock.monotonic() < end:
-                await self._clock.sleep(INTERVAL)
+            await self.wait(sight)
 
-    async def is_down(self, node: int, seconds: float = SECONDS) -> bool:
-        """Whether it answers no request."""
+    async def wait(self, sight: Sight) -> None:
+        """A little, until it was seen."""
+        end = self._clock.monotonic() + SLACK
+        while not sight.seen.is_set() and self._clock.monotonic() < end:
+            await self._clock.sleep(INTERVAL)
+
+    @asynccontextmanager
+    async def silence(self, sight: Sight) -> AsyncIterator[None]:
+        """While the body lasts its node stands still: seen if it answers nothing in all of that time, keeps its
+        connections, and another node answers meanwhile."""
+        (node,) = sight.step.nodes
+        others = [one for one in (*self._shape.brokers, self._shape.controller) if one != node]
+        others = [one for one in others if one not in sight.away] or others
+        own = asyncio.ensure_future(self._until([node], {Reply.ANSWERED, Reply.GONE}))
+        other = asyncio.ensure_future(self._until(others, {Reply.ANSWERED}))
+        try:
+            yield
+            if not own.done() and other.done():
+                sight.seen.set()
+        finally:
+            for one in (own, other):
+                one.cancel()
+            await asyncio.wait([own, other])
+
+    async def _until(self, nodes: Sequence[int], replies: Collection[Reply]) -> None:
+        """One of them says so, asked in turn."""
+        while True:
+            for node in nodes:
+                reply = await self._reply(node)
+                if reply in replies:
+                    return
+                if reply is Reply.GONE:
+                    await self._clock.sleep(INTERVAL)
+
+    async def is_down(self, node: int) -> bool:
+        """Whether nobody listens there. One that only does not answer may be slow."""
+        return await self._reply(node) is Reply.GONE
+
+    async def _reply(self, node: int) -> Reply:
         address = await self._place.address(node)
-        return address is None or not await self._health.answers(address, seconds)
+        return Reply.GONE if address is None else await self._health.reply(address, SECONDS)
 
-    async def _is_seen(self, sight: Sight, before: Told, replicas: Replicas) -> bool:
+    async def _is_seen(self, sight: Sight) -> bool:
         step = sight.step
         match step.kind:
+            case Kind.WIPE:
+                return await self._has_new_directory(sight)
             case kind if kind in DOWN:
                 return await self.is_down(step.nodes[0])
-            case kind if kind in STILL:
-                return await self.is_down(step.nodes[0], min(SECONDS, 0.4 * step.seconds))
+            case Kind.CUT_ONE_WAY if step.nodes[0] == self._shape.controller:
+                return await self._hears_nothing(sight)
             case kind if kind in OF_LINKS:
                 return is_cut(step, self._shape, await self._views(), sight.away)
             case Kind.FULL_DISK:
                 return await self._is_offline(step.nodes[0])
             case Kind.CLOCK:
-                return has_jumped(step, before, await self._told(step))
+                return has_jumped(step, sight.before, await self._told(step))
             case Kind.REASSIGN:
-                return has_moved(replicas, _replicas(await self._health.views()))
+                return has_moved(sight.replicas, _replicas(await self._health.views()))
             case Kind.UNCLEAN:
                 return all([await self.is_down(node) for node in step.nodes[1:]])
             case kind if kind in COUNTED:
-                return has_grown(COUNTED[kind], before, await self._told(step))
+                return has_grown(COUNTED[kind], sight.before, await self._told(step))
             case _:
                 return False
+
+    async def _hears_nothing(self, sight: Sight) -> bool:
+        """Whether the controller's answers do not reach a broker: its heartbeats arrive, so that nobody fences it, but
+        it does not fetch on in the metadata log, while others do."""
+        quorum = await self._quorum(sight.step.nodes)
+        now = self._clock.monotonic()
+        if quorum is None:
+            return False
+        sight.ends.append((now, quorum.end))
+        ends = [end for at, end in sight.ends if at <= now - BEHIND]
+        return bool(ends) and hears_nothing(sight.step.nodes[1], quorum.fetched, ends[-1])
+
+    async def _has_new_directory(self, sight: Sight) -> bool:
+        """A disk that was replaced has a directory of a new id, as the broker tells once it is back."""
+        quorum = await self._quorum(sight.step.nodes)
+        if quorum is None or sight.directories is None:
+            return False
+        return any(broker == sight.step.nodes[0] for broker, _ in quorum.directories - sight.directories)
+
+    async def _quorum(self, nodes: Collection[int]) -> Quorum | None:
+        """As the first broker tells that answers, of those that this does not befall."""
+        for broker in self._shape.brokers:
+            address = None if broker in nodes else await self._place.address(broker)
+            if address is not None and (quorum := await self._health.quorum(address, SECONDS)) is not None:
+                return quorum
+        return None
 
     async def _views(self) -> list[ClusterView]:
         """What the brokers tell that answer. One that is cut off knows nothing of it."""
@@ -129,6 +200,14 @@ class Watch:
         return found
 
 
+class Doomed(NamedTuple):
+    """What these partitions acknowledge in a time is lost (``Fault.doomed``)."""
+
+    places: tuple[TopicPartition, ...]
+    begun: float
+    ended: float
+
+
 class Sight:
     """What was seen of one fault so far."""
 
@@ -138,6 +217,15 @@ class Sight:
         self.away = frozenset(node for other in others for node in other.nodes)
         """Those that other faults befall."""
         self.is_hidden = is_hidden(step, others)
+        self.carried_out = inf
+        """When it was, in the time of the history."""
+        self.doomed: Doomed | None = None
+        self.before: Told = {}
+        self.replicas: Replicas = {}
+        self.directories: frozenset[tuple[int, str]] | None = None
+        """Of brokers, before the fault; None if nobody told."""
+        self.ends: list[tuple[float, int]] = []
+        """Of the metadata log, and when they were told."""
 
     @property
     def effect(self) -> Effect:
@@ -151,7 +239,7 @@ def is_hidden(step: Step, others: Collection[Step]) -> bool:
     ISR shrinks, and a process that was ended tells nothing."""
     frozen = any(other.kind is Kind.CONTROLLER for other in others)
     ended = {node for other in others for node in other.nodes}
-    return (frozen and step.kind in OF_LINKS | {Kind.REASSIGN}) or (
+    return (frozen and step.kind in OF_LINKS | {Kind.REASSIGN, Kind.WIPE}) or (
         step.kind in (Kind.CLOCK, Kind.SLOW_DISK) and bool(ended & set(step.nodes))
     )
 
@@ -162,15 +250,20 @@ def is_cut(step: Step, shape: Shape, views: Sequence[ClusterView], away: Collect
     match step.kind:
         case Kind.ISOLATE | Kind.CUT_CONTROLLER:
             return any(step.nodes[0] not in view.brokers for view in views)
-        case Kind.CUT_ONE_WAY if shape.controller in step.nodes:
-            (broker,) = set(step.nodes) - {shape.controller}
-            return any(broker not in view.brokers for view in views)
+        case Kind.CUT_ONE_WAY if step.nodes[1] == shape.controller:
+            return any(step.nodes[0] not in view.brokers for view in views)
         case Kind.CUT_ONE_WAY:
             pairs = [frozenset(step.nodes)]
         case _:
             pairs = [frozenset((step.nodes[0], other)) for other in shape.brokers if other != step.nodes[0]]
     apart = [pair for pair in pairs if not pair & set(away)]
     return any(pair in apart for view in views for pair in _lacking(view))
+
+
+def hears_nothing(broker: int, fetched: Mapping[int, int], end: int) -> bool:
+    """``end``: where the metadata log ended a while ago. Whether the broker has not fetched that much, and another one
+    has."""
+    return fetched.get(broker, -1) < end <= max((at for one, at in fetched.items() if one != broker), default=-1)
 
 
 def _lacking(view: ClusterView) -> Iterator[frozenset[int]]:

@@ -16,7 +16,8 @@ workload for Kafka:
   second was sent. Also without lanes: a record is below one that was acknowledged before it was sent.
 - **non-monotonic poll**: a reader went back, within one poll (internal) or between two of a session (external).
 - **poll skip**: a reader skipped an offset that contains a record, likewise internal or external. Offsets at which
-  nobody ever saw a record do not count: transaction markers leave such gaps.
+  nobody ever saw a record do not count: transaction markers leave such gaps. Also external: readers of one series (a
+  group, a reader and its successors) went on behind a record that none of them got, or ended before it.
 - **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader got it. (If
   its promises are void, readers may have been at a higher offset of another log.)
 - **log start**: a log begins after the offset that an ``AllowedDeletion`` permits.

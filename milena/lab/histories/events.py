@@ -53,6 +53,9 @@ class Poll:
     at: float
     records: tuple[tuple[int, str], ...]
     """(offset, value)."""
+    series: str = ""
+    """Readers that go on where others of it have stopped: together they have read all from the log's start on, up to
+    the highest offset of any, or after an empty poll up to the end. "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ KINDS: Final[Mapping[str, type[Event]]] = {
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _FIELDS: Final = {kind: tuple(one.name for one in fields(kind)) for kind in KINDS.values()}
 _TESTS: Final = {kind: tests_of(kind) for kind in KINDS.values()}
-_SHARED: Final = frozenset({"lane", "session", "group", "node", "member", "instance", "key"})
+_SHARED: Final = frozenset({"lane", "session", "series", "reader", "group", "node", "member", "instance", "key"})
 """Texts that come again and again: one object for all."""
 
 

@@ -86,6 +86,11 @@ class Fault:
     """What was seen of it while it lasted; None if nobody looked."""
     late: tuple[TopicPartition, ...] = ()
     """These took no write within ``recovers`` seconds after ``mended``, although no other fault began meanwhile."""
+    doomed: tuple[TopicPartition, ...] = ()
+    """What these acknowledged from ``doomed_from`` to ``doomed_until`` is lost, as their settings permit: their leader
+    had it alone, and another one, without it, took its place."""
+    doomed_from: float = 0.0
+    doomed_until: float = 0.0
 
     @property
     def told(self) -> str:

@@ -4,6 +4,8 @@
 - **older value**: a key has a value that an acknowledged write had replaced.
 - **deleted key is back**: a key has a value that an acknowledged tombstone had removed.
 - **value from nowhere**: a key has a value that nobody wrote there, or that was rejected for good.
+- **duplicate**: a value that an idempotent producer wrote once is at two offsets, by its acknowledgement and by what
+  readers found, or more tombstones of a key are there than were written.
 
 What a read has found also binds those that begin after it has ended: they find the same of a key, or what came later;
 of a deleted one nothing, or the tombstone.
@@ -23,6 +25,8 @@ from dataclasses import dataclass, replace
 
 from milena.lab.histories.group_events import RequestOutcome, TopicPartition
 
+_FAILED = RequestOutcome.FAILED
+
 
 @dataclass(frozen=True, slots=True)
 class KeyedWrite:
@@ -35,11 +39,14 @@ class KeyedWrite:
     ended: float
     outcome: RequestOutcome
     offset: int = -1
+    once: bool = True
+    """The producer is idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
 class FullRead:
-    """Everything from the start of a partition to the offset ``upto``: each key's last record."""
+    """Everything from the start of a partition to the offset ``upto``: each key's last record. ``reader`` is
+    ``LIBRARY/...`` where several libraries are at work."""
 
     partition: TopicPartition
     begun: float
@@ -51,6 +58,10 @@ class FullRead:
     """Seconds (``delete.retention.ms``)."""
     final: bool = False
     """All faults have ended: nothing that was acknowledged lies beyond ``upto``."""
+    replaced: tuple[tuple[str, int, str | None], ...] = ()
+    """Records that a later one of their key has replaced, likewise; those that the reader had told of before may be
+    left out."""
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,9 @@ class KeyedRules:
 
     def read(self, read: FullRead) -> None:
         found = tuple([self._rows.setdefault(row, row) for row in read.found])
-        self._reads.append(replace(read, found=found))
+        self._reads.append(replace(read, found=found, replaced=()))
+        for name, offset, value in read.replaced:
+            self._key(name).stood(offset, value, replaced=True)
 
     def voided(self, at: float, kept: int) -> None:
         self._voids.append(Ended(at, kept))
@@ -92,10 +105,13 @@ class KeyedRules:
         for read in self._reads:
             for name, offset, value in read.found:
                 self._key(name).saw(offset, value, read.ended)
+                self._key(name).stood(offset, value)
         for key in self._keys.values():
             key.arrange()
         void = {name for name, key in self._keys.items() if any(map(key.is_void, self._voids))}
         judged = sorted(self._keys.keys() - void)
+        for name in judged:
+            yield from self._keys[name].twice(name)
         for read in self._reads:
             found = {name: (offset, value) for name, offset, value in read.found}
             for name in judged:
@@ -115,6 +131,34 @@ class _Key:
         self._values: set[str | None] = set()
         self._seen: dict[tuple[int, str | None], float] = {}
         self._sightings: list[tuple[int, float, str | None]] = []
+        self._places: dict[str | None, set[int]] = {}
+        """The offsets at which each value was found."""
+
+        self._replaced: set[str | None] = {None}
+        """Those that were seen behind a later one alone, so far."""
+
+    def stood(self, offset: int, value: str | None, *, replaced: bool = False) -> None:
+        self._places.setdefault(value, set()).add(offset)
+        if replaced:
+            self._replaced.add(value)
+
+    def twice(self, name: str) -> Iterator[tuple[str, str]]:
+        """What stands at more offsets than it was written, and what was replaced before a read told it as the last."""
+        strange = self._replaced - self._values - {value for _, _, value in self._sightings}
+        for value in sorted(filter(None, strange)):
+            yield "value from nowhere", f"{name} had {value}"
+        once = {write.value: write for write in self.writes if write.value is not None and write.once}
+        for text, places in self._places.items():
+            write = once.get(text or "")
+            found = places | {write.offset} if write is not None and write.offset >= 0 else places
+            if write is not None and len(found) > 1:
+                yield "duplicate", f"{text} of {name} is at {' and '.join(map(str, sorted(found)))}"
+        tombstones = [write for write in self.writes if write.value is None and write.outcome is not _FAILED]
+        unsure = sum(write.offset < 0 for write in tombstones)
+        found = self._places.get(None, set()) - {write.offset for write in tombstones}
+        if len(found) > unsure and all(write.once for write in tombstones):
+            at = ", ".join(map(str, sorted(found)))
+            yield "duplicate", f"tombstones of {name} are at {at}, beside those that were acknowledged; {unsure} may be"
 
     def saw(self, offset: int, value: str | None, at: float) -> None:
         before = self._seen.get((offset, value))

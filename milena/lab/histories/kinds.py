@@ -17,7 +17,7 @@ STORED: Final[Kinds] = (FinalLog, Poll)
 NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.LOST_WRITE: ((Send,), STORED),
     Anomaly.LOST_IN_LANE: ((Send,), (FinalLog,)),
-    Anomaly.DUPLICATE: ((Send,), STORED),
+    Anomaly.DUPLICATE: ((Send, KeyedWrite), (*STORED, FullRead)),
     Anomaly.INCONSISTENT_OFFSETS: ((Send,), STORED),
     Anomaly.ABORTED_READ: ((Send,), STORED),
     Anomaly.PHANTOM: (STORED,),

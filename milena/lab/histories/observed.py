@@ -8,6 +8,7 @@ from typing import Final
 
 from milena.lab.histories.events import ACKS_ALL, AllowedDeletion, FinalLog, Hole, Poll, RequestOutcome, Send, Void
 from milena.lab.histories.lanes import Lanes
+from milena.lab.histories.series import Series
 from milena.lab.histories.sessions import Jump, ReadSessions
 
 Found = tuple[str, str]
@@ -32,6 +33,7 @@ class Observed:
         self._weak: set[tuple[int, str]] = set()
         """Values acknowledged with acks=1."""
         self._reads = ReadSessions()
+        self._series: dict[str, Series] = {}
         self._lanes = Lanes()
         self._voids: list[Void] = []
         self._deletable = 0.0
@@ -65,6 +67,8 @@ class Observed:
             if offset > self._highest_read:
                 self._highest_read = offset
         self._reads.add(poll)
+        if poll.series:
+            self._series.setdefault(poll.series, Series()).add(poll)
 
     def voided(self, void: Void) -> None:
         self._voids.append(void)
@@ -88,6 +92,12 @@ class Observed:
             self._rivals.setdefault(offset, {self._value_at[offset]: None})[value] = None
         if self._offset_of.setdefault(value, offset) != offset:
             self._places.setdefault(value, {self._offset_of[value]: None})[offset] = None
+
+    def acknowledged_within(self, begun: float, ended: float) -> Iterator[str]:
+        """The values of writes that were sent and acknowledged in a time."""
+        for value, send in self._sends.items():
+            if send.outcome is RequestOutcome.OK and begun <= send.begun and send.ended <= ended:
+                yield value
 
     # -- the verdict
 
@@ -120,6 +130,7 @@ class Observed:
                 if not (deleted or refused or self._is_void(missing)):
                     yield "lost in a lane", f"{missing.value} is not there, but {found.value}, which was sent after it"
         yield from self._of_readers()
+        yield from self._of_series()
         yield from self._of_final_log()
 
     def _is_void(self, send: Send, offset: int = -1) -> bool:
@@ -201,12 +212,26 @@ class Observed:
 
     def _skipped(self, jump: Jump, offsets: list[int]) -> int | None:
         """The first offset between two reads with a record that must stay."""
-        index = bisect_left(offsets, max(jump.before + 1, self._start))
-        while index < len(offsets) and offsets[index] < jump.after:
+        return next(self._promised_in(max(jump.before + 1, self._start), jump.after, offsets), None)
+
+    def _promised_in(self, first: int, end: int, offsets: list[int]) -> Iterator[int]:
+        """The offsets from ``first`` to before ``end`` with a record that must stay."""
+        for index in range(bisect_left(offsets, first), bisect_left(offsets, end)):
             if self._is_promised(self._value_at[offsets[index]], offsets[index]):
-                return offsets[index]
-            index += 1
-        return None
+                yield offsets[index]
+
+    def _of_series(self) -> Iterator[Found]:
+        if not self._series:
+            return
+        offsets = sorted(self._value_at)
+        end = max((record[0] for record in self._final.records), default=-1) + 1 if self._final else 0
+        for name, series in self._series.items():
+            for gap in series.gaps(self._start, end):
+                passed = [at for at in self._promised_in(*gap, offsets) if not self._is_in_hole(at)]
+                if passed:
+                    more = f", and {len(passed) - 1} more up to {passed[-1]}" if len(passed) > 1 else ""
+                    text = f"{name} has not read {self._value_at[passed[0]]} at {passed[0]}{more}, and went on behind"
+                    yield "poll skip", text
 
     @property
     def _start(self) -> int:
@@ -216,6 +241,10 @@ class Observed:
     def _is_refused(self, offset: int) -> bool:
         """Whether reads of the final log were rejected at this offset."""
         return self._final is not None and any(first <= offset <= last for first, last in self._final.holes)
+
+    def _is_in_hole(self, offset: int) -> bool:
+        """Whether a reader's read was rejected there, or that of the final log."""
+        return self._is_refused(offset) or any(first <= offset <= last for first, last in self._holes)
 
     def _follows(self, offset: int, before: int) -> bool:
         """Whether all offsets between the two were unreadable."""
@@ -241,7 +270,7 @@ class Observed:
             send = self._sends.get(value)
             if not self._reader or value in self._read or send is None or send.outcome is not RequestOutcome.OK:
                 continue
-            if not self._is_void(send, offset) and not any(first <= offset <= last for first, last in self._holes):
+            if not self._is_void(send, offset) and not self._is_in_hole(offset):
                 yield "unseen", f"{value} at {offset} was read by nobody"
 
 

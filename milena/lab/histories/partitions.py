@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from milena.lab.histories.events import (
     ACKS_ALL,
@@ -19,7 +20,7 @@ from milena.lab.histories.events import (
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
 from milena.lab.histories.observed import Observed
-from milena.lab.histories.progress import Due, Stalls, Waits, told
+from milena.lab.histories.progress import Due, Stalls, Tries, Waits, told
 
 
 class PartitionRules:
@@ -75,11 +76,33 @@ class PartitionRules:
         for name, text in (*self._log.verdict(), *self._keys.verdict(), *self._progress()):
             yield name, self._where, text
 
+    def untried(self) -> Iterator[Fault]:
+        """Faults of which progress would have been judged here, had anybody tried to write for long enough."""
+        tries = Tries(self.writes.spans())
+        for fault in self._faults:
+            begun = fault.begun + fault.within
+            is_judged = self.partition in fault.writable and self._patience < fault.mended - begun < inf
+            lasting = is_judged and tries.seconds_from_first(begun, fault.mended) <= self._patience
+            if lasting or (self.partition in fault.late and not self._was_tried(fault, tries)):
+                yield fault
+
+    def _was_tried(self, fault: Fault, tries: Tries) -> bool:
+        """Whether anybody tried to write for long enough while it was to recover."""
+        seconds = tries.seconds_from_first(fault.mended, fault.mended + fault.recovers)
+        return 0 < seconds >= min(self._patience, fault.recovers)
+
+    def doomed(self) -> Iterator[str]:
+        """The values of writes that were acknowledged and must be lost, as faults tell."""
+        for fault in self._faults:
+            if self.partition in fault.doomed:
+                yield from self._log.acknowledged_within(fault.doomed_from, fault.doomed_until)
+
     def _progress(self) -> Iterator[tuple[str, str]]:
         if not self._faults:
             return
+        tries = Tries(self.writes.spans())
         for fault in self._faults:
-            if self.partition in fault.late:
+            if self.partition in fault.late and self._was_tried(fault, tries):
                 yield "no recovery", f"no write was acknowledged in the {fault.recovers:.1f} s after {fault.told}"
         due = Due(self._faults, lambda fault: self.partition in fault.writable)
         for text in told(self.writes.longer_than(self._patience), due, self._patience, "no write was acknowledged"):

@@ -108,6 +108,18 @@ class Judge:
         """Times of more than so many seconds in which writes to a partition waited and none was acknowledged."""
         return self._rules.writes.longer_than(seconds) if isinstance(self._rules, PartitionRules) else iter(())
 
+    def untried(self) -> Iterator[Fault]:
+        """Faults of which the progress of a partition was not judged, since nobody tried to write for long enough."""
+        return self._rules.untried() if isinstance(self._rules, PartitionRules) else iter(())
+
+    def doomed(self) -> Iterator[str]:
+        """Values that were acknowledged where that promises nothing, and must be lost (``Fault.doomed``)."""
+        return self._rules.doomed() if isinstance(self._rules, PartitionRules) else iter(())
+
+    @property
+    def part(self) -> Part:
+        return self._part
+
     def finish(self) -> Iterator[Violation]:
         for name, where, text in self._rules.verdict():
             yield Violation(Anomaly(name), where, text)

@@ -11,7 +11,8 @@ A fault (``Fault``) excuses a partition from ``begun`` until ``recovers`` second
 partition is due from the first fault on, whenever no fault excuses it: of several at once each may excuse it. Groups
 likewise.
 
-Only time in which clients were trying counts, from the begin of a write to its end, whatever its outcome. A write that
+Only time in which clients were trying counts, from the begin of a write to its end, whatever its outcome: where nobody
+tried for long enough, there was neither progress nor a lack of it (``Judge.untried``). A write that
 began before a fault and was acknowledged late is a write that was acknowledged then. acks=1 is neither an attempt nor
 progress.
 """
@@ -73,6 +74,20 @@ class Stalls:
             waited = tuple(_within(trying, begins, before, after))
             if _length(waited) > seconds:
                 yield Stall(before, after, waited)
+
+
+class Tries:
+    """When attempts were under way: spans that do not overlap, in order."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans = spans
+        self._begins = [begun for begun, _ in spans]
+
+    def seconds_from_first(self, begun: float, ended: float) -> float:
+        """From the first moment of this time at which anybody tried, to its end; 0 if nobody did. An attempt goes on
+        while it has no answer: a lack of progress would have lasted so long."""
+        first = next(_within(self._spans, self._begins, begun, ended), None)
+        return 0.0 if first is None else ended - first[0]
 
 
 class Waits:

@@ -79,7 +79,7 @@ def test_an_outage_is_the_longest_of_any_partition_between_begin_and_recovery() 
     outages.stalled([Stall(103, 106, ((103, 106),)), Stall(211, 290, ((211, 290),))])
     assert outages.seconds == [4, 1.5, 0]
     (row,) = outages.rows()
-    assert row == ("kill", 3, 1, 0, 1.5, 4)
+    assert row == ("kill", 3, 1, 0, 0, 1.5, 4)
 
 
 def test_without_plotly_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,11 @@ def test_progress_is_judged_where_a_fault_outlasts_what_it_may_take_and_the_pati
         Fault(Kind.STOP, (1,), 40, 54, (), within=8),
     ]
     (row,) = Outages(faults).rows()
-    assert (row.times, row.judged) == (3, 1)
+    assert (row.times, row.judged, row.untried) == (3, 1, 0)
+    outages = Outages(faults)
+    outages.untried(faults[:1])
+    (row,) = outages.rows()
+    assert (row.times, row.judged, row.untried) == (3, 0, 1)
 
 
 def test_the_terminal_gets_the_verdict_as_a_table_also_without_plotly(
@@ -144,4 +148,4 @@ def test_the_terminal_gets_the_verdict_as_a_table_also_without_plotly(
         write_report(tmp_path / "out", tmp_path / "history.jsonl", {}, tell=told.append)
     rows = [line.split() for line in told]
     assert ["no", "recovery", "1"] in rows
-    assert ["kill", "1", "1", "0", "3.5", "s", "3.5", "s"] in rows
+    assert ["kill", "1", "1", "0", "0", "3.5", "s", "3.5", "s"] in rows

@@ -79,7 +79,7 @@ def test_faults_are_lines_of_the_history(tmp_path: Path) -> None:
 
 
 def test_a_fault_that_was_not_mended_lasts_for_ever(tmp_path: Path) -> None:
-    over = Fault(Kind.KILL, (1,), 1.0, 2.0, effect=Effect.SEEN, late=(PLACE,))
+    over = Fault(Kind.KILL, (1,), 1.0, 2.0, recovers=15.5, effect=Effect.SEEN, late=(PLACE,))
     path = written(
         tmp_path,
         Invoke("fault", 1.0, value="kill", key="1"),

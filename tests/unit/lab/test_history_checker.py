@@ -242,6 +242,33 @@ def test_what_nobody_saw_is_found_where_there_was_a_reader() -> None:
     assert texts(send(0, 0), log(0), Poll(PARTITION, "r", 5.0, ())) == ["unseen: t-0: v0 at 0 was read by nobody"]
 
 
+def test_readers_that_go_on_where_others_have_stopped_leave_nothing_out() -> None:
+    sends = [send(number, number) for number in range(6)]
+
+    def polls(*sessions: tuple[int, ...], ended: bool = False) -> list[Event]:
+        read = [
+            Poll(PARTITION, f"session {at}", 8.0 + at, tuple((one, f"v{one}") for one in those), "group")
+            for at, those in enumerate(sessions)
+        ]
+        everybody = Poll(PARTITION, "r", 7.0, tuple((one, f"v{one}") for one in range(6)))
+        return [*sends, everybody, *read, *([Poll(PARTITION, "end", 20.0, (), "group")] if ended else [])]
+
+    whole = log(0, 1, 2, 3, 4, 5)
+    assert texts(*polls((0, 1, 2), (2, 3)), whole) == []
+    assert texts(*polls((4, 5), (0, 1, 2, 3), ended=True), whole) == []
+    between = "poll skip: t-0: group has not read v2 at 2, and 1 more up to 3, and went on behind"
+    assert texts(*polls((0, 1), (4, 5)), whole) == [between]
+    assert texts(*polls((1,)), whole) == ["poll skip: t-0: group has not read v0 at 0, and went on behind"]
+    assert texts(*polls((0, 1, 2), ended=True), whole)[0].startswith(
+        "poll skip: t-0: group has not read v3 at 3, and 2"
+    )
+    assert texts(*polls((0, 1, 2), (5,)), Hole(PARTITION, 3, 4), whole) == []
+    deleted = AllowedDeletion(PARTITION, 2, "DeleteRecords")
+    records = tuple((at, f"v{at}", 0) for at in range(2, 6))
+    assert texts(*polls((2, 3)), deleted, FinalLog(PARTITION, records, start=2)) == []
+    assert texts(*polls((0, 3)), whole, Void(PARTITION, 9.0, "unclean")) == []
+
+
 def test_before_a_void_not_everything_may_be_lost_where_the_fault_left_something() -> None:
     sends = [send(0, 0), send(1, 1), send(2, 2)]
     void = Void(PARTITION, 9.0, "all of the ISR had lost records", kept=2)

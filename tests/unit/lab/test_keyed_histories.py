@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from milena.lab.histories.checker import check
@@ -46,6 +48,13 @@ OLD, NEW, GONE = wrote("old", 3), wrote("new", 7), wrote(None, 9)
         ("lost value", [MAYBE, EARLIER, read(final=True)]),
         ("deleted key is back", [OLD, wrote(None, -1, UNKNOWN), SAW_GONE, read(("k", 3, "old"), final=True)]),
         ("older value", [OLD, NEW, Void(P, 20.0, "a fault", kept=8), read(("k", 3, "old"))]),
+        ("duplicate", [OLD, read(("k", 4, "old"))]),
+        ("duplicate", [MAYBE, EARLIER, read(("k", 21, "maybe"))]),
+        ("duplicate", [OLD, NEW, replace(read(("k", 7, "new")), replaced=(("k", 4, "old"),))]),
+        ("duplicate", [MAYBE, replace(read(("k", 30, "maybe")), replaced=(("k", 20, "maybe"),))]),
+        ("duplicate", [GONE, read(("k", 10, None))]),
+        ("value from nowhere", [OLD, NEW, replace(read(("k", 7, "new")), replaced=(("k", 5, "other"),))]),
+        ("duplicate", [wrote(None, -1, UNKNOWN), replace(read(("k", 12, None)), replaced=(("k", 11, None),))]),
     ],
 )
 def test_a_planted_anomaly_is_found(name: str, history: list[Event]) -> None:
@@ -72,6 +81,11 @@ def test_a_planted_anomaly_is_found(name: str, history: list[Event]) -> None:
         [OLD, wrote("maybe", -1, UNKNOWN), read(("k", 3, "old"))],
         [OLD, wrote(None, -1, UNKNOWN), read()],
         [OLD, NEW, Void(P, 20.0, "a fault", kept=4), read()],
+        [OLD, Void(P, 20.0, "a fault"), read(("k", 4, "old"))],
+        [OLD, NEW, replace(read(("k", 7, "new")), replaced=(("k", 3, "old"),))],
+        [replace(OLD, once=False), read(("k", 4, "old"))],
+        [GONE, wrote(None, -1, UNKNOWN), read(("k", 12, None))],
+        [replace(GONE, once=False), read(("k", 10, None))],
         [OLD, NEW, Void(P, 20.0, "a fault", kept=4), read(("k", 3, "old"), final=True)],
     ],
 )

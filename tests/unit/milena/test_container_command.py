@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 from milena.command_line.errors import UsageError, UserError
-from milena.commands.container import DATA, check_folders, configuration_file, implied, options, variables
+from milena.commands.container import (
+    DATA,
+    check_advertised,
+    check_folders,
+    configuration_file,
+    implied,
+    options,
+    settings,
+    variables,
+    warn_of,
+)
+from milena.config.node_config import NodeConfig
+from milena.config.sources import from_environment
 
 COMBINED = {
     "KAFKA_NODE_ID": "1",
@@ -93,3 +105,43 @@ def test_a_folder_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> N
         check_folders({**tier, "rsm.config.dir": f"{wrong}/tier"})
     check_folders({**tier, "rsm.config.dir": f"{tmp_path}/tier"})
     assert (tmp_path / "right").is_dir() and (tmp_path / "tier").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, ""),
+        ({"KAFKA_LOG4J_ROOT_LOGLEVEL": "WARN", "KAFKA_LOG4J_LOGGERS": ""}, ""),
+        ({"KAFKA_LOG4J_LOGGERS": "kafka=DEBUG"}, "milena: KAFKA_LOG4J_LOGGERS has no effect: "),
+        (
+            {"KAFKA_LOG4J_LOGGERS": "kafka=DEBUG", "KAFKA_TOOLS_LOG4J_LOGLEVEL": "WARN"},
+            "milena: KAFKA_LOG4J_LOGGERS and KAFKA_TOOLS_LOG4J_LOGLEVEL have no effect: ",
+        ),
+    ],
+)
+def test_variables_without_effect_are_named_in_one_sentence(
+    environment: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_of(environment)
+    said = capsys.readouterr().err
+    assert said.startswith(told) and said.count("\n") == bool(told)
+
+
+def test_a_controller_alone_may_say_where_it_is_reached() -> None:
+    """Kafka's image ends then; Kafka's controllers take their own since KIP-853, and so does this one."""
+    controller = {
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "controller",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@controller:9093",
+        "KAFKA_LISTENERS": "CONTROLLER://:9093",
+        "KAFKA_ADVERTISED_LISTENERS": "CONTROLLER://controller:9093",
+    }
+    assert implied(controller, "") == {"KAFKA_LOG_DIRS": DATA}
+    (advertised,) = NodeConfig(from_environment(controller | implied(controller, ""))).advertised_controller_listeners
+    assert (advertised.host, advertised.port) == ("controller", 9093)
+    check_advertised(settings(controller, ""))
+    of_a_broker = "PLAINTEXT://controller:9092,CONTROLLER://controller:9093"
+    with pytest.raises(UserError, match=r"^advertised\.listeners: PLAINTEXT cannot be reached at a controller"):
+        check_advertised(settings(controller | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))
+    check_advertised(settings(COMBINED | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))

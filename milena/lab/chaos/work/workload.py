@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Sequence
+from typing import Final
 
 from milena.lab.chaos.changes import Changes
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.ending import Ends
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import Journal
-from milena.lab.chaos.readers import Readers
 from milena.lab.chaos.topics import PLAIN, REPLICAS, TOMBSTONES_STAY, Topic
-from milena.lab.chaos.writers import Writer
+from milena.lab.chaos.work.keepsakes import Keepsakes
+from milena.lab.chaos.work.readers import Readers
+from milena.lab.chaos.work.writers import Writer
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
+MEMBERS: Final = 2
+"""Of each group."""
+
 
 class Workload:
-    """``stopping`` ends all but the readers at the tail; ``finish`` tells them how far they have to read."""
+    """``stopping`` ends all but the readers at the tail and groups; ``finish`` tells them how far they have to read."""
 
     def __init__(
         self,
@@ -42,27 +47,36 @@ class Workload:
         self.readers = [
             Readers(library, journal, clock, random, stay) for library in libraries if "consume" in library.can
         ]
+        self._sharing = {
+            group_of(library.name): Readers(library, journal, clock, random, 0.0)
+            for library in libraries
+            if "group" in library.can
+        }
+        self._keepsakes = [
+            Keepsakes(library, journal, clock, random) for library in libraries if "group" in library.can
+        ]
         self.logs = [place for topic in topics if not topic.keyed for place in topic.places]
         self.keyed = [place for topic in topics if topic.keyed for place in topic.places]
 
     @property
     def groups(self) -> list[str]:
-        return [_group(library) for library in self._libraries if "group" in library.can]
+        """Also those that have committed once and never again."""
+        return [*self._sharing, *(group for kept in self._keepsakes for group in kept.groups)]
 
     def tails(self) -> list[Coroutine[object, object, None]]:
-        return [reader.follow(self.logs) for reader in self.readers]
+        """Those that read up to the ends: each library by itself, and each group."""
+        alone = [reader.follow(self.logs) for reader in self.readers]
+        return alone + [of.share(group, PLAIN.places) for group, of in self._sharing.items() for _ in range(MEMBERS)]
 
     def work(self) -> list[Coroutine[object, object, None]]:
         found: list[Coroutine[object, object, None]] = []
         for library in self._libraries:
-            of_it = Readers(library, self._journal, self._clock, self._random, 0.0)
             if "produce" in library.can:
                 found += [self._writer(library, topic).write(self.stopping) for topic in self._topics]
-            if "group" in library.can:
-                found += [of_it.share(_group(library), [PLAIN.name], self.stopping) for _ in range(2)]
             if "admin" in library.can:
                 changes = Changes(library, self._journal, self._clock, self._random, REPLICAS)
                 found.append(changes.make(self.stopping))
+        found += [kept.keep(PLAIN.places, self.stopping) for kept in self._keepsakes]
         for reader in self.readers:
             found.append(reader.read_again(self.logs, self.stopping))
             if self.keyed:
@@ -70,12 +84,18 @@ class Workload:
         return found
 
     def finish(self, ends: Ends) -> None:
-        for reader in self.readers:
+        """Nobody writes any more: readers go on to the ends of the logs."""
+        for reader in (*self.readers, *self._sharing.values()):
             reader.finish(ends.ends, ends.holes)
+
+    def behind(self) -> list[str]:
+        """Readers that have not come to the ends yet, for people."""
+        return [text for reader in (*self.readers, *self._sharing.values()) for text in reader.behind()]
 
     def _writer(self, library: Clients, topic: Topic) -> Writer:
         return Writer(library, topic, self._journal, self._clock, self._random, self._pace)
 
 
-def _group(library: Clients) -> str:
-    return f"readers-{library.name}"
+def group_of(library: str) -> str:
+    """The group of a library."""
+    return f"readers-{library}"

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, Clients, Got
+from milena.lab.chaos.clients import ChaosConsumer, Clients, Got
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import TOMBSTONES_STAY
-from milena.lab.chaos.writers import name_of
-from milena.lab.histories.events import Hole, Invoke, Poll, TopicPartition
-from milena.lab.histories.group_events import OffsetCommit
+from milena.lab.chaos.work.commits import commit
+from milena.lab.chaos.work.writers import name_of
+from milena.lab.histories.events import Hole, Poll, TopicPartition
 from milena.lab.histories.keyed import FullRead
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 POLL: Final = 0.5
+TAIL: Final = "tail"
+FROM_START: Final = "from the start"
+MEMBER: Final = "member"
+EVERYTHING: Final = "everything"
+"""The readers of a library, as sessions name them behind its name."""
 LONGEST_SESSION: Final = 15.0
-LEAST_BACKOFF: Final = 0.01
-"""Seconds. No library tries a commit again sooner: one that was answered before that was sent once."""
 LONGEST_READ: Final = 20.0
 """Seconds after which a read of everything is given up."""
 
@@ -40,6 +43,10 @@ class Readers:
         self._ends: Mapping[TopicPartition, int] | None = None
         self._holes: Mapping[TopicPartition, Sequence[tuple[int, int]]] = {}
         self._reached: dict[TopicPartition, int] = {}
+        self._shares = ""
+        """The group, if these are its members."""
+        self._told: dict[TopicPartition, int] = {}
+        """Up to where all records of a compacted partition were told of."""
 
     def finish(
         self, ends: Mapping[TopicPartition, int], holes: Mapping[TopicPartition, Sequence[tuple[int, int]]]
@@ -51,24 +58,31 @@ class Readers:
     async def follow(self, places: Sequence[TopicPartition]) -> None:
         """Reads everything from the start, and all that comes, until it has reached the ends."""
         reached = self._reached = dict.fromkeys(places, 0)
-        session = f"{self._clients.name}/tail"
+        session = f"{self._clients.name}/{TAIL}"
         passed = 0
         while True:
             await self._follow(session, reached)
             if not self._pass_holes(reached):
                 break
             passed += 1
-            session = f"{self._clients.name}/tail, {passed}"
+            session = f"{self._clients.name}/{TAIL}, {passed}"
+        self._has_ended(self._ends or (), session, self._tail)
+
+    @property
+    def _tail(self) -> str:
+        return f"{self._clients.name}/{TAIL}"
+
+    def _has_ended(self, places: Iterable[TopicPartition], session: str, series: str) -> None:
         now = self._journal.now()
-        for place in self._ends or ():
-            self._journal.note(Poll(place, session, now, ()))
+        for place in places:
+            self._journal.note(Poll(place, session, now, (), series))
 
     def behind(self) -> list[str]:
-        """What the reader at the tail has not read yet, for people."""
+        """What the reader at the tail, or the group, has not read yet, for people."""
         return [
-            f"{self._clients.name} has read {place[0]}-{place[1]} up to {self._reached[place]} of {end}"
+            f"{self._shares or self._clients.name} has read {place[0]}-{place[1]} up to {self._reached[place]} of {end}"
             for place, end in (self._ends or {}).items()
-            if self._reached[place] < end
+            if self._reached.get(place, end) < end
         ]
 
     async def _follow(self, session: str, reached: dict[TopicPartition, int]) -> None:
@@ -77,7 +91,7 @@ class Readers:
         while self._ends is None or any(
             reached[place] < end and self._hole(place, reached[place]) is None for place, end in self._ends.items()
         ):
-            for got in self._noted(session, await consumer.poll(POLL)):
+            for got in self._noted(session, await consumer.poll(POLL), self._tail):
                 reached[got.partition] = got.offset + 1
         await consumer.close()
 
@@ -97,47 +111,43 @@ class Readers:
         number = 0
         while not stopping.is_set():
             number += 1
+            session = f"{self._clients.name}/{FROM_START}, {number}"
             consumer = await self._clients.consumer({self._random.choice(places): 0})
             until = self._clock.monotonic() + self._random.uniform(1, LONGEST_SESSION)
             while self._clock.monotonic() < until and not stopping.is_set():
-                self._noted(f"{self._clients.name}/from the start, {number}", await consumer.poll(POLL))
+                self._noted(session, await consumer.poll(POLL), session)
             await consumer.close()
 
-    async def share(self, group: str, topics: Sequence[str], stopping: asyncio.Event) -> None:
-        """A member of a group, which commits what it has read, goes, and comes again."""
-        while not stopping.is_set():
+    async def share(self, group: str, places: Sequence[TopicPartition]) -> None:
+        """A member of a group, which commits what it has read, goes, and comes again, until the group has read up to
+        the ends. All members of a group are of the same ``Readers``."""
+        self._shares = group
+        for place in places:
+            self._reached.setdefault(place, 0)
+        topics = sorted({topic for topic, _ in places})
+        while self._ends is None or self.behind():
             member = await self._clients.member(group, topics)
             self._members += 1
-            name = f"{self._clients.name}/member {self._members}"
+            name = f"{self._clients.name}/{MEMBER} {self._members}"
             until = self._clock.monotonic() + self._random.uniform(3, 2 * LONGEST_SESSION)
-            while self._clock.monotonic() < until and not stopping.is_set():
-                records = await member.poll(POLL)
-                found = self._noted(f"{name}, {member.session}", records)
-                await self._commit(group, name, member, {got.partition: got.offset + 1 for got in found})
+            while self._clock.monotonic() < until and (self._ends is None or self.behind()):
+                records = await member.poll(POLL)  # it may bring the next session
+                found = self._noted(f"{name}, {member.session}", records, group)
+                for got in found:
+                    self._reached[got.partition] = max(got.offset + 1, self._reached[got.partition])
+                if found:
+                    offsets = {got.partition: got.offset + 1 for got in found}
+                    await commit(self._journal, group, name, member, offsets)
             await member.close()
+        self._has_ended((place for place in places if place in self._ends), f"{self._clients.name}/{MEMBER}", group)
 
-    async def _commit(self, group: str, name: str, member: ChaosMember, offsets: Mapping[TopicPartition, int]) -> None:
-        """Libraries may try again by themselves, and do not tell how often."""
-        if not offsets:
-            return
-        begun = self._journal.now()
-        for place, offset in offsets.items():
-            self._journal.note(Invoke("offset commit", begun, place, str(offset), group))
-        session = member.session
-        outcome = await member.commit(offsets)
-        ended = self._journal.now()
-        head = (group, "", begun, ended, outcome, f"{name}, {session}", -1)
-        retried = ended - begun >= LEAST_BACKOFF
-        for place, offset in offsets.items():
-            self._journal.note(OffsetCommit(*head, partition=place, offset=offset, retried=retried))
-
-    def _noted(self, session: str, records: Sequence[Got]) -> Sequence[Got]:
+    def _noted(self, session: str, records: Sequence[Got], series: str) -> Sequence[Got]:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}
         for got in records:
             found.setdefault(got.partition, []).append((got.offset, name_of(got.value or "")))
         now = self._journal.now()
         for place, pairs in found.items():
-            self._journal.note(Poll(place, session, now, tuple(pairs)))
+            self._journal.note(Poll(place, session, now, tuple(pairs), series))
         return records
 
     async def read_keys(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
@@ -160,28 +170,36 @@ class Readers:
             await consumer.close()
         if found is None:
             return False
-        upto, keys = found
+        upto, keys, replaced = found
         last = tuple((key, offset, value) for key, (offset, value) in sorted(keys.items()))
         stay = TOMBSTONES_STAY if final else self._tombstones_stay
-        self._journal.note(FullRead(place, begun, self._journal.now(), upto, last, stay, final))
+        reader = f"{self._clients.name}/{EVERYTHING}"
+        self._journal.note(
+            FullRead(place, begun, self._journal.now(), upto, last, stay, final, tuple(replaced), reader)
+        )
+        self._told[place] = upto
         return True
 
     async def _latest(
         self, consumer: ChaosConsumer, place: TopicPartition, deadline: float
-    ) -> tuple[int, dict[str, tuple[int, str | None]]] | None:
-        """The high watermark, and each key's last record below it. The last record of a log is never cleaned away: one
-        at or behind the last offset will come."""
+    ) -> tuple[int, dict[str, tuple[int, str | None]], list[tuple[str, int, str | None]]] | None:
+        """The high watermark, each key's last record below it, and what those have replaced, as far as that was not
+        told yet. The last record of a log is never cleaned away: one at or behind the last offset will come."""
         bounds = await consumer.end_of(place)
         keys: dict[str, tuple[int, str | None]] = {}
+        replaced: list[tuple[str, int, str | None]] = []
         if bounds is None:
             return None
         start, upto = bounds
-        at = start - 1
+        at, told = start - 1, self._told.get(place, 0)
         while at < upto - 1:
             if self._journal.now() > deadline:
                 return None
             for got in await consumer.poll(POLL):
                 at = got.offset
                 if at < upto and got.key is not None:
+                    before = keys.get(got.key)
+                    if before is not None and before[0] >= told:
+                        replaced.append((got.key, *before))
                     keys[got.key] = got.offset, None if got.value is None else name_of(got.value)
-        return upto, keys
+        return upto, keys, replaced

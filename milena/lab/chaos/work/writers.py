@@ -93,7 +93,7 @@ class Writer:
         if sent.outcome is not RequestOutcome.OK:
             self._journal.say(f"{self._name} to {place[0]}-{place[1]}: {sent.outcome.value}: {sent.error}")
         ended = self._journal.now()
-        self._journal.note(KeyedWrite(place, key, value, begun, ended, sent.outcome, sent.offset))
+        self._journal.note(KeyedWrite(place, key, value, begun, ended, sent.outcome, sent.offset, self._once))
 
     def _padded(self, value: str) -> str:
         return value + PADDING + "." * self._random.below(LONGEST_PADDING)

@@ -1,0 +1,96 @@
+"""What was done in a run at all: without the work of a library, or the effect of a fault, a verdict says little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from milena.lab.chaos.changes import MADE
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.faults import Fault, Kind
+from milena.lab.chaos.figures import library_of
+from milena.lab.chaos.topics import Topic
+from milena.lab.chaos.work.keepsakes import KEEPSAKE
+from milena.lab.chaos.work.readers import EVERYTHING, FROM_START, MEMBER, TAIL
+from milena.lab.histories.events import Event, Poll, RequestOutcome, Send, TopicChange
+from milena.lab.histories.faults import Effect
+from milena.lab.histories.group_events import OffsetCommit
+from milena.lab.histories.keyed import FullRead, KeyedWrite
+
+COMMITS: Final = "commits"
+CHANGES: Final = "changes"
+READS: Final = {TAIL: "at the tail", FROM_START: "from the start", EVERYTHING: "of compacted topics"}
+"""The readers of a library, and what is said of one that never read."""
+
+
+class Done:
+    """What succeeded at least once, event by event: others' progress does not hide a library that never works."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self._effects: dict[Kind, list[Effect | None]] = {}
+        self._done: set[tuple[str, str]] = set()
+        """Of each library: topics that it has written to, readers that have read, and other work."""
+        self._changed: set[str] = set()
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Send(outcome=RequestOutcome.OK):
+                self.writes += 1
+                self._did(event.value, event.partition[0])
+            case KeyedWrite(outcome=RequestOutcome.OK, value=str(value)):
+                self._did(value, event.partition[0])
+            case Poll() if event.records:
+                self._did(event.session, _reader(event.session))
+            case FullRead() if event.found:
+                self._did(event.reader, _reader(event.reader))
+            case OffsetCommit(outcome=RequestOutcome.OK):
+                self._did(event.member, KEEPSAKE if _reader(event.member) == KEEPSAKE else COMMITS)
+            case TopicChange(outcome=RequestOutcome.OK):
+                self._changed.add(event.name.removeprefix(MADE).rpartition("-")[0])
+            case Fault():
+                self._effects.setdefault(event.kind, []).append(event.effect)
+            case _:
+                pass
+
+    def _did(self, name: str, what: str) -> None:
+        self._done.add((library_of(name), what))
+
+    def idle(self, libraries: Sequence[Clients], topics: Sequence[Topic]) -> list[str]:
+        """What there was nothing of: a sentence for each."""
+        found = [] if self._effects else ["no fault was injected"]
+        for kind, effects in self._effects.items():
+            if Effect.NOT_SEEN in effects and Effect.SEEN not in effects:
+                found.append(f"{kind.value} was injected {len(effects)} times, and nobody has noticed it")
+        if not libraries:
+            found.append("no client library has worked")
+        for library in libraries:
+            found += [f"{library.name} has {text}" for text in self._lacks(library, topics)]
+        return found
+
+    def _lacks(self, library: Clients, topics: Sequence[Topic]) -> Iterator[str]:
+        done = {what for name, what in self._done if name == library.name}
+        if "produce" in library.can:
+            names = [topic.name for topic in topics]
+            missing = [name for name in names if name not in done]
+            if missing:
+                yield "written nothing" if missing == names else f"written nothing to {' and '.join(missing)}"
+        if "consume" in library.can:
+            wanted = [reader for reader in READS if reader != EVERYTHING or any(topic.keyed for topic in topics)]
+            left = [READS[reader] for reader in wanted if reader not in done]
+            if left:
+                yield "read nothing" if len(left) == len(wanted) else f"read nothing {' and '.join(left)}"
+        if "group" in library.can and MEMBER not in done:
+            yield "read nothing in its group"
+        if "group" in library.can and COMMITS not in done:
+            yield "committed nothing"
+        if "group" in library.can and KEEPSAKE not in done:
+            yield "kept no commit"
+        if "admin" in library.can and library.name not in self._changed:
+            yield "made, configured and deleted no topic"
+
+
+def _reader(session: str) -> str:
+    """The kind of reader that it belongs to: ``LIBRARY/KIND, NUMBER``, or ``LIBRARY/KIND NUMBER, SESSION``."""
+    name = session.partition("/")[2].partition(",")[0]
+    return next((kind for kind in (MEMBER, KEEPSAKE) if name.startswith(f"{kind} ")), name)

@@ -1,0 +1,141 @@
+"""What counts as seen: a slow answer is no evidence of a node that stands still, has ended, or has a full disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import pytest
+
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.health import Health, Quorum, Reply
+from milena.lab.chaos.place import Place
+from milena.lab.chaos.plan import Shape, Step
+from milena.lab.chaos.watch import BEHIND, Sight, Watch, hears_nothing
+from milena.lab.histories.faults import Effect
+from milena.lab.world.world import World, simulate
+from milena.runtime.context import Runtime
+
+CONTROLLER = 100
+SHAPE = Shape([1, 2, 3], CONTROLLER, session=3.0, lag=5.0)
+LASTS = 4.0
+Says = Callable[[float], Reply]
+"""What a node says to a request at a time, after as many seconds as were granted if it is silent."""
+
+
+class Nodes:
+    """A place, and its health: nodes that say what they are told to."""
+
+    def __init__(self, runtime: Runtime, says: Mapping[int, Says]) -> None:
+        self.runtime = runtime
+        self._says = says
+        self._begun = runtime.clock.monotonic()
+        self.quorums: Callable[[float], Quorum | None] = lambda _: None
+
+    @property
+    def now(self) -> float:
+        return self.runtime.clock.monotonic() - self._begun
+
+    async def address(self, node: int) -> tuple[str, int]:
+        return "", node
+
+    async def reply(self, address: tuple[str, int], seconds: float) -> Reply:
+        reply = self._says.get(address[1], answers)(self.now)
+        await self.runtime.clock.sleep(seconds if reply is Reply.SILENT else 0.01)
+        return reply
+
+    async def has_offline_directory(self, address: tuple[str, int], seconds: float) -> bool:
+        return await self.reply(address, seconds) is Reply.GONE
+
+    async def quorum(self, address: tuple[str, int], seconds: float) -> Quorum | None:
+        return self.quorums(self.now)
+
+
+def answers(_: float) -> Reply:
+    return Reply.ANSWERED
+
+
+def silent(_: float) -> Reply:
+    return Reply.SILENT
+
+
+def gone(_: float) -> Reply:
+    return Reply.GONE
+
+
+def slow(now: float) -> Reply:
+    """It answers from its third second on."""
+    return Reply.SILENT if now < 3.0 else Reply.ANSWERED
+
+
+def effect(kind: Kind, says: Mapping[int, Says], seconds: float = LASTS) -> Effect:
+    async def play(world: World) -> Effect:
+        runtime = world.machine("client").start()
+        nodes = Nodes(runtime, says)
+        watch = Watch(cast(Place, nodes), cast(Health, nodes), SHAPE)
+        async with watch.over(Step(kind, (1,), seconds), []) as sight:
+            if kind in (Kind.STOP, Kind.HANG):
+                async with watch.silence(sight):
+                    await runtime.clock.sleep(seconds)
+            else:
+                await runtime.clock.sleep(seconds)
+        return sight.effect
+
+    return simulate(play, seed=1)
+
+
+@pytest.mark.parametrize("kind", [Kind.STOP, Kind.HANG])
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        ({1: silent}, Effect.SEEN),
+        ({1: silent, 2: gone, 3: silent}, Effect.SEEN),
+        ({1: slow}, Effect.NOT_SEEN),
+        ({1: answers}, Effect.NOT_SEEN),
+        ({1: gone}, Effect.NOT_SEEN),
+        (dict.fromkeys((1, 2, 3, CONTROLLER), silent), Effect.NOT_SEEN),
+    ],
+)
+def test_a_node_stands_still_if_it_never_answers_and_another_one_does(
+    kind: Kind, says: Mapping[int, Says], expected: Effect
+) -> None:
+    assert effect(kind, says) is expected
+
+
+@pytest.mark.parametrize("kind", [Kind.KILL, Kind.RESTART, Kind.CONTROLLER, Kind.FULL_DISK])
+@pytest.mark.parametrize(
+    ("says", "expected"), [(gone, Effect.SEEN), (slow, Effect.NOT_SEEN), (silent, Effect.NOT_SEEN)]
+)
+def test_a_node_has_ended_if_there_is_no_connection(kind: Kind, says: Says, expected: Effect) -> None:
+    assert effect(kind, {1: says}) is expected
+
+
+def test_a_broker_hears_nothing_if_it_fetches_no_metadata_that_others_have() -> None:
+    assert hears_nothing(1, {1: 5, 2: 9, 3: 4}, 8)
+    assert hears_nothing(1, {2: 9}, 8)
+    assert not hears_nothing(1, {1: 8, 2: 9}, 8)
+    assert not hears_nothing(1, {1: 5, 2: 7}, 8)
+    assert not hears_nothing(1, {1: 5}, 8)
+
+
+@pytest.mark.parametrize(("stuck", "expected"), [(True, Effect.SEEN), (False, Effect.NOT_SEEN)])
+def test_a_cut_from_the_controller_to_a_broker_is_seen_by_what_the_broker_fetches(
+    stuck: bool, expected: Effect
+) -> None:
+    """Its heartbeats arrive: nobody fences it."""
+
+    async def play(world: World) -> Sight:
+        runtime = world.machine("client").start()
+        nodes = Nodes(runtime, {})
+
+        def quorum(now: float) -> Quorum:
+            end = int(10 * now)
+            return Quorum(end, {1: 0 if stuck else max(0, end - 5), 2: end, 3: end}, frozenset())
+
+        nodes.quorums = quorum
+        watch = Watch(cast(Place, nodes), cast(Health, nodes), SHAPE)
+        async with watch.over(Step(Kind.CUT_ONE_WAY, (CONTROLLER, 1), LASTS), []) as sight:
+            await runtime.clock.sleep(2 * BEHIND)
+        return sight
+
+    assert simulate(play, seed=1).effect is expected

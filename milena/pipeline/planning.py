@@ -7,9 +7,10 @@ task's rows and from task to task.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from milena.protocol.types import Offset
@@ -51,6 +52,9 @@ class Stretch:
         return replace(self, first=first, last=last, size=size, aborted=aborted)
 
 
+_LAST: Final = attrgetter("last")
+
+
 class Gap(NamedTuple):
     """Offsets (inclusive) that nothing serves."""
 
@@ -62,6 +66,39 @@ Cuts = Callable[[Stretch, int], Sequence[tuple[int, int]]]
 """The first offset and the size of each of the parts into which a stretch is cut."""
 
 
+def resolved(
+    partition: TopicIdPartition,
+    cache: RemoteLogMetadataCache,
+    epochs: Sequence[EpochEntry],
+    log_end: int,
+    first: int = 0,
+) -> list[Stretch]:
+    """What is in the tier from offset ``first`` on under a log's leader epochs, in order."""
+    return [
+        Stretch(partition, at, last, _share(segment, at, last), _light(segment))
+        for segment, at, last in cache.all_served(Offset(first), leader_epochs=epochs, log_end=Offset(log_end))
+    ]
+
+
+def clipped(parts: Sequence[Stretch], first: int, end: int) -> Iterator[Stretch | Gap]:
+    """Of ``parts``, which are in order, the offsets ``first`` to ``end`` (exclusive)."""
+    at = first
+    for index in range(bisect_left(parts, first, key=_LAST), len(parts)):
+        one = parts[index]
+        if one.first >= end:
+            break
+        if one.first > at:
+            yield Gap(at, one.first - 1)
+        if one.first < at or one.last >= end:
+            assert one.segment is not None
+            low, high = max(one.first, at), min(one.last, end - 1)
+            one = replace(one, first=low, last=high, size=_share(one.segment, low, high))
+        yield one
+        at = one.last + 1
+    if at < end:
+        yield Gap(at, end - 1)
+
+
 def served(
     partition: TopicIdPartition,
     cache: RemoteLogMetadataCache,
@@ -71,17 +108,7 @@ def served(
     end: int,
 ) -> Iterator[Stretch | Gap]:
     """What of the offsets ``first`` to ``end`` (exclusive) is in the tier under a log's leader epochs, in order."""
-    at = first
-    for one in cache.served(Offset(first), leader_epochs=epochs, log_end=Offset(min(log_end, end))):
-        if one.first >= end:
-            break
-        if one.first > at:
-            yield Gap(at, one.first - 1)
-        last = min(one.last, end - 1)
-        yield Stretch(partition, one.first, last, _share(one.segment, one.first, last), _light(one.segment))
-        at = last + 1
-    if at < end:
-        yield Gap(at, end - 1)
+    return clipped(resolved(partition, cache, epochs, min(log_end, end), first), first, end)
 
 
 def _share(segment: RemoteLogSegmentMetadata, first: int, last: int) -> int:

@@ -12,12 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, NamedTuple
+from uuid import UUID
 
-from milena.protocol.types import Offset
+from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.segments.cleaner_offsets import NOT_CLEANED
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
+from milena.tiered.segments.cleaner_offsets import NOT_CLEANED, CleanerOffsets
+from milena.tiered.segments.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 
 SLACK: Final = 1.25
 """A stretch is cut if it is larger than this many times what a task should read."""
@@ -50,6 +56,84 @@ class Stretch:
     def part(self, first: int, last: int, size: int) -> Stretch:
         aborted = tuple(one for one in self.aborted if one.last >= first and one.first <= last)
         return replace(self, first=first, last=last, size=size, aborted=aborted)
+
+    def __reduce__(self) -> tuple[Callable[..., Stretch], tuple[object, ...]]:
+        """Spark pickles each task by itself, and there may be very many: plain values take a fifth of the time."""
+        of, one = self.partition, self.segment
+        stored: _Stored | None = None
+        if one is not None:
+            epochs = tuple([(epoch, start) for epoch, start in one.epochs])
+            stored = (
+                one.id.bytes,
+                one.start_offset,
+                one.end_offset,
+                one.broker_id,
+                one.max_timestamp_ms,
+                one.event_timestamp_ms,
+                epochs,
+                one.size,
+                one.custom_metadata,
+                int(one.state),
+                one.txn_index_empty,
+                one.leader_epoch,
+                one.cleaned,
+                one.replaces,
+                one.copied,
+                one.doubtful,
+            )
+        rest = self.first, self.last, self.size, self.aborted, self.committed
+        return _unpickled, (of.topic_id.bytes, of.topic, of.partition, stored, *rest)
+
+
+_Stored = tuple[
+    bytes,
+    Offset,
+    Offset,
+    NodeId,
+    int,
+    int,
+    tuple[tuple[LeaderEpoch, Offset], ...],
+    int,
+    bytes | None,
+    int,
+    bool,
+    LeaderEpoch,
+    CleanerOffsets,
+    tuple[UUID, ...],
+    bool,
+    bool,
+]
+"""A segment, without its partition."""
+
+
+def _unpickled(
+    topic_id: bytes,
+    topic: str,
+    number: int,
+    stored: _Stored | None,
+    first: int,
+    last: int,
+    size: int,
+    aborted: tuple[Aborted, ...],
+    committed: bool,
+) -> Stretch:
+    partition, segment = TopicIdPartition(UUID(bytes=topic_id), topic, number), None
+    if stored is not None:
+        id_bytes, start, end, broker, newest, event_ms, epochs, log_size, custom, state = stored[:10]
+        segment = RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(partition, UUID(bytes=id_bytes)),
+            start,
+            end,
+            broker,
+            newest,
+            event_ms,
+            tuple([EpochEntry(epoch, at) for epoch, at in epochs]),
+            log_size,
+            custom,
+            RemoteLogSegmentState(state),
+            *stored[10:],
+        )
+    return Stretch(partition, first, last, size, segment, aborted, committed)
 
 
 _LAST: Final = attrgetter("last")

@@ -9,6 +9,7 @@ import pytest
 from milena.pipeline import catalogue, metadata_cache
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.metadata_cache import Shelf
+from milena.pipeline.planning import resolved
 from milena.tiered.metadata.serialization import serialize
 from milena.tiered.rescue.followed_metadata import FollowedMetadata
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, RemoteLogSegmentUpdate
@@ -28,7 +29,6 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
 def resolutions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of partitions whose segments were gone through."""
     found: list[int] = []
-    resolved = metadata_cache.resolved
 
     def noted(*given: object) -> object:
         found.append(given[0].partition)  # type: ignore[attr-defined]

@@ -158,8 +158,8 @@ class PartitionEvents:
             del self._plain[id_bytes]
             return True
         if state is _COPIED and known.end >= max(known.start, known.epoch_start):
-            epoch = LeaderEpoch(known.epoch)
-            self._highest[epoch] = max(self._highest.get(epoch, Offset(-1)), Offset(known.end))
+            of = LeaderEpoch(known.epoch)
+            self._highest[of] = max(self._highest.get(of, Offset(-1)), Offset(known.end))
         start, end, _, newest, _, epoch, first, size, before, no_txn, _, copied = known
         was_copied = copied or before is _COPIED
         made = start, end, broker, newest, event_ms, epoch, first, size, state, no_txn, leader_epoch, was_copied

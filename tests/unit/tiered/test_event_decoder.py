@@ -117,7 +117,8 @@ def test_the_usual_events_are_not_decoded_one_by_one(monkeypatch: pytest.MonkeyP
 def test_of_what_is_not_wanted_only_that_it_is_there_is_known() -> None:
     decoder = EventDecoder(lambda topic: topic == "t")
     other = segment(1, 0, 9, {0: 0}, partition=replace(PARTITION, topic="other"))
-    for number, event in enumerate([other, update(other, _FINISHED), segment(2, 0, 9, {0: 0})]):
+    events: list[MetadataEvent] = [other, update(other, _FINISHED), segment(2, 0, 9, {0: 0})]
+    for number, event in enumerate(events):
         decoder.take(serialize(event), Offset(number))
     assert (list(decoder.partitions), decoder.unwanted) == ([PARTITION], {other.partition})
 
@@ -149,7 +150,8 @@ def test_damaged_values_of_the_usual_length_are_named() -> None:
 def test_a_segment_without_an_id_is_no_claim() -> None:
     decoder, history = EventDecoder(), MetadataHistory()
     nobody = replace(segment(0, 0, 9, {0: 0}), segment_id=RemoteLogSegmentId(PARTITION, ZERO_UUID))
-    for number, event in enumerate([nobody, claim(2)]):
+    events: list[MetadataEvent] = [nobody, claim(2)]
+    for number, event in enumerate(events):
         decoder.take(serialize(event), Offset(number))
         history.take(0, Offset(number), event)
     assert come_to(decoder.partitions[PARTITION]) == Snapshot.of(history.caches[PARTITION], None, Offset(0))

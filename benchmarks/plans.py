@@ -15,19 +15,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
+from struct import Struct
 from tempfile import TemporaryDirectory
 from typing import Final
 from uuid import UUID
 
-from milena.protocol.records.records import BatchBuilder
+from milena.protocol.records.batch import pack_batch
+from milena.protocol.records.varints import write_varint
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.storage.files.checkpoints import encode_epochs, encode_partition_metadata
 from milena.storage.files.meta_properties import MetaProperties, encode_meta_properties
 from milena.storage.files.names import EPOCHS, META_PROPERTIES, PARTITION_METADATA
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
-from milena.tiered.metadata.serialization import MetadataEvent, serialize
+from milena.tiered.metadata.partition_names import partition_bytes
+from milena.tiered.metadata.serialization import serialize
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -110,17 +114,32 @@ class Made:
                 True,
                 epoch,
             )
-            finished = states.COPY_SEGMENT_FINISHED
-            self._append(one)
-            self._append(RemoteLogSegmentUpdate(one.segment_id, NodeId(1), TIME + number, None, finished, epoch))
+            update = RemoteLogSegmentUpdate(
+                one.segment_id, NodeId(1), TIME + number, None, states.COPY_SEGMENT_FINISHED, epoch
+            )
+            self._append(partition, _Bytes.of_segment(one))
+            self._append(partition, _Bytes.of_update(update))
+            if number == index == 0:
+                assert _Bytes.of_segment(one) == serialize(one) and _Bytes.of_update(update) == serialize(update)
 
-    def _append(self, event: MetadataEvent) -> None:
-        place = metadata_partition(event.segment_id.partition, METADATA_PARTITIONS)
-        builder = BatchBuilder()
-        builder.append(timestamp=event.event_timestamp_ms, value=serialize(event))
-        batch = builder.build(base_offset=Offset(self._next[place]), leader_epoch=LeaderEpoch(0))
+    def _append(self, partition: TopicIdPartition, value: bytes) -> None:
+        place = _place(partition)
+        body, record = bytearray(b"\0\0\0\1"), bytearray()
+        write_varint(body, len(value))
+        body += value + b"\0"
+        write_varint(record, len(body))
+        self._logs.setdefault(place, bytearray()).extend(
+            pack_batch(
+                record + body,
+                count=1,
+                last_offset_delta=0,
+                base_timestamp=TIME,
+                max_timestamp=TIME,
+                base_offset=Offset(self._next[place]),
+                leader_epoch=LeaderEpoch(0),
+            )
+        )
         self._next[place] += 1
-        self._logs.setdefault(place, bytearray()).extend(batch)
 
     def replicas(self, numbers: int) -> None:
         """Of logs with so many segments in the tier, and nothing behind them."""
@@ -143,6 +162,40 @@ class Made:
         written = sum(map(len, self._logs.values()))
         self._logs.clear()
         return written
+
+
+class _Bytes:
+    """What ``serialize`` gives, in a tenth of the time: a million segments are to be made."""
+
+    SEGMENT: Final = Struct(">B16sBqqiqqBiqBiBb7si")
+    UPDATE: Final = Struct(">B16sBiqBb4si")
+
+    @classmethod
+    def of_segment(cls, one: RemoteLogSegmentMetadata) -> bytes:
+        [(epoch, first)] = one.epochs
+        return (
+            b"\1\0\0"
+            + _named(one.partition)
+            + cls.SEGMENT.pack(
+                *(0, one.id.bytes, 0, one.start_offset, one.end_offset, one.broker_id, one.max_timestamp_ms),
+                *(one.event_timestamp_ms, 2, epoch, first, 0, one.size, 0, one.state),
+                *(b"\2\0\1\1\x90\x4e\4", one.leader_epoch),
+            )
+        )
+
+    @classmethod
+    def of_update(cls, one: RemoteLogSegmentUpdate) -> bytes:
+        known = one.segment_id
+        fields = 0, known.id.bytes, 0, one.broker_id, one.event_timestamp_ms, 0, one.state, b"\1\x90\x4e\4"
+        return b"\1\1\0" + _named(known.partition) + cls.UPDATE.pack(*fields, one.leader_epoch)
+
+
+@cache
+def _place(partition: TopicIdPartition) -> int:
+    return metadata_partition(partition, METADATA_PARTITIONS)
+
+
+_named = lru_cache(maxsize=None)(partition_bytes)
 
 
 def append_later(folder: Path) -> None:

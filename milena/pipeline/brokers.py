@@ -12,6 +12,7 @@ from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.client.raw_reads import RawRecords, epoch_ends, read_raw, retried
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.pipeline.loops import LoopThread
+from milena.pipeline.metadata_cache import SHELF, Told, wants
 from milena.pipeline.options import SourceOptions
 from milena.pipeline.planning import Stretch
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -21,9 +22,8 @@ from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.records.remote_log_records import UnreadableRemoteLogRecord
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.event_decoder import EventDecoder
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
-from milena.tiered.metadata.serialization import deserialize
-from milena.tiered.rescue.metadata_folders import MetadataHistory
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 T = TypeVar("T")
@@ -40,6 +40,8 @@ class Brokers:
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         self._loop = loop
         self._committed = options.committed
+        self._bootstrap = options.bootstrap
+        self._chosen = options.chosen
         self._cluster = Cluster(loop.runtime, options.bootstrap, "milena-spark")
         loop.at_end(self._close)
 
@@ -64,26 +66,39 @@ class Brokers:
         ).offset
         return None if found < 0 else found
 
-    def history(self, partitions: Iterable[TopicIdPartition]) -> MetadataHistory:
-        """What the metadata topic says of these partitions, and of others beside them."""
+    def told(self, partitions: Iterable[TopicIdPartition]) -> Told:
+        """What the metadata topic says of these partitions, and of others of the topics that are chosen. What was read
+        by the last plan of this process is not read again: it was committed."""
         view = self.topics().get(REMOTE_LOG_METADATA_TOPIC)
-        history = MetadataHistory()
         if view is None or view.error:
             raise PipelineError(
                 f"option tier: the cluster has no topic {REMOTE_LOG_METADATA_TOPIC}, so nothing is in a tier"
             )
-        shared: dict[TopicIdPartition, TopicIdPartition] = {}
-        for number in sorted({metadata_partition(one, len(view.partitions)) for one in partitions}):
-            for batch in self._whole(REMOTE_LOG_METADATA_TOPIC, number):
+        key = "brokers", self._bootstrap, view.id, self._chosen
+        told, read = SHELF.take(key, self._nothing_read)
+        numbers = sorted({metadata_partition(one, len(view.partitions)) for one in partitions})
+        bounds = {number: self.bounds(REMOTE_LOG_METADATA_TOPIC, number) for number in numbers}
+        if any(end < read.get(number, 0) for number, (_, end) in bounds.items()):  # an unclean leader lacks some of it
+            told, read = self._nothing_read()
+        for number, (first, end) in bounds.items():
+            for batch in self._between(REMOTE_LOG_METADATA_TOPIC, number, max(first, read.get(number, 0)), end):
                 for record in () if batch.is_control else iter_records(batch):
                     try:
-                        event = deserialize(record.value, offset_of(batch, record), shared)
+                        told.decoder.take(record.value, offset_of(batch, record))
                     except UnreadableRemoteLogRecord as error:
                         where = f"{REMOTE_LOG_METADATA_TOPIC}-{number}, at offset {offset_of(batch, record)}"
                         raise PipelineError(f"{where}: {error}") from None
-                    if event is not None:
-                        history.take(number, offset_of(batch, record), event)
-        return history
+                read[number] = batch.next_offset
+
+        async def give_back() -> None:
+            SHELF.put(key, (told, read))
+
+        self._loop.at_end(give_back)
+        return told
+
+    def _nothing_read(self) -> tuple[Told, dict[int, int]]:
+        """And up to which offset each partition of the metadata topic was read."""
+        return Told(EventDecoder(partial(wants, self._chosen))), {}
 
     def epochs(self, topic: str, number: int, known: Iterable[LeaderEpoch]) -> list[EpochEntry]:
         """The leader epochs of the leader's log, as far as these and the borders between them need them."""
@@ -152,9 +167,8 @@ class Brokers:
         except (CorruptBatch, OSError) as error:
             raise _told(error) from None
 
-    def _whole(self, topic: str, number: int) -> Iterator[BatchView]:
-        first = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST)).offset
-        end = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, LATEST)).offset
+    def _between(self, topic: str, number: int, first: int, end: int) -> Iterator[BatchView]:
+        """The batches with the offsets ``first`` to ``end`` (exclusive)."""
         if end > first:
             for read in self._reads(topic, number, first, end - 1):
                 for batch in iter_batches(memoryview(read.data)):

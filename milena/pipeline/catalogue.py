@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from milena.pipeline.errors import PipelineError, loss
+from milena.pipeline.loops import LoopThread
+from milena.pipeline.metadata_cache import SHELF, Told, wants
+from milena.pipeline.options import Chosen
 from milena.pipeline.places import log_dirs_of
+from milena.pipeline.planning import Stretch, resolved
 from milena.protocol.uuids import to_text
 from milena.runtime.disk import Disk
 from milena.runtime.logging import get_logger
 from milena.storage.files.checkpoints import CorruptCheckpoint, decode_partition_metadata
 from milena.storage.files.names import PARTITION_METADATA
-from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.event_decoder import EventDecoder
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.snapshot import FILE_NAME, CorruptRemoteLogSnapshot, Snapshot, decode_snapshot
-from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier, served_runs
-from milena.tiered.rescue.metadata_folders import MetadataHistory, read_history
+from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier
+from milena.tiered.rescue.followed_metadata import FollowedMetadata, UnreadableMetadata
 from milena.tiered.rescue.rebuilt_metadata import NotASegment
 from milena.tiered.rescue.surveyed_metadata import surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
@@ -33,32 +38,26 @@ AT_ONCE: Final = 16
 
 @dataclass(slots=True)
 class Known:
-    """One partition: its segments, and the log that they are read as. Offsets as of the tier alone."""
+    """One partition: what the tier serves of the log that it is read as, in order. ``first`` and ``end`` (exclusive)
+    are offsets as of the tier alone, equal if it has nothing."""
 
     partition: TopicIdPartition
-    cache: RemoteLogMetadataCache
-    epochs: Sequence[EpochEntry] = ()
-    log_end: int = 0
+    parts: Sequence[Stretch] = ()
     first: int = 0
     end: int = 0
-    """Exclusive; equal to ``first`` if the tier has nothing of it."""
 
-    def settle(self, lineage: Lineage | None) -> None:
-        """Read it as the log of this lineage."""
-        if lineage is None:
-            return
-        self.epochs, self.log_end = lineage.epochs, lineage.log_end
-        segments = [one for one in self.cache.segments() if self.cache.serves(one)]
-        runs = served_runs(lineage, segments)
-        if runs:
-            self.first, self.end = max(lineage.log_start or 0, runs[0][0]), runs[-1][1] + 1
+    @classmethod
+    def of(cls, partition: TopicIdPartition, parts: Sequence[Stretch], lineage: Lineage | None) -> Known:
+        if lineage is None or not parts:
+            return cls(partition)
+        return cls(partition, parts, max(lineage.log_start or 0, parts[0].first), parts[-1].last + 1)
 
 
 @dataclass(slots=True)
 class Catalogue:
     """The partitions that are known, whether or not anything of them was looked at."""
 
-    history: MetadataHistory | None
+    told: Told | None
     """None: the files tell."""
     stored: Mapping[TopicIdPartition, Sequence[StoredSegment]] = field(default_factory=dict)
     log_dirs: Sequence[str] = ()
@@ -67,30 +66,50 @@ class Catalogue:
 
     def partitions(self) -> list[TopicIdPartition]:
         known = {*self.stored, *self.snapshots}
-        if self.history is not None:
-            known |= {one for one, cache in self.history.caches.items() if len(cache)}
-        return sorted(known, key=lambda one: (one.topic, one.partition, one.topic_id.int))
+        if self.told is not None:
+            known |= self.told.partitions()
+        return in_order(known)
 
 
-async def catalogue_of_folders(disk: Disk, directories: Iterable[str]) -> Catalogue:
-    """What brokers' directories tell. Raises PipelineError, also for records of a version that is not known."""
-    log_dirs = log_dirs_of(directories)
-    history = await disk.offload(read_history, disk, log_dirs)
-    for one in history.unreadable:
+def in_order(partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
+    return sorted(partitions, key=lambda one: (one.topic, one.partition, one.topic_id.int))
+
+
+async def catalogue_of_folders(loop: LoopThread, directories: Iterable[str], chosen: Chosen) -> Catalogue:
+    """What brokers' directories tell of the topics that are chosen. Raises PipelineError, also for records of a version
+    that is not known."""
+    disk, log_dirs = loop.runtime.disk, log_dirs_of(directories)
+    key = "folders", tuple(log_dirs), chosen
+    followed, told = SHELF.take(key, lambda: _followed(chosen))
+    try:
+        await disk.offload(followed.read_on, disk, log_dirs)
+    except UnreadableMetadata as error:
         raise PipelineError(
-            f"option metadata: partition {one.number} of the metadata topic in {', '.join(log_dirs)} cannot be read: "
-            f"{one.why}"
-        )
-    snapshots = await disk.offload(_snapshots, disk, log_dirs, history)
-    if not history.numbers and not snapshots:
+            f"option metadata: partition {error.number} of the metadata topic in {', '.join(log_dirs)} cannot be read: "
+            f"{error}"
+        ) from None
+    if followed.decoder is not told.decoder:
+        told = Told(followed.decoder)
+    snapshots = await disk.offload(_snapshots, disk, log_dirs, followed.decoder)
+    if not followed.numbers and not snapshots:
         raise PipelineError(
             f"option metadata: {', '.join(log_dirs)} has nothing of the topic {REMOTE_LOG_METADATA_TOPIC}: name the "
             "directory of a broker that has a replica of it; without the option the files of the tier tell"
         )
-    return Catalogue(history, log_dirs=log_dirs, snapshots=snapshots)
+
+    async def give_back() -> None:
+        SHELF.put(key, (followed, told))
+
+    loop.at_end(give_back)
+    return Catalogue(told, log_dirs=log_dirs, snapshots=snapshots)
 
 
-def _snapshots(disk: Disk, log_dirs: Sequence[str], history: MetadataHistory) -> dict[TopicIdPartition, list[str]]:
+def _followed(chosen: Chosen) -> tuple[FollowedMetadata, Told]:
+    followed = FollowedMetadata(partial(wants, chosen))
+    return followed, Told(followed.decoder)
+
+
+def _snapshots(disk: Disk, log_dirs: Sequence[str], decoder: EventDecoder) -> dict[TopicIdPartition, list[str]]:
     found: dict[TopicIdPartition, list[str]] = {}
     for log_dir in log_dirs:
         for name in disk.list(log_dir):
@@ -103,7 +122,7 @@ def _snapshots(disk: Disk, log_dirs: Sequence[str], history: MetadataHistory) ->
                 partition = TopicIdPartition(decode_partition_metadata(disk.read(named)), topic, int(digits))
             except CorruptCheckpoint as error:
                 raise PipelineError(f"option metadata: {named}: {error}") from None
-            if partition not in history.caches:
+            if partition not in decoder.partitions and partition not in decoder.unwanted:
                 found.setdefault(partition, []).append(path)
     return found
 
@@ -135,19 +154,31 @@ async def looked_up(
     """One partition of it. ``strict``: a segment whose files cannot be read is an error, else it is left out.
 
     Raises PipelineError, RemoteStorageError."""
-    if catalogue.history is None:
+    told = catalogue.told
+    if told is None:
         segments = await _surveyed(storage, catalogue.stored.get(partition, ()), strict=strict)
-        known = Known(partition, RemoteLogMetadataCache.restored(segments, {}))
-        known.settle(await lineage_of_tier(storage, _serving(known.cache)))
-        return known
-    cache = catalogue.history.caches.get(partition)
+        return await _alone(storage, partition, RemoteLogMetadataCache.restored(segments, {}), None)
+    lineage = await disk.offload(lineage_of_replicas, disk, catalogue.log_dirs, partition, told.leader(partition))
+    cache = told.cache(partition)
     if cache is None:
         cache = await disk.offload(_by_snapshot, disk, catalogue.snapshots[partition], partition)
-    known = Known(partition, cache)
-    leader = catalogue.history.leaders.get(partition)
-    lineage = await disk.offload(lineage_of_replicas, disk, catalogue.log_dirs, partition, leader)
-    known.settle(lineage or await lineage_of_tier(storage, _serving(cache)))
-    return known
+        return await _alone(storage, partition, cache, lineage)
+    if lineage is None:
+        lineage = told.tier_lineage(partition)
+        if lineage is None:
+            lineage = await lineage_of_tier(storage, _serving(cache))
+            told.keep(partition, lineage)
+    return Known.of(partition, () if lineage is None else told.parts(partition, lineage), lineage)
+
+
+async def _alone(
+    storage: RemoteStorage, partition: TopicIdPartition, cache: RemoteLogMetadataCache, lineage: Lineage | None
+) -> Known:
+    """By what is known of this partition alone, and not kept."""
+    lineage = lineage or await lineage_of_tier(storage, _serving(cache))
+    return Known.of(
+        partition, () if lineage is None else resolved(partition, cache, lineage.epochs, lineage.log_end), lineage
+    )
 
 
 def _serving(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:

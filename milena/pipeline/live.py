@@ -11,7 +11,6 @@ from milena.pipeline.options import SourceOptions, TopicPartition
 from milena.pipeline.planning import Gap, Stretch
 from milena.pipeline.plans import TierPlan, chosen_topics, only_assigned
 from milena.protocol.types import ZERO_UUID, Offset
-from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.rescue.epoch_history import Lineage
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
@@ -29,7 +28,7 @@ class LivePlan(TierPlan):
         super().__init__(loop, options)
 
     def _open(self) -> Catalogue:
-        return Catalogue(self._brokers.history(self.partitions()) if self.options.tier else None)
+        return Catalogue(self._brokers.told(self.partitions()) if self.options.tier else None)
 
     def partitions(self) -> list[TopicIdPartition]:
         topics = {name: view for name, view in self._brokers.topics().items() if not view.error}
@@ -52,15 +51,17 @@ class LivePlan(TierPlan):
         return self._brokers.offset_at(partition.topic, partition.partition, timestamp)
 
     def _look_up(self, partition: TopicIdPartition) -> Known:
-        history = self.catalogue.history
-        cache = None if history is None else history.caches.get(partition)
-        known = Known(partition, cache or RemoteLogMetadataCache())
-        if cache is not None and cache.epochs():
-            epochs = self._brokers.epochs(partition.topic, partition.partition, cache.epochs())
-            first, end = self.bounds(partition)
-            if epochs:
-                known.settle(Lineage(tuple(epochs), Offset(end), "the leader", Offset(first)))
-        return known
+        told = self.catalogue.told
+        cache = None if told is None else told.cache(partition)
+        asked = [] if cache is None else cache.epochs()
+        if told is None or not asked:
+            return Known(partition)
+        epochs = self._brokers.epochs(partition.topic, partition.partition, asked)
+        first, end = self.bounds(partition)
+        if not epochs:
+            return Known(partition)
+        lineage = Lineage(tuple(epochs), Offset(end), "the leader", Offset(first))
+        return Known.of(partition, told.parts(partition, lineage), lineage)
 
     def stretches(
         self, partition: TopicIdPartition, first: int, end: int, since: int | None = None

@@ -14,9 +14,8 @@ from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import OpenTier
 from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions, TopicPartition
 from milena.pipeline.places import storage_of
-from milena.pipeline.planning import Aborted, Gap, Stretch, cuts_by_index, cuts_by_offset, packed, served
+from milena.pipeline.planning import Aborted, Gap, Stretch, clipped, cuts_by_index, cuts_by_offset, packed
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
-from milena.protocol.types import Offset
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorageError
 
@@ -52,7 +51,7 @@ class TierPlan:
 
     def _open(self) -> Catalogue:
         if self.options.metadata:
-            return self._loop.run(catalogue_of_folders(self._loop.runtime.disk, self.options.metadata))
+            return self._loop.run(catalogue_of_folders(self._loop, self.options.metadata, self.options.chosen))
         return self._loop.run(catalogue_of_files(self.tier.storage))
 
     def partitions(self) -> list[TopicIdPartition]:
@@ -89,7 +88,7 @@ class TierPlan:
 
     def _stable_end(self, known: Known) -> int:
         """Up to where all transactions have ended, as far as the tier tells: as the last stable offset."""
-        every = served(known.partition, known.cache, known.epochs, known.log_end, known.first, known.end)
+        every = clipped(known.parts, known.first, known.end)
         newest = [one for one in every if isinstance(one, Stretch)][-2:]
         last = newest[-1].segment
         assert last is not None
@@ -103,12 +102,10 @@ class TierPlan:
     def offset_at(self, partition: TopicIdPartition, timestamp: int) -> int | None:
         """The first offset whose record has this timestamp (ms) or a later one. Raises PipelineError."""
         known = self.known(partition)
-        candidates = known.cache.with_timestamp(
-            timestamp, Offset(known.first), leader_epochs=known.epochs, log_end=Offset(known.end)
-        )
-        for one in candidates:
-            stretch = Stretch(partition, one.first, one.last, one.segment.size, one.segment)
-            for batch in self.tier.batches(stretch, since=timestamp):
+        for one in clipped(known.parts, known.first, known.end):
+            if isinstance(one, Gap) or one.segment is None or one.segment.max_timestamp_ms < timestamp:
+                continue
+            for batch in self.tier.batches(one, since=timestamp):
                 if batch.is_control or batch.max_timestamp < timestamp:
                     continue
                 for record in iter_records(batch):
@@ -122,7 +119,7 @@ class TierPlan:
     ) -> Iterator[Stretch | Gap]:
         """What of these offsets (``end`` exclusive) the tier has. ``since``: segments that end before are left out."""
         known = self.known(partition)
-        every = list(served(partition, known.cache, known.epochs, known.log_end, first, end))
+        every = clipped(known.parts, first, end)
         aborted = self._aborted(known, first) if self.options.committed else []
         for one in every:
             if isinstance(one, Stretch):
@@ -136,11 +133,10 @@ class TierPlan:
     def _aborted(self, known: Known, first: int) -> list[Aborted]:
         """The markers of these transactions may be in any later segment."""
         found: list[Aborted] = []
-        every = served(known.partition, known.cache, known.epochs, known.log_end, first, known.log_end)
-        for one in every:
-            if isinstance(one, Stretch):
+        for one in known.parts:
+            if one.last >= first:
                 assert one.segment is not None
-                found += self.tier.aborted(one.segment, one.first, one.last)
+                found += self.tier.aborted(one.segment, max(first, one.first), one.last)
         return found
 
 

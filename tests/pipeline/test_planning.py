@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentState
-from tests.unit.tiered.segments import PARTITION, segment
+from tests.unit.tiered.segments import PARTITION, offsets, segment
 
 EPOCHS = [EpochEntry(LeaderEpoch(0), Offset(0))]
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -64,6 +65,26 @@ def test_a_part_has_the_aborted_transactions_that_reach_into_it() -> None:
     aborted = (Aborted(1, 0, 9), Aborted(2, 5, 25), Aborted(3, 30, 40))
     whole = replace(stretch(0, 99, 1000), aborted=aborted)
     assert whole.part(10, 29, 1).aborted == (aborted[1],)
+
+
+def test_a_pickled_stretch_is_the_same() -> None:
+    """Whatever it has: tasks get nothing else."""
+    odd = replace(
+        segment(1, 0, 99, {0: 0, 3: 50}, state=_FINISHED, txn_index_empty=False),
+        custom_metadata=b"at",
+        leader_epoch=LeaderEpoch(7),
+        cleaned=offsets({1: None, 3: 9}),
+        replaces=(UUID(int=4),),
+        copied=True,
+        doubtful=True,
+    )
+    every = [
+        stretch(0, 99, 1000),
+        replace(stretch(5, 9, 10), segment=odd, aborted=(Aborted(1, 0, 9),)),
+        Stretch(PARTITION, 100, 110, 9, committed=True),
+    ]
+    for task in (every[:1], every):
+        assert pickle.loads(pickle.dumps(tuple(task))) == tuple(task)
 
 
 def test_what_nothing_serves_is_a_gap() -> None:

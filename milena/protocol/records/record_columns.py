@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 from array import array
-from typing import final
+from itertools import accumulate
+from typing import Final, final
 
 from milena.protocol.records.batch import BatchView, CorruptBatch, TimestampType
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT, Header, RecordCursor
+
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
 
 
 @final
 class BinaryColumn:
     """Values that are bytes or null. Value n is ``data[ends[n] : ends[n + 1]]``, or null where ``present[n]`` is 0."""
 
-    __slots__ = ("data", "ends", "present")
+    __slots__ = ("_parts", "ends", "present")
 
     def __init__(self) -> None:
-        self.data = bytearray()
+        self._parts: list[bytes] = []
         self.ends = array("q", (0,))
         self.present = bytearray()
 
     def __getitem__(self, index: int) -> bytes | None:
-        return bytes(self.data[self.ends[index] : self.ends[index + 1]]) if self.present[index] else None
+        return self.data[self.ends[index] : self.ends[index + 1]] if self.present[index] else None
 
-    def append(self, value: bytes | None) -> None:
-        if value is None:
-            self.present.append(0)
+    @property
+    def data(self) -> bytes:
+        """All values, joined when they are asked for: each is copied once more, and not with every one that comes."""
+        if len(self._parts) != 1:
+            self._parts = [b"".join(self._parts)]
+        return self._parts[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of ``data``."""
+        return self.ends[-1]
+
+    def extend(self, values: list[bytes | None]) -> None:
+        there = [value for value in values if value is not None]
+        if len(there) == len(values):
+            self.present += b"\1" * len(values)
+            lengths = list(map(len, there))
         else:
-            self.present.append(1)
-            self.data += value
-        self.ends.append(len(self.data))
+            self.present += bytes([value is not None for value in values])
+            lengths = [0 if value is None else len(value) for value in values]
+        ends = list(accumulate(lengths, initial=self.ends[-1]))
+        self.ends.extend(ends[1:])
+        self._parts += there
 
 
 @final
@@ -45,11 +65,19 @@ class HeaderColumns:
         self.values = BinaryColumn()
         self.ends = array("q", (0,))
 
-    def append(self, headers: tuple[Header, ...]) -> None:
-        for name, value in headers:
-            self.names.append(name.encode(errors="surrogateescape").decode(errors="replace").encode())
-            self.values.append(value)
-        self.ends.append(len(self.names.present))
+    def extend(self, headers: list[tuple[Header, ...]]) -> None:
+        """Of some records."""
+        every = [header for of_one in headers for header in of_one]
+        self.names.extend(
+            [name.encode(errors="surrogateescape").decode(errors="replace").encode() for name, _ in every]
+        )
+        self.values.extend([value for _, value in every])
+        ends = list(accumulate(map(len, headers), initial=self.ends[-1]))
+        self.ends.extend(ends[1:])
+
+
+def _utf8(name: str) -> bytes:
+    return name.encode(errors="surrogateescape").decode(errors="replace").encode()
 
 
 @final
@@ -75,7 +103,7 @@ class RecordColumns:
     @property
     def size(self) -> int:
         """Bytes of keys and values."""
-        return len(self.keys.data) + len(self.values.data)
+        return self.keys.size + self.values.size
 
     def add(self, batch: BatchView, limit: int = DEFAULT_LIMIT, first: int = 0, last: int | None = None) -> None:
         """Append the records of a batch that is no control batch, those with offsets from ``first`` to ``last``.
@@ -86,23 +114,49 @@ class RecordColumns:
         cursor = RecordCursor(batch, limit)
         by_broker = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         base_timestamp = batch.max_timestamp if by_broker else batch.base_timestamp
-        offsets, timestamps, keys, values = self.offsets, self.timestamps, self.keys, self.values
+        base_offset = batch.base_offset
+        offsets: list[int] = []
+        timestamps: list[int] = []
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        headers: list[tuple[Header, ...]] = []
         with_keys, with_values, with_headers = self._with_keys, self._with_values, self._with_headers
-        while cursor.advance():
-            # int: compiled, the sum of an i64 would wrap
-            offset = batch.base_offset + int(cursor.offset_delta)
-            if offset < first or (last is not None and offset > last):
-                continue
-            timestamp = base_timestamp if by_broker else base_timestamp + int(cursor.timestamp_delta)
-            try:
+        try:
+            while cursor.advance():
+                # int: compiled, the sum of an i64 would wrap
+                offset = base_offset + int(cursor.offset_delta)
+                if offset < first or (last is not None and offset > last):
+                    continue
                 offsets.append(offset)
-                timestamps.append(timestamp)
-            except OverflowError:
-                del offsets[len(timestamps) :]
-                raise CorruptBatch(f"offset {offset} or timestamp {timestamp} has more than 64 bits") from None
-            if with_keys:
-                keys.append(cursor.key)
-            if with_values:
-                values.append(cursor.value)
-            if with_headers:
-                self.headers.append(cursor.headers)
+                timestamps.append(base_timestamp if by_broker else base_timestamp + int(cursor.timestamp_delta))
+                if with_keys:
+                    keys.append(cursor.key)
+                if with_values:
+                    values.append(cursor.value)
+                if with_headers:
+                    headers.append(cursor.headers)
+        finally:
+            self._extend(offsets, timestamps, keys, values, headers)
+
+    def _extend(
+        self,
+        offsets: list[int],
+        timestamps: list[int],
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[tuple[Header, ...]],
+    ) -> None:
+        """Append records, up to the first one whose numbers are too large: then raises CorruptBatch."""
+        good = len(offsets)
+        if offsets and not (
+            min(offsets) >= _LEAST and max(offsets) <= _MOST and min(timestamps) >= _LEAST and max(timestamps) <= _MOST
+        ):
+            pairs = zip(offsets, timestamps, strict=True)
+            good = [min(pair) >= _LEAST and max(pair) <= _MOST for pair in pairs].index(False)
+        self.offsets.extend(offsets[:good])
+        self.timestamps.extend(timestamps[:good])
+        self.keys.extend(keys[:good])
+        self.values.extend(values[:good])
+        self.headers.extend(headers[:good])
+        if good < len(offsets):
+            raise CorruptBatch(f"offset {offsets[good]} or timestamp {timestamps[good]} has more than 64 bits")

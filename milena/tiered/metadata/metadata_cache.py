@@ -165,6 +165,10 @@ class RemoteLogMetadataCache:
         """The listed segment with this id."""
         return self._segments.get(segment)
 
+    def end(self) -> Offset:
+        """The offset behind all listed segments; 0 if there are none."""
+        return Offset(max((segment.end_offset for segment in self._segments.values()), default=-1) + 1)
+
     def segments(self) -> list[RemoteLogSegmentMetadata]:
         """All listed segments, by start offset."""
         return sorted(self._segments.values(), key=_place)
@@ -255,6 +259,30 @@ class RemoteLogMetadataCache:
                 at = Offset(found.last + 1)
             else:
                 at = self._next_served(at, leader_epochs, log_end)
+
+    def all_served(
+        self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
+    ) -> list[ServedSegment]:
+        """``served`` at once, and several times as fast where no segments overlap."""
+        found: list[ServedSegment] = []
+        at: Offset | None = offset
+        while at is not None:
+            index = epoch_at(at, leader_epochs)
+            of_epoch = None if index is None else self._by_epoch.get(leader_epochs[index].epoch)
+            if index is not None and of_epoch is not None:
+                end = log_end if index + 1 == len(leader_epochs) else min(leader_epochs[index + 1].start, log_end)
+                for segment in of_epoch.row(at, end):
+                    if not self.counts(segment):
+                        break
+                    found.append(ServedSegment(segment, at, segment.end_offset))
+                    at = Offset(segment.end_offset + 1)
+            one = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end)
+            if one is not None:
+                found.append(one._replace(first=at))
+                at = Offset(one.last + 1)
+            else:
+                at = self._next_served(at, leader_epochs, log_end)
+        return found
 
     def next_with_txn_index(
         self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset

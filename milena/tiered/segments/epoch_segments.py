@@ -47,6 +47,23 @@ class EpochSegments:
         found.reverse()
         return found
 
+    def row(self, offset: Offset, end: Offset) -> Iterator[RemoteLogSegmentMetadata]:
+        """The readable segments of this epoch alone that follow each other from ``offset`` on, below ``end``, without a
+        gap, as long as none shares an offset with another one. Nothing may change meanwhile."""
+        starts, segments = self._starts, self._segments
+        first = bisect_left(starts, offset)
+        if first and self._reach[first - 1] >= offset:
+            return
+        for index in range(first, len(starts)):
+            segment = segments[index]
+            last = segment.end_offset
+            if starts[index] != offset or last >= end or len(segment.epochs) > 1 or segment.state is not _READABLE:
+                return
+            if index + 1 < len(starts) and starts[index + 1] <= last:
+                return
+            yield segment
+            offset = Offset(last + 1)
+
     def next_start(self, offset: Offset) -> Offset | None:
         """The lowest offset above ``offset`` at which a readable segment's records of this epoch begin."""
         for index in range(bisect_right(self._starts, offset), len(self._starts)):

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from milena.pipeline.catalogue import Catalogue
+from milena.pipeline.catalogue import in_order
 from milena.pipeline.jobs.rows import Row
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions
@@ -98,7 +98,8 @@ def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) ->
         disk = loop.runtime.disk
         log_dirs = log_dirs_of(options.metadata)
         history = read_history(disk, log_dirs) if metadata_folders(disk, log_dirs) else None
-        chosen = _chosen(options, Catalogue(history, stored).partitions())
+        of_history = () if history is None else (one for one, cache in history.caches.items() if len(cache))
+        chosen = _chosen(options, in_order({*stored, *of_history}))
         result = Inventory(newest_ms=0 if history is None else history.newest_ms)
         result.findings += [Finding(FOREIGN, path) for path in loop.run(storage.foreign())]
         if history is not None:

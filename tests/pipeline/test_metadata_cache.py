@@ -1,0 +1,107 @@
+"""A plan that goes on from the last one of its process finds what one of a new process does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milena.pipeline import catalogue, metadata_cache
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.metadata_cache import Shelf
+from milena.pipeline.planning import resolved
+from milena.tiered.metadata.serialization import serialize
+from milena.tiered.rescue.followed_metadata import FollowedMetadata
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, RemoteLogSegmentUpdate
+from tests.pipeline.in_process import offsets
+from tests.pipeline.made_tiers import MadeTier, run
+
+
+@pytest.fixture(autouse=True)
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """This test's own."""
+    own = Shelf()
+    monkeypatch.setattr(catalogue, "SHELF", own)
+    return own
+
+
+@pytest.fixture
+def resolutions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of partitions whose segments were gone through."""
+    found: list[int] = []
+
+    def noted(*given: object) -> object:
+        found.append(given[0].partition)  # type: ignore[attr-defined]
+        return resolved(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(metadata_cache, "resolved", noted)
+    return found
+
+
+def test_a_plan_goes_on_with_what_has_come(made: MadeTier, tmp_path: Path, resolutions: list[int]) -> None:
+    folder = tmp_path / "data"
+    made.add(run(0, 100))
+    made.add(run(0, 30), number=1)
+
+    def found() -> list[int]:
+        resolutions.clear()
+        return sorted(offsets(tier=made.folder, metadata=made.metadata(folder)))
+
+    assert found() == sorted([*range(100), *range(30)]) and sorted(resolutions) == [0, 1]
+    assert found() == sorted([*range(100), *range(30)]) and resolutions == []
+    second = made.add(run(100, 150))
+    assert found() == sorted([*range(150), *range(30)]) and resolutions == [0]
+    states = RemoteLogSegmentState
+    for state in (states.DELETE_SEGMENT_STARTED, states.DELETE_SEGMENT_FINISHED):
+        made.events.append(RemoteLogSegmentUpdate(second.segment_id, second.broker_id, 1, None, state))
+    assert found() == sorted([*range(100), *range(30)]) and resolutions == [0]
+    made.add(run(0, 5), number=2)
+    assert found() == sorted([*range(100), *range(30), *range(5)]) and resolutions == [2]
+
+
+def test_another_choice_of_topics_is_another_plan(made: MadeTier, tmp_path: Path) -> None:
+    made.add(run(0, 10))
+    made.add(run(0, 20), topic="clicks")
+    places = {"tier": made.folder, "metadata": made.metadata(tmp_path / "data")}
+    for _ in range(2):
+        assert len(offsets(**places)) == 10
+        assert len(offsets(**places, subscribe="clicks")) == 20
+        assert len(offsets(**places, subscribe="", subscribePattern=".*")) == 30
+        assert len(offsets(**places, subscribe="", assign='{"clicks": [0]}')) == 20
+    with pytest.raises(PipelineError, match="there is no topic other; there are clicks, orders"):
+        offsets(**places, subscribe="other")
+
+
+def test_after_an_error_nothing_is_kept(made: MadeTier, tmp_path: Path, shelf: Shelf) -> None:
+    made.add(run(0, 10))
+    folder = tmp_path / "data"
+    assert len(offsets(tier=made.folder, metadata=made.metadata(folder))) == 10
+    for _ in range(2):
+        with pytest.raises(PipelineError, match=r"partition 0 of the metadata topic in .* cannot be read"):
+            offsets(tier=made.folder, metadata=made.metadata(folder, values=[b"\x01\x09\x00"]))
+        assert shelf._held is None
+    assert len(offsets(tier=made.folder, metadata=made.metadata(folder))) == 10
+
+
+def test_what_of_other_topics_is_damaged_does_no_harm(made: MadeTier, tmp_path: Path) -> None:
+    """Of them it is only read that they are there, and that no newer broker has written it."""
+    made.add(run(0, 10))
+    other = made.add(run(0, 10), topic="other")
+    value = serialize(other)
+    places = {"tier": made.folder, "metadata": made.metadata(tmp_path / "data", values=[value[:-1]])}
+    assert len(offsets(**places)) == 10
+    with pytest.raises(PipelineError, match="cannot be read"):
+        offsets(**places, subscribe="other")
+
+
+def test_two_plans_side_by_side_share_nothing() -> None:
+    shelf = Shelf()
+    first = shelf.take("a", FollowedMetadata)
+    second = shelf.take("a", FollowedMetadata)
+    assert first is not second
+    shelf.put("a", first)
+    shelf.put("a", second)
+    assert shelf.take("a", FollowedMetadata) is second
+    shelf.put("a", second)
+    assert shelf.take("b", FollowedMetadata) is not second
+    assert shelf.take("a", FollowedMetadata) is not second

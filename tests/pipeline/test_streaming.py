@@ -241,7 +241,7 @@ def test_a_query_reads_what_is_available_and_goes_on_from_its_checkpoint(
 KILLED = """
 import sys
 from milena.pipeline.session import session
-spark = session("local[1]")
+spark = session("local[1]", settings={"spark.sql.shuffle.partitions": "1"})
 tier, out, marks = sys.argv[1:]
 reading = spark.readStream.format("milena").option("tier", tier).option("subscribe", "orders")
 frame = reading.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "50").load()
@@ -253,7 +253,7 @@ writing.start().awaitTermination()
 def test_a_query_that_is_killed_loses_and_repeats_nothing(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
     from tests.wire.waiting import wait_until
 
-    made.add(run(0, 1000))
+    made.add(run(0, 600))
     out, marks = tmp_path / "out", tmp_path / "marks"
     places = [str(made.folder), str(out), str(marks)]
     process = subprocess.Popen([sys.executable, "-c", KILLED, *places], start_new_session=True)
@@ -267,4 +267,4 @@ def test_a_query_that_is_killed_loses_and_repeats_nothing(spark: SparkSession, m
     writing = frame.select("offset").writeStream.format("parquet").option("path", str(out))
     query = writing.option("checkpointLocation", str(marks)).trigger(availableNow=True).start()
     assert query.awaitTermination(100)
-    assert sorted(row.offset for row in spark.read.parquet(str(out)).collect()) == list(range(1000))
+    assert sorted(row.offset for row in spark.read.parquet(str(out)).collect()) == list(range(600))

@@ -104,7 +104,7 @@ spark: $(SPARK) ## install the extras spark and report, and moto's server with s
 
 $(SPARK): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,report]' >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5' 's3fs>=2024.6' >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5' 's3fs>=2024.6' >&2 || echo "without moto: no test of a tier in S3" >&2
 	@touch $(SPARK)
 
 pipeline: ## Spark: `make spark`, then tests the source, the sink and the jobs (about 3 minutes; needs a JDK 17 or 21)

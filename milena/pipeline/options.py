@@ -16,6 +16,10 @@ LATEST: Final = -1
 """Offsets in JSON that stand for a place, as in Spark."""
 PARTITION_BYTES: Final = 128 << 20
 
+LARGEST: Final = (1 << 63) - 1
+LAST_PARTITION: Final = (1 << 31) - 1
+"""What offsets, times and numbers of partitions can be."""
+
 TopicPartition = tuple[str, int]
 Offsets = Mapping[TopicPartition, int]
 _CHOICES: Final = ("assign", "subscribe", "subscribePattern")
@@ -94,7 +98,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     options.check_names(("kafka.bootstrap.servers", "topic", "checkpointLocation"))
     bootstrap = options.text("kafka.bootstrap.servers")
     if not bootstrap:
-        raise PipelineError("option kafka.bootstrap.servers is missing: the brokers to write to")
+        raise PipelineError("option kafka.bootstrap.servers must be specified: the brokers to write to")
     return SinkOptions(addresses(bootstrap), options.text("topic"))
 
 
@@ -111,15 +115,17 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
     if options.text("storageOptions") and "://" not in tier:
         raise PipelineError(f"option storageOptions goes with a URL, and the tier is {tier or 'not named'}")
     if streaming and (options.text("endingOffsets") or options.text("endingTimestamp")):
-        raise PipelineError("a streaming query has no end: options endingOffsets and endingTimestamp are for batches")
+        option = "endingOffsets" if options.text("endingOffsets") else "endingTimestamp"
+        raise PipelineError(f"option {option}: ending offset not valid in streaming queries")
     first = options.bound("starting", LATEST if streaming else EARLIEST)
     last = options.bound("ending", LATEST)
     if streaming is False and first.place == LATEST:
-        raise PipelineError("option startingOffsets=latest is for streaming queries: a batch would be empty")
-    if last.place == EARLIEST or any(offset == EARLIEST for _, offset in last.offsets):
-        raise PipelineError("option endingOffsets=earliest (-2) would leave nothing to read")
-    if streaming is False and any(offset == LATEST for _, offset in first.offsets):
-        raise PipelineError("option startingOffsets has latest (-1), which is for streaming queries")
+        raise PipelineError("option startingOffsets=latest: starting offset can't be latest for batch queries")
+    if last.place == EARLIEST:
+        raise PipelineError("option endingOffsets=earliest: ending offset can't be earliest for batch queries")
+    _refuse(last, EARLIEST, "earliest (-2)")
+    if streaming is False:
+        _refuse(first, LATEST, "latest (-1)")
     return SourceOptions(
         options.chosen(),
         first,
@@ -131,20 +137,37 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
         options.flag("includeHeaders", default=False),
         options.committed(),
         options.flag("failOnDataLoss", default=True),
-        options.number("maxOffsetsPerTrigger", None),
-        options.number("maxPartitionBytes", PARTITION_BYTES) or PARTITION_BYTES,
-        tuple(filter(None, (one.strip() for one in options.text("columns").split(",")))),
+        options.count("maxOffsetsPerTrigger"),
+        options.size("maxPartitionBytes", PARTITION_BYTES),
+        options.columns(),
     )
 
 
+def _refuse(bound: Bound, place: int, name: str) -> None:
+    for (topic, number), offset in bound.offsets:
+        if offset == place:
+            raise PipelineError(f"option {bound.option} for {topic}-{number} can't be {name} for batch queries")
+
+
 class _Given:
-    """Option names are of either case."""
+    """Option names are of either case. One that is None was not given, as in Spark."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): str(value).strip() for name, value in given.items()}
+        there = {name: value for name, value in given.items() if value is not None}
+        self._given = {name.lower(): str(value).strip() for name, value in there.items()}
+        if len(self._given) < len(there):
+            one, two = next((a, b) for a in there for b in there if a < b and a.lower() == b.lower())
+            raise PipelineError(f"options {one} and {two} are one option, given twice")
 
     def text(self, name: str) -> str:
         return self._given.get(name.lower(), "")
+
+    def columns(self) -> tuple[str, ...]:
+        names = tuple(filter(None, (one.strip() for one in self.text("columns").split(","))))
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice is not None:
+            raise PipelineError(f"option columns names {twice} twice")
+        return names
 
     def check_names(self, names: Sequence[str] = _KNOWN) -> None:
         known = {name.lower(): name for name in names}
@@ -164,14 +187,21 @@ class _Given:
             raise PipelineError(f"option {name}={text} is neither true nor false")
         return text == "true" if text else default
 
-    def number(self, name: str, default: int | None) -> int | None:
+    def count(self, name: str) -> int | None:
+        text = self.text(name)
+        if text and not (_whole(text) and 0 < int(text) <= LARGEST):
+            raise PipelineError(f"option {name}={text} is not a whole number above 0")
+        return int(text) if text else None
+
+    def size(self, name: str, default: int) -> int:
         text = self.text(name).lower()
         if not text:
             return default
-        found = re.fullmatch(r"(\d+)([kmg]?)b?", text)
-        if found is None or not int(found[1]):
-            raise PipelineError(f"option {name}={text} is not a number above 0")
-        return int(found[1]) * _UNITS[found[2]]
+        found = re.fullmatch(r"(\d{1,19})([kmg]?)b?", text, re.ASCII)
+        size = int(found[1]) * _UNITS[found[2]] if found is not None else 0
+        if not 0 < size <= LARGEST:
+            raise PipelineError(f"option {name}={text} is not a size above 0: bytes, or as 64k, 128m, 1g")
+        return size
 
     def committed(self) -> bool:
         level = self.one_of("isolation.level", "kafka.isolation.level").lower()
@@ -181,29 +211,33 @@ class _Given:
 
     def chosen(self) -> Chosen:
         named = [name for name in _CHOICES if self.text(name)]
-        if len(named) != 1:
-            what = f"options {' and '.join(named)} contradict each other" if named else "nothing is subscribed to"
-            raise PipelineError(f"{what}: set one of {', '.join(_CHOICES)}")
+        if not named:
+            raise PipelineError(f"one of the following options must be specified: {', '.join(_CHOICES)}")
+        if len(named) > 1:
+            every = ", ".join(_CHOICES)
+            raise PipelineError(f"only one of the following options can be specified: {every}; {_both(named)} are")
         text = self.text(named[0])
         if named[0] == "subscribe":
-            return Chosen(topics=tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip())))
+            topics = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+            if not topics:
+                raise PipelineError(f"no topics to subscribe to: option subscribe={text}")
+            return Chosen(topics=topics)
         if named[0] == "subscribePattern":
             try:
                 re.compile(text)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise PipelineError(f"option subscribePattern={text} is not a pattern: {error}") from None
             return Chosen(pattern=text)
-        found = _json("assign", text)
-        try:
-            return Chosen(partitions=tuple((str(topic), int(one)) for topic, every in found.items() for one in every))
-        except (TypeError, ValueError):
-            raise PipelineError(f'option assign={text} is not as {{"topic": [0, 1]}}') from None
+        partitions = tuple(_assigned(text))
+        if not partitions:
+            raise PipelineError(f"no topicpartitions to assign: option assign={text}")
+        return Chosen(partitions=partitions)
 
     def bound(self, side: str, default: int) -> Bound:
         """As in Spark, a timestamp goes before offsets."""
         option = f"{side}Timestamp"
         if text := self.text(option):
-            if not text.isdecimal():
+            if not (_whole(text) and int(text) <= LARGEST):
                 raise PipelineError(f"option {option}={text} is not a time in milliseconds since 1970")
             return Bound(timestamp=int(text), option=option)
         option = f"{side}Offsets"
@@ -214,15 +248,38 @@ class _Given:
         return Bound(offsets=tuple(offsets_of(option, text).items()), option=option)
 
 
+def _both(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _assigned(text: str) -> dict[TopicPartition, None]:
+    found: dict[TopicPartition, None] = {}
+    expected = 'option assign: expected e.g. {"topicA":[0,1],"topicB":[0,1]}'
+    for topic, numbers in _json(expected, text).items():
+        if not isinstance(numbers, list) or not all(type(one) is int for one in numbers):
+            raise PipelineError(f"{expected}, got {text}")
+        for number in numbers:
+            if not 0 <= number <= LAST_PARTITION:
+                raise PipelineError(f"option assign: {number} is no partition of {topic}: they are numbered from 0")
+            found[topic, number] = None
+    return found
+
+
 def offsets_of(option: str, text: str) -> dict[TopicPartition, int]:
     """``{"topic": {"0": 23, "1": -2}}``. Raises PipelineError."""
     found: dict[TopicPartition, int] = {}
-    for topic, numbers in _json(option, text).items():
+    expected = f'option {option}: expected earliest, latest or e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}'
+    for topic, numbers in _json(expected, text).items():
         if not isinstance(numbers, dict):
-            raise PipelineError(f'option {option} is not as {{"topic": {{"0": 23}}}}: {text}')
+            raise PipelineError(f"{expected}, got {text}")
         for number, offset in numbers.items():
-            if not number.isdecimal() or not isinstance(offset, int) or offset < EARLIEST:
-                raise PipelineError(f"option {option}: partition {number} of {topic} has no offset, but {offset}")
+            if not _whole(number) or int(number) > LAST_PARTITION or (topic, int(number)) in found:
+                raise PipelineError(f"option {option}: {number} is no partition of {topic}: they are numbered from 0")
+            if type(offset) is not int or not EARLIEST <= offset <= LARGEST:
+                raise PipelineError(
+                    f"option {option} for {topic}-{number} is no offset: {json.dumps(offset)}; "
+                    "use -1 for latest, -2 for earliest"
+                )
             found[topic, int(number)] = offset
     return found
 
@@ -235,23 +292,41 @@ def as_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     return found
 
 
-def _json(option: str, text: str) -> dict[str, Any]:
+def _json(expected: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = json.loads(text, object_pairs_hook=_once)
+    except PipelineError as error:
+        raise PipelineError(f"{expected.partition(':')[0]}: {error} in {text}") from None
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise PipelineError(f"option {option}={text} is neither earliest nor latest nor a JSON object")
+        raise PipelineError(f"{expected}, got {text}")
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises PipelineError for a name that an object has twice: either value may be meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise PipelineError(f"{twice} is there twice")
+    return found
+
+
+def _whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 19
 
 
 def addresses(bootstrap: str) -> tuple[tuple[str, int], ...]:
     """``HOST:PORT,HOST:PORT``. Raises PipelineError."""
-    return tuple(_address(one) for one in bootstrap.split(",") if one.strip())
+    found = tuple(_address(one) for one in bootstrap.split(",") if one.strip())
+    if bootstrap and not found:
+        raise PipelineError(f"option kafka.bootstrap.servers={bootstrap} names no broker")
+    return found
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not _whole(port) or not 0 < int(port) <= 65535:
         raise PipelineError(f"option kafka.bootstrap.servers: {text.strip()} is not HOST:PORT")
     return host.strip("[]"), int(port)

@@ -25,6 +25,14 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 """The first offset, and the offset after the last."""
 
 
+class NoSuchTopic(PipelineError):
+    """A ``topic`` that was chosen by its name."""
+
+    def __init__(self, topic: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.topic = topic
+
+
 class TierPlan:
     """What the tier alone has, as of the time at which it is made."""
 
@@ -149,8 +157,16 @@ def chosen_topics(chosen: Chosen, names: Sequence[str]) -> list[str]:
     for name in wanted:
         if name not in names:
             there = f"there are {', '.join(names[:10])}" if names else "there is none at all"
-            raise PipelineError(f"option {option}: there is no topic {name}; {there}")
+            raise NoSuchTopic(name, f"option {option}: there is no topic {name}; {there}")
     return list(wanted)
+
+
+def without(options: SourceOptions, topic: str) -> SourceOptions:
+    """The same for the other topics that were chosen by name."""
+    chosen = options.chosen
+    topics = tuple(name for name in chosen.topics if name != topic)
+    partitions = tuple(one for one in chosen.partitions if one[0] != topic)
+    return replace(options, chosen=Chosen(topics, chosen.pattern, partitions))
 
 
 def only_assigned(chosen: Chosen, found: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:

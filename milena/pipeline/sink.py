@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -18,11 +17,12 @@ from pyspark.sql.types import StructType
 
 from milena.node.client.batches import Produced
 from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
+from milena.node.client.producer import OutcomeUnknown, Producer
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SinkOptions
-from milena.protocol.errors import KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.record_cursor import Header
 from milena.runtime.context import Runtime
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
 }
 MOST_WAITING: Final = 20_000
 """Records of a task that are not answered yet."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass
@@ -112,7 +110,8 @@ class _Sending:
         self._topic = options.topic
         self._there: dict[str, Container[int]] = {}
         """The partitions of topics for which records name theirs."""
-        self._waiting: list[asyncio.Future[Produced]] = []
+        self._waiting: list[tuple[str, asyncio.Future[Produced]]] = []
+        """With the topics of their records."""
         self._count = 0
 
     @classmethod
@@ -124,11 +123,11 @@ class _Sending:
         for row in range(batch.num_rows):
             topic = self._topic or columns["topic"][row]
             if topic is None:
-                raise PipelineError("column topic is null, and there is no option topic")
+                raise PipelineError("column topic is null in a row: use option topic for setting a topic")
             partition = columns["partition"][row] if "partition" in columns else None
             if partition is not None and partition not in self._there.get(topic, ()):
                 await self._check(topic, partition)
-            future = await self._producer.enqueue(
+            future = await self._enqueue(
                 topic,
                 columns["value"][row],
                 key=columns["key"][row] if "key" in columns else None,
@@ -136,12 +135,32 @@ class _Sending:
                 headers=(columns["headers"][row] if "headers" in columns else None) or (),
                 timestamp=columns["timestamp"][row] if "timestamp" in columns else None,
             )
-            self._waiting.append(future)
+            self._waiting.append((topic, future))
         if len(self._waiting) >= MOST_WAITING:
             await self.finish()
 
+    async def _enqueue(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp: int | None,
+    ) -> asyncio.Future[Produced]:
+        """Raises PipelineError for a topic that there is not, KafkaError if no broker answers."""
+        try:
+            return await self._producer.enqueue(
+                topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+            )
+        except KafkaError as error:
+            raise _refused(topic, error) from None
+
     async def _check(self, topic: str, partition: int) -> None:
         """Raises PipelineError for a partition that there is not: a producer would wait for it."""
+        if partition < 0:
+            raise PipelineError(f"column partition: {partition} is no partition of {topic}: they are numbered from 0")
         view = (await self._cluster.metadata([topic], allow_auto_create=True)).topics.get(topic)
         if view is None or not view.partitions:
             return  # it is being created, or the producer tells what is wrong with it
@@ -152,23 +171,55 @@ class _Sending:
         self._there[topic] = view.partitions
 
     async def finish(self) -> int:
-        """Wait for the answers; how many there were. Raises KafkaError."""
-        waiting, self._waiting = self._waiting, []
+        """Wait for the answers; how many there were. Raises PipelineError, KafkaError."""
         await self._producer.flush()
-        for future in waiting:
-            await future
-        self._count += len(waiting)
+        for topic, future in self._waiting:
+            try:
+                await future
+            except KafkaError as error:
+                raise _refused(topic, error) from None
+        self._count += len(self._waiting)
+        self._waiting = []
         return self._count
 
     async def close(self) -> None:
         await self._producer.close(flush=False)
-        for future in self._waiting:  # they have failed, and nobody else asks
+        for _, future in self._waiting:  # they have failed, and nobody else asks
             if future.done():
                 future.exception()
         self._cluster.close()
 
 
+def _refused(topic: str, error: KafkaError) -> Exception:
+    """With the topic, and the partition if it is known."""
+    if error.code is ErrorCode.NETWORK_EXCEPTION and not isinstance(error, OutcomeUnknown):
+        return error
+    if isinstance(error, OutcomeUnknown):
+        return PipelineError(f"it is not known whether all records were written: {error}")
+    return PipelineError(f"records for {next(iter(getattr(error, '__notes__', ())), topic)} were refused: {error}")
+
+
+def _times(column: pa.Array) -> list[int | None]:
+    """Milliseconds. Raises PipelineError for one before 1970."""
+    import pyarrow as pa
+
+    times = [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]
+    early = next((time for time in times if time is not None and time < 0), None)
+    if early is not None:
+        raise PipelineError(f"column timestamp: {early} ms, as a record has it, should be non-negative or null")
+    return times
+
+
+def _headers(pairs: list[dict[str, Any] | None]) -> tuple[Header, ...]:
+    """Raises PipelineError for a header without a key."""
+    if any(pair is None or pair["key"] is None for pair in pairs):
+        raise PipelineError("column headers has a header without a key")
+    return tuple((pair["key"], pair["value"]) for pair in pairs if pair is not None)
+
+
 def _values(name: str, batch: pa.RecordBatch) -> Sequence[Any]:
+    if name == "timestamp":
+        return _times(batch.column(name))
     values: list[Any] = batch.column(name).to_pylist()
     made = _MADE.get(name)
     return values if made is None else [None if value is None else made(value) for value in values]
@@ -181,6 +232,5 @@ def _bytes(value: bytes | str) -> bytes:
 _MADE: Final[Mapping[str, Callable[[Any], object]]] = {
     "key": _bytes,
     "value": _bytes,
-    "timestamp": lambda time: (time - _EPOCH) // _MILLISECOND,
-    "headers": lambda pairs: tuple((pair["key"] or "", pair["value"]) for pair in pairs),
+    "headers": _headers,
 }

@@ -1,13 +1,13 @@
 """``spark.readStream.format("milena")``: micro-batches over tier and tail.
 
-The checkpoint has the offsets, ``{"topic": {"0": 23}}``, as that of Spark's Kafka source; so a query that was killed
-goes on where it stopped, and a micro-batch that is run again reads the same offsets.
+The checkpoint has the offsets (``milena.pipeline.position``): so a query that was killed goes on where it stopped, and
+a micro-batch that is run again reads the same offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -17,16 +17,26 @@ from pyspark.sql.types import StructType
 from milena.pipeline.errors import PipelineError, loss
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition, as_json
-from milena.pipeline.plans import Ranges, TierPlan, check_complete, tasks_of, within
+from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
+from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_complete, tasks_of, within, without
+from milena.pipeline.position import Ends, Json, Position, ids_of
 from milena.pipeline.reading import Task, read
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Json = dict[str, dict[str, int]]
-Ends = dict[TopicPartition, int]
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """What there is: the first offset of each partition and the one after the last, and the ids of topics."""
+
+    bounds: Ranges
+    ids: Mapping[str, str]
+
+    @property
+    def ends(self) -> Ends:
+        return {place: end for place, (_, end) in self.bounds.items()}
 
 
 class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -35,7 +45,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._target: Ends | None = None
+        self._target: Position | None = None
         """Where a query with Trigger.AvailableNow ends."""
 
     def initialOffset(self) -> Json:
@@ -44,7 +54,9 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             plan = plan_of(loop, self._options)
             every = plan.partitions()
             check_complete(self._options.starting, [(one.topic, one.partition) for one in every])
-            return as_json({(one.topic, one.partition): self._first(plan, one) for one in every})
+            return Position(
+                {(one.topic, one.partition): self._first(plan, one) for one in every}, ids_of(every)
+            ).plain()
 
     def _first(self, plan: TierPlan, one: TopicIdPartition) -> int:
         starting = self._options.starting
@@ -59,6 +71,8 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             return found
         named = dict(starting.offsets).get(place, starting.place)
+        if self._target is not None:  # it was told first, and producers have gone on since
+            end = self._target.ends.get(place, end)
         return {EARLIEST: first, LATEST: end}.get(named, named)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -66,57 +80,105 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {place: end for place, (_, end) in self._bounds().items()}
+        now = self._now(())
+        self._target = Position(now.ends, now.ids)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Raises DataLoss, PipelineError."""
-        begun = _ends(start)
-        bounds = self._bounds()
-        ends = {place: end for place, (_, end) in bounds.items()}
+        begun, strict = Position.of(start), self._options.fail_on_data_loss
+        now = self._now({topic for topic, _ in begun.ends})
+        ends, ids = now.ends, dict(now.ids)
+        for topic in begun.made_anew(now.ids):
+            loss(_made_anew(topic, begun.ids[topic], now.ids[topic]), strict)
         if self._target is not None:
-            ends = {place: min(end, self._target.get(place, begun.get(place, 0))) for place, end in ends.items()}
-        for place in begun.keys() - ends.keys():
-            loss(f"{place[0]}-{place[1]} is not there any more", self._options.fail_on_data_loss)
-        for place in begun.keys() & ends.keys():
-            if ends[place] < begun[place] and (self._target is None or self._target.get(place, 0) < begun[place]):
-                what = f"{place[0]}-{place[1]} was read up to offset {begun[place]}, and ends at {ends[place]} now"
-                loss(what, self._options.fail_on_data_loss)
-                ends[place] = begun[place]
+            ends = self._up_to_target(ends, begun, now)
+            ids |= {topic: one for topic, one in begun.ids.items() if topic in self._target.made_anew(now.ids)}
+        anew = set(begun.made_anew(ids))
+        before = {place: end for place, end in begun.ends.items() if place[0] not in anew}
+        for place in before.keys() - now.bounds.keys():
+            loss(f"{place[0]}-{place[1]} is not there any more", strict)
+        for place in before.keys() & ends.keys():
+            if ends[place] < before[place]:
+                what = f"{place[0]}-{place[1]} was read up to offset {before[place]}, and ends at {ends[place]} now"
+                loss(what, strict)
+                ends[place] = before[place]
         # A partition that is new is read from its first offset on, as in Spark.
-        starts = {place: begun.get(place, bounds[place][0]) for place in ends}
+        starts = {place: before.get(place, now.bounds[place][0]) for place in ends}
         if isinstance(limit, ReadMaxRows):
             ends = limited(starts, ends, limit.max_rows)
-        return as_json(ends)
+        return Position(ends, ids).plain()
+
+    def _up_to_target(self, ends: Ends, begun: Position, now: _Now) -> Ends:
+        """What was there when the trigger began. A partition that has come since is for the next one."""
+        assert self._target is not None
+        found = {place: min(end, self._target.ends[place]) for place, end in ends.items() if place in self._target.ends}
+        later = set(self._target.made_anew(now.ids))
+        found = {place: end for place, end in found.items() if place[0] not in later}
+        return found | {place: end for place, end in begun.ends.items() if place in ends and place not in found}
 
     def reportLatestOffset(self) -> Json:
-        return as_json({place: end for place, (_, end) in self._bounds().items()})
+        now = self._now(())
+        return Position(now.ends, now.ids).plain()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Raises DataLoss, PipelineError."""
-        begun, ends = _ends(start), _ends(end)
-        if begun == ends:
+        begun, ended, strict = Position.of(start), Position.of(end), self._options.fail_on_data_loss
+        if begun.ends == ended.ends and not begun.made_anew(ended.ids):
             return []
         with LoopThread() as loop:
-            plan = plan_of(loop, self._options)
-            found: dict[TopicIdPartition, tuple[int, int]] = {}
-            for one in plan.partitions():
+            plan, every = self._planned(loop, {topic for topic, _ in ended.ends})
+            gone = ended.ends.keys() - {(one.topic, one.partition) for one in every}
+            for topic, number in sorted(gone):
+                loss(f"{topic}-{number} is not there any more", strict)
+            ids = ids_of(every)
+            for topic in ended.made_anew(ids):
+                loss(_made_anew(topic, ended.ids[topic], ids[topic]), strict)
+            anew = {*begun.made_anew(ended.ids)}
+            ranges: dict[TopicIdPartition, tuple[int, int]] = {}
+            for one in every:
                 place = one.topic, one.partition
-                if place in ends:
+                if place in ended.ends and place[0] not in ended.made_anew(ids):
                     first, last = plan.bounds(one)
-                    begin = begun.get(place, first)
-                    found[one] = within(
-                        place, begin, ends[place], (first, max(last, begin)), self._options.fail_on_data_loss
-                    )
-            return [Task(stretches) for stretches in tasks_of(plan, found, None)]
+                    begin = first if place[0] in anew else begun.ends.get(place)
+                    if begin is None:
+                        begin = self._of_new(place, first)
+                    ranges[one] = within(place, begin, ended.ends[place], (first, max(last, begin)), strict)
+            return [Task(stretches) for stretches in tasks_of(plan, ranges, None)]
+
+    def _of_new(self, place: TopicPartition, first: int) -> int:
+        """Where a partition that is new is begun. Raises DataLoss."""
+        if first:
+            loss(
+                f"added partition {place[0]}-{place[1]} starts from {first} instead of 0",
+                self._options.fail_on_data_loss,
+            )
+        return first
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
         return read(self._options, self._schema, partition)
 
-    def _bounds(self) -> Ranges:
+    def _now(self, begun: Collection[str]) -> _Now:
         with LoopThread() as loop:
-            plan = plan_of(loop, self._options)
-            return {(one.topic, one.partition): plan.bounds(one) for one in plan.partitions()}
+            plan, every = self._planned(loop, begun)
+            return _Now({(one.topic, one.partition): plan.bounds(one) for one in every}, ids_of(every))
+
+    def _planned(self, loop: LoopThread, begun: Collection[str]) -> tuple[TierPlan, list[TopicIdPartition]]:
+        """A topic that was read and is gone is a loss, not a wrong option. Raises DataLoss, PipelineError."""
+        options = self._options
+        while True:
+            try:
+                plan = plan_of(loop, options)
+                return plan, plan.partitions()
+            except NoSuchTopic as error:
+                if options.fail_on_data_loss and error.topic not in begun:
+                    raise
+                loss(f"topic {error.topic} is not there any more", options.fail_on_data_loss)
+                options = without(options, error.topic)
+
+
+def _made_anew(topic: str, before: str, now: str) -> str:
+    return f"topic {topic} was deleted and made anew: it had the id {before}, and has {now} now"
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> MilenaStreamReader:
@@ -137,7 +199,3 @@ def limited(starts: Mapping[TopicPartition, int], ends: Ends, most: int) -> Ends
             found[place] += 1
             spare -= 1
     return found
-
-
-def _ends(offsets: Json) -> Ends:
-    return {(topic, int(number)): end for topic, every in offsets.items() for number, end in every.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from milena.pipeline.errors import PipelineError
@@ -38,22 +40,52 @@ def test_a_time_goes_before_offsets() -> None:
     ("given", "sentence"),
     [
         ({"subscribe": "a"}, "say where the records are: option tier, kafka.bootstrap.servers or both"),
-        ({"tier": "/t"}, "nothing is subscribed to: set one of assign, subscribe, subscribePattern"),
-        (SOUND | {"assign": "{}"}, "options assign and subscribe contradict each other"),
+        ({"tier": "/t"}, "one of the following options must be specified: assign, subscribe, subscribePattern"),
+        (SOUND | {"assign": "{}"}, "only one of the following options can be specified: .*; assign and subscribe are"),
+        (SOUND | {"ASSIGN": "{}"}, "only one of the following options can be specified: .*; assign and subscribe are"),
+        (SOUND | {"Tier": "/other"}, "options Tier and tier are one option, given twice"),
+        ({"tier": "/t", "subscribe": " , "}, "no topics to subscribe to: option subscribe=,"),
+        ({"tier": "/t", "assign": "{}"}, "no topicpartitions to assign: option assign={}"),
+        ({"tier": "/t", "assign": '{"a": []}'}, "no topicpartitions to assign"),
         (SOUND | {"path": "/other"}, "options tier=/tier and path=/other contradict each other"),
         (SOUND | {"startingOffset": "1"}, "option startingoffset is unknown; is startingOffsets meant?"),
-        (SOUND | {"startingOffsets": "latest"}, "option startingOffsets=latest is for streaming queries"),
-        (SOUND | {"startingOffsets": '{"a":{"0":-1}}'}, "option startingOffsets has latest"),
-        (SOUND | {"startingOffsets": '{"a":{"0":"x"}}'}, "option startingOffsets: partition 0 of a has no offset"),
-        (SOUND | {"startingOffsets": "soon"}, "option startingOffsets=soon is neither earliest nor latest nor a JSON"),
-        (SOUND | {"endingOffsets": "earliest"}, "option endingOffsets=earliest"),
+        (SOUND | {"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
+        (SOUND | {"startingOffsets": '{"a":{"0":-1}}'}, r"startingOffsets for a-0 can't be latest \(-1\) for batch"),
+        (SOUND | {"startingOffsets": '{"a":{"0":"x"}}'}, 'option startingOffsets for a-0 is no offset: "x"; use -1'),
+        (SOUND | {"startingOffsets": '{"a":{"0":true}}'}, "option startingOffsets for a-0 is no offset: true"),
+        (SOUND | {"startingOffsets": '{"a":{"0":1.5}}'}, "option startingOffsets for a-0 is no offset: 1.5"),
+        (SOUND | {"startingOffsets": '{"a":{"0":-3}}'}, "option startingOffsets for a-0 is no offset: -3"),
+        (SOUND | {"startingOffsets": '{"a":{"0":9223372036854775808}}'}, "for a-0 is no offset: 9223372036854775808"),
+        (SOUND | {"startingOffsets": '{"a":{"-1":0}}'}, "option startingOffsets: -1 is no partition of a"),
+        (SOUND | {"startingOffsets": '{"a":{"0":1,"0":2}}'}, "option startingOffsets: 0 is there twice in "),
+        (SOUND | {"startingOffsets": '{"a":{"0":1,"00":2}}'}, "option startingOffsets: 00 is no partition of a"),
+        (SOUND | {"startingOffsets": '{"a":[0]}'}, r'startingOffsets: expected earliest, latest or e\.g\. \{"topicA"'),
+        (SOUND | {"startingOffsets": "soon"}, r"startingOffsets: expected earliest, latest or e\.g\. .*, got soon"),
+        (SOUND | {"startingOffsets": "[" * 9000}, "option startingOffsets: expected earliest, latest"),
+        (SOUND | {"startingTimestamp": "9" * 30}, "option startingTimestamp=9+ is not a time in milliseconds"),
+        (SOUND | {"startingTimestamp": "-1"}, "option startingTimestamp=-1 is not a time in milliseconds"),
+        (SOUND | {"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
+        (SOUND | {"endingOffsets": '{"a":{"0":-2}}'}, r"endingOffsets for a-0 can't be earliest \(-2\) for batch"),
         (SOUND | {"endingTimestamp": "now"}, "option endingTimestamp=now is not a time in milliseconds"),
         (SOUND | {"isolation.level": "all"}, "option isolation.level=all is neither"),
         (SOUND | {"failOnDataLoss": "no"}, "option failOnDataLoss=no is neither true nor false"),
-        (SOUND | {"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger=0 is not a number above 0"),
+        (SOUND | {"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger=0 is not a whole number above 0"),
+        (SOUND | {"maxOffsetsPerTrigger": "10k"}, "option maxOffsetsPerTrigger=10k is not a whole number above 0"),
+        (SOUND | {"maxPartitionBytes": "0m"}, "option maxPartitionBytes=0m is not a size above 0"),
+        (SOUND | {"maxPartitionBytes": "1.5g"}, "option maxPartitionBytes=1.5g is not a size above 0"),
+        (SOUND | {"maxPartitionBytes": "9999999999g"}, "option maxPartitionBytes=9999999999g is not a size above 0"),
+        (SOUND | {"columns": "offset,key,offset"}, "option columns names offset twice"),
         (SOUND | {"kafka.bootstrap.servers": "host"}, "option kafka.bootstrap.servers: host is not HOST:PORT"),
+        (SOUND | {"kafka.bootstrap.servers": "host:99999"}, "kafka.bootstrap.servers: host:99999 is not HOST:PORT"),
+        (SOUND | {"kafka.bootstrap.servers": "host:0"}, "option kafka.bootstrap.servers: host:0 is not HOST:PORT"),
+        (SOUND | {"kafka.bootstrap.servers": ", "}, "option kafka.bootstrap.servers=, names no broker"),
         ({"tier": "/t", "subscribePattern": "("}, r"option subscribePattern=\( is not a pattern"),
-        ({"tier": "/t", "assign": '{"a": 1}'}, "option assign="),
+        ({"tier": "/t", "subscribePattern": "a{99999999999}"}, "option subscribePattern=.* is not a pattern"),
+        *(
+            ({"tier": "/t", "assign": text}, r"option assign: expected e\.g\. .*, got ")
+            for text in ('{"a": 1}', '{"a": "01"}', '{"a": [true]}', '{"a": [1.5]}', '{"a": ["0"]}', "[0]", "orders")
+        ),
+        ({"tier": "/t", "assign": '{"a": [-1]}'}, "option assign: -1 is no partition of a"),
         ({"kafka.bootstrap.servers": "h:1", "subscribe": "a", "metadata": "/m"}, "option metadata .* needs option"),
         (SOUND | {"storageOptions": "{}"}, "option storageOptions goes with a URL, and the tier is /tier"),
     ],
@@ -64,5 +96,19 @@ def test_what_is_wrong_is_named(given: dict[str, str], sentence: str) -> None:
 
 
 def test_a_stream_has_no_end() -> None:
-    with pytest.raises(PipelineError, match="a streaming query has no end"):
-        source_options(SOUND | {"endingOffsets": "latest"}, streaming=True)
+    for option in ({"endingOffsets": "latest"}, {"endingTimestamp": "5"}):
+        with pytest.raises(PipelineError, match=f"option {next(iter(option))}: ending offset not valid in streaming"):
+            source_options(SOUND | option, streaming=True)
+    latest = source_options(SOUND | {"startingOffsets": '{"a":{"0":-1}}'}, streaming=True)
+    assert latest.starting.offsets == ((("a", 0), LATEST),)
+
+
+def test_a_partition_that_is_assigned_twice_is_read_once() -> None:
+    found = source_options({"tier": "/t", "assign": '{"a": [1, 0, 1]}'})
+    assert found.chosen.partitions == (("a", 1), ("a", 0))
+
+
+def test_an_option_that_is_none_was_not_given() -> None:
+    given: Any = AT | {"subscribe": "orders", "tier": None, "includeHeaders": True, "maxOffsetsPerTrigger": 7}
+    found = source_options(given)
+    assert (found.tier, found.headers, found.per_trigger) == ("", True, 7)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,6 +26,8 @@ from tests.wire.admin import create_topic
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster.start(tmp_path_factory.mktemp("sink"), brokers=1) as found:
+        create_topic(found.bootstrap, "tiny", partitions=1, config={"max.message.bytes": "1000"})
+        create_topic(found.bootstrap, "compacted", partitions=1, config={"cleanup.policy": "compact"})
         yield found
 
 
@@ -68,6 +72,57 @@ def test_many_records_keep_their_order(running: LocalCluster) -> None:
     assert [value for _, _, value in read(running, "many")] == [b"%d" % n for n in range(60_000)]
 
 
+def test_records_that_fit_one_by_one_are_written_where_a_batch_of_them_is_too_large(running: LocalCluster) -> None:
+    create_topic(running.bootstrap, "small", partitions=1, config={"max.message.bytes": "1000"})
+    times = pa.array([1_700_000_000_000_000 + n * 1000 for n in range(3000)], pa.timestamp("us", tz="UTC"))
+    columns = {
+        "key": [b"k%d" % n for n in range(3000)],
+        "value": [b"%d" % n for n in range(3000)],
+        "headers": [[{"key": "h", "value": b"%d" % n}] for n in range(3000)],
+        "timestamp": times,
+    }
+    options = sink_options({"kafka.bootstrap.servers": running.bootstrap, "topic": "small"})
+    assert write(options, iter([pa.RecordBatch.from_pydict(columns)])) == Written(3000)
+    found = rows(kafka__bootstrap__servers=running.bootstrap, subscribe="small", includeHeaders="true")
+    assert [(row["offset"], row["key"], row["value"], row["headers"][0]["value"]) for row in found] == [
+        (n, b"k%d" % n, b"%d" % n, b"%d" % n) for n in range(3000)
+    ]
+    assert [row["timestamp"] for row in found] == times.to_pylist()
+
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize(
+    ("topic", "columns", "sentence"),
+    [
+        (
+            "tiny",
+            {"value": [b"x"] * 9 + [b"x" * 5000]},
+            "records for tiny-0 were refused: MESSAGE_TOO_LARGE: the batch",
+        ),
+        ("compacted", {"value": [b"x"]}, "records for compacted-0 were refused: INVALID_RECORD: .*without key"),
+        ("no name", {"value": [b"x"]}, "records for no name were refused: INVALID_TOPIC_EXCEPTION"),
+        ("", {"value": [b"x", b"y"], "topic": ["tiny", None]}, "column topic is null in a row: use option topic"),
+        ("tiny", {"value": [b"x"], "partition": pa.array([-1], pa.int32())}, "column partition: -1 is no partition of"),
+        ("tiny", {"value": [b"x"], "partition": pa.array([4], pa.int32())}, "there is no tiny-4, of 1 partitions"),
+        ("tiny", {"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp("us", "UTC"))}, "timestamp: -1 ms, .*non"),
+        ("tiny", {"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("us", "UTC"))}, "tiny-0 .*INVALID_TIM"),
+        ("tiny", {"value": [b"x"], "headers": [[{"key": None, "value": b"1"}]]}, "headers has a header without a key"),
+        ("tiny", {"value": [b"x"], "headers": pa.array([[None]], HEADERS_TYPE)}, "headers has a header without a key"),
+    ],
+)
+def test_a_record_that_cannot_be_written_is_told_with_its_topic_and_no_traces(
+    running: LocalCluster, capfd: pytest.CaptureFixture[str], topic: str, columns: dict[str, Any], sentence: str
+) -> None:
+    named = {"topic": topic} if topic else {}
+    options = sink_options({"kafka.bootstrap.servers": running.bootstrap, **named})
+    with pytest.raises(PipelineError, match=sentence):
+        write(options, iter([pa.RecordBatch.from_pydict(columns)]))
+    gc.collect()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_cluster_that_is_not_there_is_told() -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
     with pytest.raises(PipelineError, match=r"option kafka\.bootstrap\.servers: .*127\.0\.0\.1:1"):
@@ -89,6 +144,15 @@ def schema_of(columns: str) -> StructType:
         ("value binary", "", "by option topic or a column topic"),
         ("value integer", "t", "column value is of type int, not binary or string"),
         ("value binary, offset long", "t", "column offset cannot be written"),
+        ("value binary, key long", "t", "column key is of type bigint, not binary or string: use cast"),
+        ("value binary, topic binary", "", "column topic is of type binary, not string"),
+        ("value binary, partition long", "t", "column partition is of type bigint, not int"),
+        ("value binary, timestamp long", "t", "column timestamp is of type bigint, not timestamp"),
+        (
+            "value binary, headers string",
+            "t",
+            "column headers is of type string, not array<struct<key:string,value:binary>>",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_named(columns: str, topic: str, sentence: str) -> None:

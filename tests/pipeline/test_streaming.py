@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -16,8 +20,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.pipeline.options import source_options
+from milena.pipeline.position import IDS, Json, Position
 from milena.pipeline.source import MilenaDataSource
-from milena.pipeline.streaming import Json, MilenaStreamReader, limited, stream_reader
+from milena.pipeline.streaming import MilenaStreamReader, limited, stream_reader
+from milena.protocol.uuids import to_text
+from milena.tiered.segments.segment_metadata import TopicIdPartition
 from tests.pipeline.made_tiers import TIME, MadeTier, run
 
 ALL = ReadAllAvailable()
@@ -31,6 +38,11 @@ def stream(made: MadeTier, **options: object) -> MilenaStreamReader:
     )
 
 
+def ends(position: Json) -> dict[int, int]:
+    """Of the partitions of ``orders``."""
+    return {number: end for (_, number), end in Position.of(position).ends.items()}
+
+
 def read(reader: MilenaStreamReader, start: Json, end: Json) -> list[int]:
     found = [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
     return [row["offset"] for batch in found for row in batch.to_pylist()]
@@ -38,10 +50,11 @@ def read(reader: MilenaStreamReader, start: Json, end: Json) -> list[int]:
 
 def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(made: MadeTier) -> None:
     made.add(run(0, 100))
-    assert stream(made).initialOffset() == {"orders": {"0": 0}}
-    assert stream(made, startingOffsets="").initialOffset() == {"orders": {"0": 100}}
-    assert stream(made, startingOffsets='{"orders": {"0": 42}}').initialOffset() == {"orders": {"0": 42}}
-    assert stream(made, startingTimestamp=TIME + 9500).initialOffset() == {"orders": {"0": 10}}
+    known = {IDS: {"orders": to_text(made.partition().topic_id)}}
+    assert stream(made).initialOffset() == {"orders": {"0": 0}} | known
+    assert stream(made, startingOffsets="").initialOffset() == {"orders": {"0": 100}} | known
+    assert ends(stream(made, startingOffsets='{"orders": {"0": 42}}').initialOffset()) == {0: 42}
+    assert ends(stream(made, startingTimestamp=TIME + 9500).initialOffset()) == {0: 10}
     with pytest.raises(PipelineError, match="for all partitions that are read and for no others"):
         stream(made, startingOffsets='{"orders": {"1": 42}}').initialOffset()
 
@@ -56,7 +69,7 @@ def test_micro_batches_follow_what_is_added(made: MadeTier) -> None:
     made.add(run(100, 150))
     made.add(run(0, 10), number=1)
     following = reader.latestOffset(end, ALL)
-    assert following == {"orders": {"0": 150, "1": 10}} == reader.reportLatestOffset()
+    assert ends(following) == {0: 150, 1: 10} and following == reader.reportLatestOffset()
     assert read(reader, end, following) == [*range(100, 150), *range(10)]
 
 
@@ -68,9 +81,9 @@ def test_a_trigger_reads_so_many_offsets_at_most(made: MadeTier) -> None:
     at, found = reader.initialOffset(), 0
     while (end := reader.latestOffset(at, ReadMaxRows(30))) != at:
         found += len(read(reader, at, end))
-        assert found <= 150 and sum(end["orders"].values()) - sum(at["orders"].values()) <= 30
+        assert found <= 150 and sum(ends(end).values()) - sum(ends(at).values()) <= 30
         at = end
-    assert (found, at) == (150, {"orders": {"0": 100, "1": 50}})
+    assert (found, ends(at)) == (150, {0: 100, 1: 50})
 
 
 def test_what_comes_after_the_start_is_not_for_a_trigger_of_what_is_available_now(made: MadeTier) -> None:
@@ -81,8 +94,109 @@ def test_what_comes_after_the_start_is_not_for_a_trigger_of_what_is_available_no
     made.add(run(0, 10), number=1)
     start: Json = {"orders": {"0": 40}}
     end = reader.latestOffset(start, ALL)
-    assert end == {"orders": {"0": 100, "1": 0}}
+    assert ends(end) == {0: 100}  # the new partition is for the next trigger, from its first offset on
     assert reader.latestOffset(end, ALL) == end
+    again = stream(made)
+    again.prepareForTriggerAvailableNow()
+    assert read(again, end, again.latestOffset(end, ALL)) == [*range(100, 150), *range(10)]
+
+
+def test_a_trigger_of_what_is_available_now_that_begins_at_the_end_is_not_behind_it(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    reader = stream(made, startingOffsets="latest")
+    reader.prepareForTriggerAvailableNow()  # Spark calls it first
+    made.add(run(100, 150))
+    start = reader.initialOffset()
+    assert ends(start) == {0: 100} and reader.latestOffset(start, ALL) == start
+
+
+def test_a_log_that_shrinks_while_a_trigger_reads_what_is_available_is_a_loss(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    gone = made.add(run(100, 200))
+    for fail in ("true", "false"):
+        reader = stream(made, failOnDataLoss=fail)
+        reader.prepareForTriggerAvailableNow()
+        made.remove(gone)
+        start: Json = {"orders": {"0": 150}}
+        if fail == "true":
+            with pytest.raises(DataLoss, match="orders-0 was read up to offset 150, and ends at 100 now"):
+                reader.latestOffset(start, ALL)
+            gone = made.add(run(100, 200))
+        else:
+            assert ends(reader.latestOffset(start, ALL)) == {0: 150}  # it does not go back
+
+
+def made_anew(made: MadeTier, end: int) -> MadeTier:
+    """Its topic, deleted and made anew, with so many records."""
+    shutil.rmtree(made.folder)
+    other = OtherIds(made.folder)
+    other.add(run(0, end))
+    return other
+
+
+class OtherIds(MadeTier):
+    def partition(self, topic: str = "orders", number: int = 0) -> TopicIdPartition:
+        return replace(super().partition(topic, number), topic_id=UUID(int=99))
+
+
+@pytest.mark.parametrize("end", [50, 100, 150])
+def test_a_topic_that_was_made_anew_is_a_loss_however_many_records_it_has(made: MadeTier, end: int) -> None:
+    made.add(run(0, 100))
+    start = stream(made).latestOffset(stream(made).initialOffset(), ALL)
+    made_anew(made, end)
+    with pytest.raises(DataLoss, match=r"topic orders was deleted and made anew: it had the id .*, and has .* now"):
+        stream(made).latestOffset(start, ALL)
+    reader = stream(made, failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    following = reader.latestOffset(start, ALL)
+    assert ends(following) == {0: end} and following != start
+    assert read(reader, start, following) == list(range(end))
+    assert reader.latestOffset(following, ALL) == following
+    assert read(reader, {"orders": {"0": 40}}, following) == list(range(40, end))  # from a checkpoint without ids
+
+
+def test_a_topic_that_is_made_anew_in_the_middle_of_a_trigger_is_for_the_next_one(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    reader = stream(made, failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    planned = reader.latestOffset(start, ALL)
+    made_anew(made, 150)
+    with pytest.raises(DataLoss, match="made anew"):
+        stream(made).partitions(start, planned)
+    assert read(reader, start, planned) == []
+    assert reader.latestOffset(start, ALL) == start
+    again = stream(made, failOnDataLoss="false")
+    again.prepareForTriggerAvailableNow()
+    assert read(again, start, again.latestOffset(start, ALL)) == list(range(150))
+
+
+def test_a_topic_that_is_deleted_is_a_loss_and_no_wrong_option(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    start = stream(made).initialOffset()
+    end = stream(made).latestOffset(start, ALL)
+    shutil.rmtree(made.folder)
+    made.add(run(0, 10), topic="others")
+    calls: list[Callable[[MilenaStreamReader], object]] = [
+        lambda one: one.latestOffset(start, ALL),
+        lambda one: one.partitions(start, end),
+    ]
+    for call in calls:
+        with pytest.raises(DataLoss, match="topic orders is not there any more"):
+            call(stream(made))
+        assert not call(stream(made, failOnDataLoss="false"))
+    with pytest.raises(PipelineError, match="option subscribe: there is no topic orders"):
+        stream(made, failOnDataLoss="false").initialOffset()
+
+
+def test_a_new_partition_that_does_not_start_from_zero_is_a_loss(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    start = stream(made).latestOffset({}, ALL)
+    made.add(run(30, 40), number=1)
+    with pytest.raises(DataLoss, match="added partition orders-1 starts from 30 instead of 0"):
+        read(stream(made), start, stream(made).latestOffset(start, ALL))
+    reader = stream(made, failOnDataLoss="false")
+    assert read(reader, start, reader.latestOffset(start, ALL)) == list(range(30, 40))
 
 
 def test_a_log_that_ends_before_what_was_read_is_a_loss(made: MadeTier) -> None:
@@ -90,7 +204,7 @@ def test_a_log_that_ends_before_what_was_read_is_a_loss(made: MadeTier) -> None:
     start: Json = {"orders": {"0": 170}}
     with pytest.raises(DataLoss, match="orders-0 was read up to offset 170, and ends at 100 now"):
         stream(made).latestOffset(start, ALL)
-    assert stream(made, failOnDataLoss="false").latestOffset(start, ALL) == start
+    assert ends(stream(made, failOnDataLoss="false").latestOffset(start, ALL)) == {0: 170}
     with pytest.raises(DataLoss, match="orders-9 is not there any more"):
         stream(made).latestOffset({"orders": {"0": 1, "9": 5}}, ALL)
 
@@ -127,7 +241,7 @@ def test_a_query_reads_what_is_available_and_goes_on_from_its_checkpoint(
 KILLED = """
 import sys
 from milena.pipeline.session import session
-spark = session("local[1]")
+spark = session("local[1]", settings={"spark.sql.shuffle.partitions": "1"})
 tier, out, marks = sys.argv[1:]
 reading = spark.readStream.format("milena").option("tier", tier).option("subscribe", "orders")
 frame = reading.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "50").load()
@@ -139,7 +253,7 @@ writing.start().awaitTermination()
 def test_a_query_that_is_killed_loses_and_repeats_nothing(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
     from tests.wire.waiting import wait_until
 
-    made.add(run(0, 1000))
+    made.add(run(0, 600))
     out, marks = tmp_path / "out", tmp_path / "marks"
     places = [str(made.folder), str(out), str(marks)]
     process = subprocess.Popen([sys.executable, "-c", KILLED, *places], start_new_session=True)
@@ -153,4 +267,4 @@ def test_a_query_that_is_killed_loses_and_repeats_nothing(spark: SparkSession, m
     writing = frame.select("offset").writeStream.format("parquet").option("path", str(out))
     query = writing.option("checkpointLocation", str(marks)).trigger(availableNow=True).start()
     assert query.awaitTermination(100)
-    assert sorted(row.offset for row in spark.read.parquet(str(out)).collect()) == list(range(1000))
+    assert sorted(row.offset for row in spark.read.parquet(str(out)).collect()) == list(range(600))

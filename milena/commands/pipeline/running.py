@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 OURS: Final = re.compile(r"(?:PipelineError|DataLoss|Damaged): (.*)")
 """The sentence in what Spark says of an error in a task."""
+CALL: Final = re.compile(r"An error occurred while calling [\w.]+\n: [\w.$]+: ")
+CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.*\S)")
+"""The last of them is the first cause, as `No space left on device`."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -37,12 +40,14 @@ LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 
 def audit(values: Values) -> int:
     """1 if something is found. Raises UserError."""
+    _check_topics(values)
     with _session(values, "audit") as spark:
         return _audit(spark, values, values.out, values.price)
 
 
 def profile(values: Values) -> int:
     """Raises UserError."""
+    _check_topics(values)
     with _session(values, "profile") as spark:
         return _profile(spark, values, values.out)
 
@@ -80,6 +85,7 @@ def export(values: Values) -> int:
     """Raises UserError."""
     if values.format not in ("parquet", "delta"):
         raise UsageError(f"--format {values.format}: one of parquet, delta")
+    _check_topics(values)
     with _session(values, "export", DELTA if values.format == "delta" else {}) as spark:
         from milena.pipeline.jobs.export.decoding import Form
         from milena.pipeline.jobs.export.job import export as job
@@ -98,6 +104,7 @@ def replay(values: Values) -> int:
         raise UsageError("say where to: --to HOST:PORT,...")
     if values.rate < 0:
         raise UsageError(f"--rate {values.rate}: not a number of records")
+    _check_topics(values)
     with _session(values, "replay", {"spark.task.maxFailures": "1"}) as spark:
         from milena.pipeline.jobs.replay.job import replay as job
 
@@ -143,6 +150,17 @@ def _profile(spark: SparkSession, values: Values, folder: str) -> int:
     return 0
 
 
+def _check_topics(values: Values) -> None:
+    """Whether those that are named exist, before Spark is started, which takes its time. Raises UserError."""
+    if values.topic:
+        from milena.pipeline.jobs.units import check_topics
+
+        try:
+            check_topics({**place_of(values), **topics_chosen(values)}, values.topic)
+        except PipelineError as error:
+            raise UserError(str(error)) from None
+
+
 @contextmanager
 def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
     """Raises UserError, also for what Spark says."""
@@ -159,13 +177,14 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
         spark = session(values.master, f"milena pipeline {job}", settings)
     except PipelineError as error:
         raise UserError(str(error)) from None
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield spark
     except PipelineError as error:
         raise UserError(str(error)) from None
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:  # the latter if a task cannot write
         raise UserError(told(str(error))) from None
     except OSError as error:
         raise UserError(reason_of(error)) from None
@@ -175,8 +194,12 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
 
 def told(text: str) -> str:
     """Of Spark's many lines the sentence that is meant for people."""
-    ours = OURS.findall(text)
-    return ours[-1] if ours else f"Spark: {text.strip().splitlines()[0]}"
+    ours: list[str] = OURS.findall(text)
+    if ours:
+        return ours[-1]
+    first = CALL.sub("", text.strip()).partition("\n")[0]
+    causes: list[str] = CAUSE.findall(text)
+    return f"Spark: {first}" + (f" {causes[-1]}" if causes and causes[-1] not in first else "")
 
 
 class Terminal:

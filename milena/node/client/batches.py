@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from milena.protocol.records.batch import Codec
+from milena.protocol.records.batch import BatchView, Codec
 from milena.protocol.records.record_cursor import Header
-from milena.protocol.records.records import BatchBuilder
+from milena.protocol.records.records import BatchBuilder, iter_records
 from milena.protocol.types import ProducerEpoch, ProducerId
 
 
@@ -64,6 +64,20 @@ class PendingBatch:
                 offset = base_offset + index if base_offset >= 0 else -1
                 timestamp = append_time if append_time >= 0 else self.timestamps[index]
                 future.set_result(Produced(topic, partition, offset, timestamp, self.identity))
+
+    def halves(self) -> tuple[PendingBatch, PendingBatch]:
+        """The same records in two batches, as Kafka's producer splits one that the broker finds too large."""
+        batch = BatchView(memoryview(self.builder.build()))
+        records = list(iter_records(batch))
+        middle = len(records) // 2
+        found = PendingBatch(self.deadline), PendingBatch(self.deadline)
+        for index, record in enumerate(records):
+            half = found[index >= middle]
+            timestamp = self.timestamps[index]
+            half.builder.append(timestamp=timestamp, key=record.key, value=record.value, headers=record.headers)
+            half.timestamps.append(timestamp)
+            half.waiting.append(self.waiting[index])
+        return found
 
     def fail(self, error: Exception) -> None:
         for future in self.waiting:

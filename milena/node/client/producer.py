@@ -188,19 +188,26 @@ class Producer:
         """Send a lane's batches one after the other until none is left."""
         while lane.batches:
             batch = lane.batches[0]
+            split = False
             try:
-                await self._deliver(lane, batch)
+                split = await self._deliver(lane, batch)
             except Exception as error:
                 self._cluster.runtime.contained.note("delivery of a batch", error, topic=lane.topic)
                 batch.uncertain = True
                 self._give_up(lane, batch, error)
             lane.batches.popleft()
             self._buffered -= batch.size
+            if split:
+                halves = batch.halves()
+                lane.batches.extendleft(reversed(halves))
+                self._buffered += sum(half.size for half in halves)
             self._progress.set()
         lane.sending = False
 
-    async def _deliver(self, lane: Lane, batch: PendingBatch) -> None:
-        """Retry until it is in the log, rejected for good, or out of time. Never raises an error of the batch."""
+    async def _deliver(self, lane: Lane, batch: PendingBatch) -> bool:
+        """Retry until it is in the log, rejected for good, or out of time. Never raises an error of the batch.
+
+        True if nothing of it is in the log since it is too large: then it is to be split."""
         attempt = 0
         data: bytes | None = None
         while True:
@@ -222,12 +229,14 @@ class Producer:
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     lane.sequence = (lane.sequence + batch.builder.count) % MAX_SEQUENCE
                     batch.succeed(lane.topic, lane.partition, result.base_offset, result.log_append_time_ms)
-                    return
+                    return False
+                if code is ErrorCode.MESSAGE_TOO_LARGE and batch.builder.count > 1 and not batch.uncertain:
+                    return True
                 batch.uncertain = batch.uncertain or code in MAYBE_WRITTEN
                 error = KafkaError(code, result.error_message)
             if not self._may_retry(error) or self._clock.monotonic() >= batch.deadline:
                 self._give_up(lane, batch, error)
-                return
+                return False
             self._cluster.forget_topic(lane.topic)
             await self._cluster.pause(attempt)
             attempt += 1
@@ -247,7 +256,9 @@ class Producer:
             unknown.identity = batch.identity
             batch.fail(unknown)
         else:
-            batch.fail(error if isinstance(error, KafkaError) else KafkaError(code, str(error)))
+            refused = error if isinstance(error, KafkaError) else KafkaError(code, str(error))
+            refused.add_note(f"{lane.topic}-{lane.partition}")  # for those who tell it of many records
+            batch.fail(refused)
 
     async def _encode(self, lane: Lane, batch: PendingBatch) -> bytes:
         if self._idempotent:

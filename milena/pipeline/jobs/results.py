@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.lock import held
 from milena.pipeline.options import Chosen
 
 if TYPE_CHECKING:
@@ -32,39 +34,25 @@ class Results:
     def __init__(self, folder: str, state: Json) -> None:
         self.folder = os.path.abspath(folder)
         self._state = state
+        self._keep()
 
     @classmethod
+    @contextmanager
     def begun(
-        cls, folder: str, job: str, settings: Mapping[str, object], *, goes_on_when_finished: bool = False
-    ) -> Results:
-        """Of a job that begins, or goes on if it ended half-way. Results of an earlier run that has ended are removed,
-        unless the job goes on with them.
+        cls,
+        folder: str,
+        job: str,
+        settings: Mapping[str, object],
+        tables: Sequence[str],
+        *,
+        goes_on_when_finished: bool = False,
+    ) -> Iterator[Results]:
+        """Of a job that begins, or goes on if it ended half-way; no other job works in the folder meanwhile. Results
+        of an earlier run that has ended (``tables``, the page) are removed, unless the job goes on with them.
 
-        Raises PipelineError if the folder has something else."""
-        fresh: Json = {"job": job, "settings": dict(settings), "finished": False, "plan": None}
-        found = read_state(folder)
-        if (
-            found is not None
-            and (goes_on_when_finished or not found["finished"])
-            and found["job"] == job
-            and found["settings"] == fresh["settings"]
-        ):
-            return cls(folder, found)
-        if found is None and os.path.isdir(folder) and os.listdir(folder):
-            raise PipelineError(f"{folder} is not empty, and has no results of a job: name another folder")
-        if found is not None and found["job"] != job:
-            raise PipelineError(f"{folder} has the results of the job {found['job']}: name another folder")
-        if found is not None and (goes_on_when_finished or not found["finished"]):
-            raise PipelineError(
-                f"{folder} has a job that was started with {_told(found['settings'])}: go on with "
-                "these options, or name another folder"
-            )
-        if found is not None:
-            shutil.rmtree(folder)
-        os.makedirs(folder, exist_ok=True)
-        results = cls(folder, fresh)
-        results._keep()
-        return results
+        Raises PipelineError if the folder has something else, or another job is at work in it."""
+        with held(folder, STATE, "results of a job"):
+            yield cls(folder, _begun(folder, job, settings, tables, goes_on_when_finished))
 
     @property
     def plan(self) -> object:
@@ -101,7 +89,8 @@ class Results:
 
     def keep(self, name: str, data: bytes) -> None:
         """A file beside the tables, whole or not at all."""
-        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with _told_plainly(self.folder):
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
         _write(self.path(name), data)
 
     def finish(self, page: str) -> str:
@@ -115,6 +104,37 @@ class Results:
         _write(self.path(STATE), json.dumps(self._state, indent=1).encode())
 
 
+def _begun(
+    folder: str, job: str, settings: Mapping[str, object], tables: Sequence[str], goes_on_when_finished: bool
+) -> Json:
+    fresh: Json = {"job": job, "settings": dict(settings), "finished": False, "plan": None}
+    found = read_state(folder)
+    if found is None:
+        return fresh
+    if found["job"] != job:
+        raise PipelineError(f"{folder} has the results of the job {found['job']}: name another folder")
+    if goes_on_when_finished or not found["finished"]:
+        if found["settings"] != fresh["settings"]:
+            raise PipelineError(
+                f"{folder} has a job that was started with {_told(found['settings'])}: go on with these options, or "
+                "name another folder"
+            )
+        return found
+    # The state is the last to go: a run that ends in the middle of this leaves a job that has ended.
+    with _told_plainly(folder):
+        for name in (*tables, DONE):
+            if os.path.isdir(os.path.join(folder, name)):
+                shutil.rmtree(os.path.join(folder, name))
+        if os.path.exists(os.path.join(folder, PAGE)):
+            os.unlink(os.path.join(folder, PAGE))
+    return fresh
+
+
+def shown(place: Mapping[str, str]) -> dict[str, str]:
+    """The options that say where records are, as results may show them: those of a file system may have secrets."""
+    return {name: value for name, value in place.items() if value and name != "storageOptions"}
+
+
 def topics_of(chosen: Chosen) -> str:
     """Which topics a job is about, for its settings."""
     return chosen.pattern or ",".join(chosen.topics or (f"{topic}-{number}" for topic, number in chosen.partitions))
@@ -123,25 +143,37 @@ def topics_of(chosen: Chosen) -> str:
 def read_state(folder: str) -> Json | None:
     """None if there is none. Raises PipelineError."""
     path = os.path.join(folder, STATE)
-    if not os.path.exists(path):
-        return None
-    with open(path, "rb") as file:
-        try:
+    try:
+        with open(path, "rb") as file:
             found = json.load(file)
-            if isinstance(found, dict) and {"job", "settings", "finished", "plan"} <= found.keys():
-                return found
-        except ValueError:
-            pass
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PipelineError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and {"job", "settings", "finished", "plan"} <= found.keys():
+        return found
     raise PipelineError(f"{path} is not what a job has written")
 
 
 def _write(path: str, data: bytes) -> None:
-    """Whole or not at all."""
-    with open(f"{path}.new", "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
+    """Whole or not at all. Raises PipelineError."""
+    with _told_plainly(path):
+        with open(f"{path}.new", "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.new", path)
+
+
+@contextmanager
+def _told_plainly(path: str) -> Iterator[None]:
+    """Raises PipelineError for what the system says of a path."""
+    try:
+        yield
+    except OSError as error:
+        raise PipelineError(f"{error.filename or path} cannot be written: {error.strerror or error}") from None
 
 
 def _told(settings: object) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from milena.pipeline.errors import loss
+from milena.pipeline.errors import PipelineError, loss
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import SourceOptions, TopicPartition, as_json, offsets_of
+from milena.pipeline.options import SourceOptions, TopicPartition, as_json, offsets_of, source_options
 from milena.pipeline.planning import Stretch, cuts_by_offset, packed
 from milena.pipeline.plans import Ranges, ranges_of
 
@@ -49,6 +49,16 @@ class Unit:
         size = plain["size"]
         assert isinstance(size, int)
         return cls({place: (at, end[place]) for place, at in first.items()}, size)
+
+
+def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raises PipelineError for a name of a topic that does not exist, where ``given`` says (the source's options)."""
+    options = source_options(given)
+    with LoopThread() as loop:
+        there = sorted({one.topic for one in plan_of(loop, options).partitions()})
+    for name in names:
+        if name not in there:
+            raise PipelineError(f"there is no topic {name}" + (f", but {', '.join(there)}" if there else ""))
 
 
 def planned(options: SourceOptions, begun: Mapping[TopicPartition, int], target: int) -> list[Unit]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from milena.__main__ import main
+from milena.command_line.errors import UserError
+from milena.command_line.options import Values
 from milena.commands.pipeline import running
 from milena.commands.pipeline.running import progress_line, told
 
@@ -57,3 +61,44 @@ def test_of_what_spark_says_the_sentence_for_people_is_told() -> None:
     text = "An exception\n  File x\nmilena.pipeline.opened.Damaged: orders-0/1.log, at offset 7: wrong\n\tat java\n"
     assert told(text) == "orders-0/1.log, at offset 7: wrong"
     assert told("first line\nsecond") == "Spark: first line"
+    text = (
+        "An error occurred while calling o75.parquet.\n: org.apache.spark.SparkException: Job aborted.\n\tat o.a.S\n"
+        "Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed\n\tat o.a.Task\n"
+        "Caused by: java.io.IOException: No space left on device\n\tat java.base/java.io\n\t... 44 more\n"
+    )
+    assert told(text) == "Spark: Job aborted. No space left on device"
+
+
+def test_what_spark_says_through_its_gateway_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    from py4j.protocol import Py4JError
+
+    class Session:
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr(running, "check_library", lambda: None)
+    monkeypatch.setattr("milena.pipeline.session.session", lambda *_: Session())
+    values = Values({"master": "local", "conf": []}, frozenset())
+    with pytest.raises(UserError, match=r"^Spark: it is full$"), running._session(values, "export"):
+        raise Py4JError("An error occurred while calling o75.parquet.\n: java.io.IOException: it is full\n\tat x")
+
+
+@pytest.mark.parametrize("job", ["audit", "profile", "export", "replay"])
+def test_a_topic_that_there_is_not_is_told_before_spark_is_started(
+    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr(running, "_session", started)
+    (tmp_path / "kafka-tiered-storage").mkdir()
+    more = ["--to", "127.0.0.1:1"] if job == "replay" else []
+    arguments = ["nope", "--tier", str(tmp_path), "--out", str(tmp_path / "out"), *more]
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, *arguments])
+    assert main() == 1
+    assert capsys.readouterr().err == "milena: option subscribe: there is no topic nope; there is none at all\n"
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, "other", *arguments])
+    assert main() == 1
+    assert capsys.readouterr().err == "milena: there is no topic other\n"
+    assert not (tmp_path / "out").exists()

@@ -26,6 +26,7 @@ UNIT: Final = 1 << 30
 """Bytes of segments that are one unit."""
 MOST: Final = 10_000
 """Segments of a unit."""
+TABLES: Final = ("checked", "segments", "findings", "topics", "epochs", "days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,18 @@ def audit(
 
     Raises PipelineError."""
     settings = {"tier": options.tier, "metadata": list(options.metadata), "topics": topics_of(options.chosen)}
-    results = Results.begun(folder, "audit", settings)
+    with Results.begun(folder, "audit", settings, TABLES) as results:
+        return _audited(spark, options, results, price, not_tiered, progress)
+
+
+def _audited(
+    spark: SparkSession,
+    options: SourceOptions,
+    results: Results,
+    price: float,
+    not_tiered: NotTiered,
+    progress: Progress,
+) -> Audited:
     try:
         first = inventory(options, not_tiered)
         _check_all(spark, options, results, first, progress)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.lock import others
 from milena.pipeline.jobs.units import Unit
 from milena.pipeline.options import TopicPartition
 
@@ -41,10 +42,11 @@ class Export:
         export = cls(os.path.abspath(folder))
         path = export.path(SETTINGS)
         if not os.path.exists(path):
-            if os.path.isdir(folder) and os.listdir(folder):
+            if others(folder):
                 raise PipelineError(f"{folder} is not empty, and has no export: name another folder")
-            os.makedirs(export.path(COMMITS), exist_ok=True)
+            os.makedirs(export.folder, exist_ok=True)
             export._write(SETTINGS, dict(settings))
+        os.makedirs(export.path(COMMITS), exist_ok=True)
         found = export._read(SETTINGS)
         if found != dict(settings):
             odd = next(name for name in {**found, **settings} if found.get(name) != settings.get(name))

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from milena.pipeline.jobs.export.commits import DATA, STAGING, Export
+from milena.pipeline.jobs.export.commits import DATA, SETTINGS, STAGING, Export
 from milena.pipeline.jobs.export.decoding import COLUMNS, Form, decoded
+from milena.pipeline.jobs.lock import held
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.units import UNIT, planned, records_of
-from milena.pipeline.options import source_options
+from milena.pipeline.options import SourceOptions, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,20 @@ def export(
     PipelineError, DataLoss if offsets that should come next are not there any more."""
     options = source_options({**place, **chosen})
     settings = {"key": f"{key.kind}:{key.schema}", "value": f"{value.kind}:{value.schema}", "format": form}
-    table = Export.opened(folder, settings)
+    with held(folder, SETTINGS, "export"):
+        return _exported(spark, place, options, Export.opened(folder, settings), key, value, form, progress)
+
+
+def _exported(
+    spark: SparkSession,
+    place: Mapping[str, str],
+    options: SourceOptions,
+    table: Export,
+    key: Form,
+    value: Form,
+    form: str,
+    progress: Progress,
+) -> Exported:
     noted = table.noted()
     ends = table.ends | ({} if noted is None else {place: end for place, (_, end) in noted.ranges.items()})
     units = ([] if noted is None else [noted]) + planned(options, ends, UNIT)

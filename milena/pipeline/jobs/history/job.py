@@ -28,6 +28,7 @@ BUCKET: Final = 512 << 20
 MOST: Final = 500
 """Anomalies on the page, and in the answer; Parquet has all of them."""
 BUCKETS: Final = StructType([*LINES.fields, StructField("bucket", IntegerType())])
+TABLES: Final = ("lines", "verdicts", "parts", "anomalies")
 ORDER: Final = ("kind", "name", "number", "place")
 
 
@@ -57,7 +58,13 @@ def history(
     Raises PipelineError, also for a line that is no event."""
     size = size_of(path)
     settings = {"file": os.path.abspath(path), "bytes": size, "changed": os.stat(path).st_mtime_ns, **(about or {})}
-    results = Results.begun(folder, "history", settings)
+    with Results.begun(folder, "history", settings, TABLES) as results:
+        return _history(spark, path, rules, size, results, progress)
+
+
+def _history(
+    spark: SparkSession, path: str, rules: HistoryRules, size: int, results: Results, progress: Progress
+) -> Judged:
     count = max(1, -(-size // BUCKET))
     progress("judged", 0, size, "bytes")
     if not results.is_done(0):

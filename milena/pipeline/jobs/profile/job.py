@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from milena.pipeline.jobs.profile import tables
 from milena.pipeline.jobs.profile.page import page_of
 from milena.pipeline.jobs.progress import Progress, silent
-from milena.pipeline.jobs.results import Results, topics_of
+from milena.pipeline.jobs.results import Results, shown, topics_of
 from milena.pipeline.jobs.units import UNIT, Unit, planned, records_of
-from milena.pipeline.options import source_options
+from milena.pipeline.options import SourceOptions, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+TABLES: Final = ("partition-parts", "rate-parts", "key-parts", "topics", "partitions", "rates", "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,13 @@ def profile(
     ``place``: the source's options that say where the records are; ``chosen``: those that say which are read.
     Raises PipelineError."""
     options = source_options({**place, **chosen})
-    results = Results.begun(folder, "profile", {**place, "topics": topics_of(options.chosen)})
+    with Results.begun(folder, "profile", {**shown(place), "topics": topics_of(options.chosen)}, TABLES) as results:
+        return _profiled(spark, place, options, results, progress)
+
+
+def _profiled(
+    spark: SparkSession, place: Mapping[str, str], options: SourceOptions, results: Results, progress: Progress
+) -> Profiled:
     if results.plan is None:
         results.plan = [unit.plain() for unit in planned(options, {}, UNIT)]
     units = units_of(results.plan)
@@ -62,7 +70,7 @@ def profile(
     }
     for name, frame in made.items():
         frame.coalesce(1).write.mode("overwrite").parquet(results.path(name))
-    page = page_of(place, {name: spark.read.parquet(results.path(name)) for name in made})
+    page = page_of(shown(place), {name: spark.read.parquet(results.path(name)) for name in made})
     return Profiled(sum(unit.offsets for unit in units), results.finish(page))
 
 

@@ -19,9 +19,9 @@ from pyspark.sql import functions as f
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.replay.target import ends_of
-from milena.pipeline.jobs.results import Results, topics_of
+from milena.pipeline.jobs.results import Results, shown, topics_of
 from milena.pipeline.jobs.units import Unit, planned, records_of
-from milena.pipeline.options import TopicPartition, as_json, offsets_of, source_options
+from milena.pipeline.options import SourceOptions, TopicPartition, as_json, offsets_of, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,9 +63,21 @@ def replay(
     have ``spark.task.maxFailures`` 1: a task that Spark runs again writes its records again.
     Raises PipelineError, DataLoss."""
     options = source_options({**place, **chosen})
-    results = Results.begun(
-        folder, "replay", {**place, "topics": topics_of(options.chosen), "to": to}, goes_on_when_finished=True
-    )
+    settings = {**shown(place), "topics": topics_of(options.chosen), "to": to}
+    with Results.begun(folder, "replay", settings, [BEGUN], goes_on_when_finished=True) as results:
+        return _replayed(spark, place, options, to, results, rate, pace, progress)
+
+
+def _replayed(
+    spark: SparkSession,
+    place: Mapping[str, str],
+    options: SourceOptions,
+    to: str,
+    results: Results,
+    rate: int,
+    pace: Callable[[int], None],
+    progress: Progress,
+) -> Replayed:
     units = _units(results.plan)
     if results.units_done() == len(units):
         most = min(MOST, rate * SECONDS) if rate else MOST

@@ -51,6 +51,7 @@ _GROUPS: Final = tuple(
         "full_groups",
         "group",
         "joining",
+        "loading",
         "many",
         "memory_is_the_log",
         "membership",

@@ -126,10 +126,9 @@ class GroupCoordinator:
         """Run ``steps``, one for each turn. Returns False if this leadership ended before them."""
         while True:
             await self._turn()
+            if self._led.get(partition) is led and not led.offsets_log.leads:
+                self.resigned(partition)  # of which ``elected`` or ``resigned`` should have told
             if self._led.get(partition) is not led:
-                return False
-            if not led.offsets_log.leads:  # of which ``elected`` or ``resigned`` should have told
-                self.resigned(partition)
                 return False
             try:
                 next(steps)

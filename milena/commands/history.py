@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional
+from milena.lab.histories.anomalies import Violation
 from milena.lab.histories.files import BadLine, HistoryFile, violations_of
-from milena.lab.histories.parts import Demands
+from milena.lab.histories.parts import Demands, Judge
 from milena.lab.histories.progress import PATIENCE
 
 MOST = 100
@@ -64,7 +66,9 @@ def _check(path: Path, demands: Demands) -> int:
     if history.cut_off is not None:
         print(f"line {history.cut_off} was not written to its end, and counts for nothing")
     found = 0
-    for violations in history.each(violations_of, demands):
+    for violations, untried in history.each(_said_of, demands):
+        for text in untried:
+            print(text)
         for violation in violations:
             found += 1
             if found <= MOST:
@@ -73,6 +77,16 @@ def _check(path: Path, demands: Demands) -> int:
         print(f"and {found - MOST} more")
     print(f"{history.events} events: {found or 'no'} anomal{'y' if found == 1 else 'ies'}")
     return 1 if found else 0
+
+
+def _said_of(judge: Judge) -> tuple[list[Violation], list[str]]:
+    """Its violations, and where nobody tried to make progress."""
+    kinds = Counter(fault.kind.value for fault in judge.untried())
+    untried = [
+        f"not judged: {judge.part}: nobody tried to write for long enough during {kind}, {count} times"
+        for kind, count in kinds.items()
+    ]
+    return violations_of(judge), untried
 
 
 def _report(path: Path, demands: Demands, folder: Path, about: str | None) -> int:

@@ -346,6 +346,12 @@ def test_settings_without_promises_lose_records(tmp_path: Path) -> None:
     assert not verdict.violations
     assert not verdict.blind
     assert {one.where.rpartition("-")[0] for one in verdict.controls} == {"weak", "loose"}
+    assert {topic: min(losses.values()) > 0 for topic, losses in verdict.losses.items()} == {
+        "weak": True,
+        "loose": True,
+    }
+    doomed = {fault.kind: {topic for topic, _ in fault.doomed} for fault in faults(tmp_path / HISTORY)}
+    assert (doomed[Kind.ISOLATE], doomed[Kind.UNCLEAN]) == ({"weak"}, {"loose"})
 
 
 def test_objects_that_the_store_has_lost_leave_holes_and_nothing_else(tmp_path: Path) -> None:

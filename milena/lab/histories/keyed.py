@@ -131,16 +131,23 @@ class _Key:
         self._values: set[str | None] = set()
         self._seen: dict[tuple[int, str | None], float] = {}
         self._sightings: list[tuple[int, float, str | None]] = []
+        self._place: dict[str | None, int] = {}
+        """The offset at which each value was found first."""
         self._places: dict[str | None, set[int]] = {}
-        """The offsets at which each value was found."""
-
+        """Of values that were found at several: all of them."""
         self._replaced: set[str | None] = {None}
         """Those that were seen behind a later one alone, so far."""
 
     def stood(self, offset: int, value: str | None, *, replaced: bool = False) -> None:
-        self._places.setdefault(value, set()).add(offset)
+        first = self._place.setdefault(value, offset)
+        if first != offset:
+            self._places.setdefault(value, {first}).add(offset)
         if replaced:
             self._replaced.add(value)
+
+    def _found(self, value: str | None) -> set[int]:
+        """Its offsets."""
+        return self._places.get(value) or {at for at in (self._place.get(value),) if at is not None}
 
     def twice(self, name: str) -> Iterator[tuple[str, str]]:
         """What stands at more offsets than it was written, and what was replaced before a read told it as the last."""
@@ -148,14 +155,14 @@ class _Key:
         for value in sorted(filter(None, strange)):
             yield "value from nowhere", f"{name} had {value}"
         once = {write.value: write for write in self.writes if write.value is not None and write.once}
-        for text, places in self._places.items():
+        for text, first in self._place.items():
             write = once.get(text or "")
-            found = places | {write.offset} if write is not None and write.offset >= 0 else places
+            found = self._found(text) | ({write.offset} if write is not None and write.offset >= 0 else {first})
             if write is not None and len(found) > 1:
                 yield "duplicate", f"{text} of {name} is at {' and '.join(map(str, sorted(found)))}"
         tombstones = [write for write in self.writes if write.value is None and write.outcome is not _FAILED]
         unsure = sum(write.offset < 0 for write in tombstones)
-        found = self._places.get(None, set()) - {write.offset for write in tombstones}
+        found = self._found(None) - {write.offset for write in tombstones}
         if len(found) > unsure and all(write.once for write in tombstones):
             at = ", ".join(map(str, sorted(found)))
             yield "duplicate", f"tombstones of {name} are at {at}, beside those that were acknowledged; {unsure} may be"

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from milena.commands import history
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.journal import HISTORY, Journal
@@ -33,9 +34,9 @@ class Library:
 LIBRARIES = [cast(Clients, Library())]
 
 
-def judged(folder: Path, *history: Event, unsafe: bool = False) -> Verdict:
+def judged(folder: Path, *noted: Event, unsafe: bool = False) -> Verdict:
     journal = Journal(folder, SystemClock())
-    for event in history:
+    for event in noted:
         journal.note(event)
     journal.close()
     return judge(folder / HISTORY, [PLAIN, KEYED, WEAK], unsafe=unsafe, libraries=LIBRARIES)
@@ -107,6 +108,13 @@ def test_where_nobody_tried_to_write_there_was_neither_progress_nor_the_lack_of_
     verdict = judged(tmp_path, *WORK, BEFORE, *tried, AFTER, STOP)
     told = "nobody tried to write to plain-0 while stop was to be judged"
     assert (told in verdict.idle) is untried
+
+
+def test_the_command_says_where_nobody_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judged(tmp_path, *WORK, BEFORE, AFTER, STOP)
+    assert history.main(["check", str(tmp_path / HISTORY)]) == 0
+    told = "not judged: plain-0: nobody tried to write for long enough during stop, 1 times"
+    assert capsys.readouterr().out.splitlines()[0] == told
 
 
 def test_a_cluster_is_not_blamed_for_a_recovery_that_nobody_asked_for(tmp_path: Path) -> None:

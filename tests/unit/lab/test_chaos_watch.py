@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, Quorum, Reply
+from milena.lab.chaos.nemesis import HEARTBEAT, MARGIN, deposed
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Shape, Step
+from milena.lab.chaos.topics import PLAIN, WEAK
 from milena.lab.chaos.watch import BEHIND, Sight, Watch, hears_nothing
+from milena.lab.chaos.writable import Replicas
 from milena.lab.histories.faults import Effect
 from milena.lab.world.world import World, simulate
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.context import Runtime
 
 CONTROLLER = 100
@@ -139,3 +146,70 @@ def test_a_cut_from_the_controller_to_a_broker_is_seen_by_what_the_broker_fetche
         return sight
 
     assert simulate(play, seed=1).effect is expected
+
+
+class Client:
+    """A cluster of one broker, of which each request ends in the same way."""
+
+    def __init__(self, runtime: Runtime, outcome: object) -> None:
+        self.runtime = runtime
+        self._outcome = outcome
+
+    def to(self, host: str, port: int) -> Client:
+        return self
+
+    async def request(self, *_: object, **__: object) -> object:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        if self._outcome is None:
+            await self.runtime.clock.sleep(60)
+        return self._outcome
+
+
+def directories(*errors: int) -> object:
+    return SimpleNamespace(results=[SimpleNamespace(error_code=error) for error in errors])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reply", "is_offline"),
+    [
+        (directories(0, 56), Reply.ANSWERED, True),
+        (directories(0, 0), Reply.ANSWERED, False),
+        (None, Reply.SILENT, False),
+        (KafkaError(ErrorCode.REQUEST_TIMED_OUT, "slow"), Reply.SILENT, False),
+        (KafkaError(ErrorCode.UNSUPPORTED_VERSION, "old"), Reply.ANSWERED, False),
+        (ChannelError("broken"), Reply.GONE, True),
+    ],
+)
+def test_a_slow_broker_is_not_one_whose_disk_is_full(outcome: object, reply: Reply, is_offline: bool) -> None:
+    async def play(world: World) -> tuple[Reply, bool]:
+        client = cast(Cluster, Client(world.machine("client").start(), outcome))
+        health = Health(client, [1], [("", 1)], [])
+        return await health.reply(("", 1), 1.0), await health.has_offline_directory(("", 1), 1.0)
+
+    assert simulate(play, seed=1) == (reply, is_offline)
+
+
+LED = WEAK.places[0]
+AS_IT_WAS = {
+    LED: Replicas(1, (1, 2, 3), 2),
+    WEAK.places[1]: Replicas(2, (2, 1), 2),
+    PLAIN.places[0]: Replicas(1, (1, 2), 2),
+}
+
+
+def isolated(*, carried_out: float = 10.5, others: list[Step] | None = None) -> tuple[object, float, float]:
+    step = Step(Kind.ISOLATE, (1,), 5.0)
+    sight = Sight(step, others or [], SHAPE)
+    sight.carried_out = carried_out
+    return deposed(sight, 10.0, [step, *(others or [])], AS_IT_WAS, SHAPE)
+
+
+def test_what_an_isolated_leader_takes_with_acks_1_is_lost_until_it_may_have_been_replaced() -> None:
+    until = 10.0 + SHAPE.session - HEARTBEAT - MARGIN
+    assert isolated() == ((LED,), 10.5 + MARGIN, until)
+    assert isolated(others=[Step(Kind.TIER_AWAY, (), 5.0)])[0] == (LED,)
+    assert isolated(others=[Step(Kind.CONTROLLER, (CONTROLLER,), 5.0)])[0] == ()
+    assert isolated(carried_out=until)[0] == ()
+    kill = Step(Kind.KILL, (1,), 5.0)
+    assert deposed(Sight(kill, [], SHAPE), 10.0, [kill], AS_IT_WAS, SHAPE).places == ()

@@ -101,7 +101,9 @@ class Made:
         for index in partitions:
             partition = self._partitions[index]
             one = RemoteLogSegmentMetadata(
-                RemoteLogSegmentId(partition, UUID(int=((number << 20 | index) + 1) * 0x9E3779B97F4A7C15F39CC060)),
+                RemoteLogSegmentId(
+                    partition, UUID(int=((number << 20 | index) + 1) * 0x9E3779B97F4A7C15F39CC060 % (1 << 128))
+                ),
                 start,
                 Offset(start + RECORDS - 1),
                 NodeId(1),

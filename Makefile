@@ -96,7 +96,7 @@ chaos-containers: $(READY) ## the same in containers, with safe settings, after 
 	@address=$$($(BIN)/python .ci/containers.py base $(ENGINE)) || { test $$? = 3 && exit 0; exit 1; }; \
 	  DOCKER_HOST=$$address $(BIN)/python -m tests.chaos --on containers --seed $(or $(SEED),1) --seconds $(CHAOS) $(ARGS)
 
-pipeline: $(READY) ## Spark: installs the extras spark and report, and tests the source, the sink and the jobs (about 3 minutes; needs a JDK 17 or 21)
+pipeline: $(READY) ## Spark: installs the extras spark and report, and tests the source, the sink and the jobs (7 minutes and more; needs a JDK 17 or 21)
 	@if ! command -v java >/dev/null && [ -z "$$JAVA_HOME" ]; then echo "skipped: Spark needs a JDK, and there is none: install JDK 17 or 21"; else \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,report]' >&2 && \
 	  { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5' 's3fs>=2024.6' >&2 || echo "without moto: no test of a tier in S3"; } && \

@@ -307,7 +307,7 @@ def _json(expected: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Raises PipelineError for a name that an object has twice: either value may be meant."""
     found = dict(pairs)
     if len(found) < len(pairs):

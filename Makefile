@@ -107,7 +107,7 @@ $(SPARK): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5' 's3fs>=2024.6' >&2 || echo "without moto: no test of a tier in S3" >&2
 	@touch $(SPARK)
 
-pipeline: ## Spark: `make spark`, then tests the source, the sink and the jobs (about 3 minutes; needs a JDK 17 or 21)
+pipeline: ## Spark: `make spark`, then tests the source, the sink and the jobs (7 minutes and more; needs a JDK 17 or 21)
 	@if ! command -v java >/dev/null && [ -z "$$JAVA_HOME" ]; then echo "skipped: Spark needs a JDK, and there is none: install JDK 17 or 21"; else \
 	  $(MAKE) --no-print-directory spark && $(PYTEST) tests/pipeline -q -rs $(ARGS); fi
 

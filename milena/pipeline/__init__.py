@@ -11,19 +11,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+"""Spark refuses to read from a Python source that takes filters where this is not true."""
 
 
 def register(spark: SparkSession) -> SparkSession:
     """Let ``spark`` know the format ``milena``, for reading and writing, batch and streaming; returns it.
 
-    It may be called again. It also enables the pushdown of filters to Python sources: Spark 4.2 refuses to read from
-    one that takes filters where it is disabled.
+    It may be called again. The pushdown of filters (PUSHDOWN) stays as it is: only option ``pushFilters`` needs it.
     """
     from pyspark.errors import AnalysisException
 
     from milena.pipeline.source import MilenaDataSource
 
-    spark.conf.set(PUSHDOWN, "true")
     # Spark looks for a namesake in the active session, and registers in this one: make this one the active one.
     spark.createDataFrame([], "a int")
     try:

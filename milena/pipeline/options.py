@@ -40,6 +40,7 @@ _KNOWN: Final = (
     "maxOffsetsPerTrigger",
     "maxPartitionBytes",
     "columns",
+    "pushFilters",
     "path",
 )
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -82,6 +83,7 @@ class SourceOptions:
     per_trigger: int | None = None
     partition_bytes: int = PARTITION_BYTES
     columns: tuple[str, ...] = ()
+    push_filters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
         options.count("maxOffsetsPerTrigger"),
         options.size("maxPartitionBytes", PARTITION_BYTES),
         options.columns(),
+        options.flag("pushFilters", default=False),
     )
 
 
@@ -304,7 +307,7 @@ def _json(expected: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Raises PipelineError for a name that an object has twice: either value may be meant."""
     found = dict(pairs)
     if len(found) < len(pairs):

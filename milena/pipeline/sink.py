@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -210,11 +210,19 @@ def _times(column: pa.Array) -> list[int | None]:
     return times
 
 
-def _headers(pairs: list[dict[str, Any] | None]) -> tuple[Header, ...]:
+class _Pair(TypedDict):
+    key: str | None
+    value: bytes | None
+
+
+def _headers(pairs: Sequence[_Pair | None]) -> tuple[Header, ...]:
     """Raises PipelineError for a header without a key."""
-    if any(pair is None or pair["key"] is None for pair in pairs):
-        raise PipelineError("column headers has a header without a key")
-    return tuple((pair["key"], pair["value"]) for pair in pairs if pair is not None)
+    found: list[Header] = []
+    for pair in pairs:
+        if pair is None or pair["key"] is None:
+            raise PipelineError("column headers has a header without a key")
+        found.append((pair["key"], pair["value"]))
+    return tuple(found)
 
 
 def _values(name: str, batch: pa.RecordBatch) -> Sequence[Any]:

@@ -46,7 +46,8 @@ class MilenaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises PipelineError."""
         check_schema(schema)
-        return MilenaReader(source_options(self.options), schema)
+        options = source_options(self.options)
+        return FilteringReader(options, schema) if options.push_filters else MilenaReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Raises PipelineError."""
@@ -74,9 +75,6 @@ class MilenaReader(DataSourceReader):
         self._schema = schema
         self._pushed = Pushed()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        return list(self._pushed.push(filters))
-
     def partitions(self) -> Sequence[InputPartition]:
         """Raises PipelineError."""
         pushed = self._pushed
@@ -95,3 +93,11 @@ class MilenaReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
         return read(self._options, self._schema, partition)
+
+
+class FilteringReader(MilenaReader):
+    """Takes filters from Spark. For one query alone: Spark 4.2 keeps what was planned with the filters of one query for
+    all queries of the same ``load()``, and shows too little in them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return list(self._pushed.push(filters))

@@ -120,6 +120,7 @@ def test_a_session_that_was_not_registered_is_told_which_setting_is_missing(
     stock.conf.set(PUSHDOWN, "false")
     stock.dataSource.register(MilenaDataSource)
     reading = stock.read.format("milena").option("tier", str(made.folder)).option("subscribe", "orders")
+    reading = reading.option("pushFilters", "true")
     with pytest.raises(PySparkException, match=PUSHDOWN.replace(".", r"\.")):
         reading.load().where("offset > 5").collect()
     stock.conf.set(PUSHDOWN, "true")

@@ -95,7 +95,7 @@ def test_times_bound_what_is_read(made: MadeTier) -> None:
 def test_filters_are_applied_by_the_source(made: MadeTier, filters: list[Any], expected: list[int]) -> None:
     made.add(run(0, 100))
     made.add(run(100, 200))
-    reader = reader_of(tier=made.folder, subscribe="orders")
+    reader = reader_of(tier=made.folder, subscribe="orders", pushFilters=True)
     assert list(reader.pushFilters([*filters, IsNotNull(("offset",))])) == []
     assert [row["offset"] for row in rows_of(reader)] == expected
 
@@ -105,7 +105,7 @@ def test_filters_on_time_pass_over_segments_and_are_left_to_spark(made: MadeTier
     made.add(run(100, 200))
     wanted = GreaterThanOrEqual(("timestamp",), at(150))
     others = [Not(EqualTo(("offset",), 3)), LessThan(("timestamp",), at(170)), EqualTo(("key",), b"k1")]
-    reader = reader_of(tier=made.folder, subscribe="orders")
+    reader = reader_of(tier=made.folder, subscribe="orders", pushFilters=True)
     assert list(reader.pushFilters([wanted, *others])) == [wanted, *others]
     assert [row["offset"] for row in rows_of(reader)] == list(range(150, 200))
 

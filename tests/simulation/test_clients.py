@@ -114,6 +114,17 @@ class TestProducer:
 
         assert on_a_cluster(scenario) == (-1 if acks == 0 else 0, 1)
 
+    def test_a_batch_that_is_too_large_is_split_and_keeps_its_order(self) -> None:
+        async def scenario(_: SimulatedCluster, client: Cluster) -> list[int]:
+            await create(client, max_message_bytes="1000")
+            producer = Producer(client)
+            waiting = [await producer.enqueue("t", b"%0100d" % number, partition=0) for number in range(50)]
+            await producer.flush()
+            await producer.close()
+            return [(await one).offset for one in waiting]
+
+        assert on_a_cluster(scenario) == list(range(50))
+
     def test_what_the_broker_refuses_fails_alone(self) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> None:
             await create(client, max_message_bytes="1000")

@@ -24,9 +24,8 @@ from milena.storage.cleaning.retained import Retained, Rules
 from milena.storage.cleaning.rewriting import Rewriting, has_changed
 from milena.storage.cleaning.source import SegmentToClean, open_log, read_batches, with_index_sizes
 from milena.storage.cleaning.transactions import CleanedTransactions
-from milena.storage.cleaning.work import Work
-from milena.storage.files.names import LOG, TXN_INDEX, segment_file
-from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
+from milena.storage.cleaning.work import Work, aborted_in
+from milena.storage.files.names import LOG, segment_file
 
 
 class Figures(NamedTuple):
@@ -109,7 +108,7 @@ class Round:
         """Read the dirty records of the next segment. Whether there was room for all their keys."""
         work, following = self._work, self._following(segment)
         if self._mapped is None:
-            self._mapped = CleanedTransactions(self._aborted(work.first_dirty, work.end))
+            self._mapped = CleanedTransactions(aborted_in(self._disk, work, work.first_dirty, work.end))
         if following > work.first_dirty and not self._map_segment(segment, self._mapped):
             return False
         self.cleaned_to = max(self.cleaned_to, following)  # there may be a gap at its end
@@ -160,7 +159,7 @@ class Round:
         work = self._work
         segments = [segment for segment in work.segments if segment.base_offset < self.cleaned_to]
         end = work.segments[len(segments)].base_offset  # the last segment may reach beyond the map
-        self._cleaned = CleanedTransactions(self._aborted(work.segments[0].base_offset, end))
+        self._cleaned = CleanedTransactions(aborted_in(self._disk, work, work.segments[0].base_offset, end))
         rules = Rules(
             self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
         )
@@ -211,18 +210,3 @@ class Round:
 
     def _batches(self, file: File, segment: SegmentToClean, start: Offset = FIRST_OFFSET) -> Iterator[BatchView]:
         return read_batches(file, segment, self._following(segment), start=start, chunk=self._work.chunk)
-
-    def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
-        """The aborted transactions with records in ``[start, end)``."""
-        found: list[AbortedTxn] = []
-        for number, segment in enumerate(self._work.segments):
-            following = number + 1
-            if following < len(self._work.segments) and self._work.segments[following].base_offset <= start:
-                continue
-            path = f"{self._work.folder}/{segment_file(segment.base_offset, TXN_INDEX)}"
-            growing = following == len(self._work.segments)  # the active one
-            some, complete = overlapping(read_aborted(self._disk, path, growing=growing), start, end)
-            found += some
-            if complete:
-                break
-        return found

@@ -91,7 +91,11 @@ plain(lambda one: one["groups"].append(one["groups"][0]), "the manifest has 3 gr
 plain(lambda one: one.pop("keys"), "the manifest has no keys", "no_keys")
 plain(lambda one: one.update(keys={}), "the manifest has keys={}, which is not a list", "keys_of_another_type")
 plain(lambda one: one["keys"].append(3), "an object of the manifest is no JSON object", "no_object")
-plain(lambda one: one["keys"].append(one["keys"][0]), "the manifest names an object twice", "an_object_twice")
+plain(
+    lambda one: one["groups"][0].update(winners=one["groups"][1]["winners"]),
+    "the manifest names an object twice",
+    "an_object_twice",
+)
 plain(lambda one: one["groups"][0]["log"].update(size=-1), "has size=-1, which is not a number from 0", "negative_size")
 plain(lambda one: one["groups"][0]["log"].update(size=True), "has size=True, which is not a number", "size_is_a_flag")
 plain(lambda one: one["groups"][0]["log"].update(size=1 << 40), "which is not a number from 0 to", "immense_log")
@@ -157,10 +161,10 @@ async def log_cut_in_the_manifest_too(forged: Forged) -> None:
     await forged.put_log([(await forged.read(forged.log()))[:-5]])
 
 
-@refused("checksum|crc|CRC")
+@refused("has CRC|checksum|CRC-32C")
 async def log_damaged_in_the_manifest_too(forged: Forged) -> None:
     data = bytearray(await forged.read(forged.log()))
-    data[70] ^= 1
+    data[-3] ^= 1
     await forged.put_log([data])
 
 

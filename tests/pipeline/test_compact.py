@@ -84,7 +84,8 @@ def start(tmp_path: Path) -> Iterator[Callable[[int], Cleaned]]:
 
     def started(brokers: int) -> Cleaned:
         tier = tmp_path / "tier"
-        more = {"rlmm.config.remote.log.metadata.topic.replication.factor": str(brokers)}
+        metadata = "rlmm.config.remote.log.metadata.topic"
+        more = {f"{metadata}.replication.factor": str(brokers), f"{metadata}.min.isr": "1"}
         cluster = LocalCluster.start(
             tmp_path / "cluster", brokers=brokers, overrides={**settings(tier), **ORDERS, **more}
         )

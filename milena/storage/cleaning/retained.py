@@ -72,7 +72,7 @@ class Retained:
         self.kept = 0
         self.without_key = 0
         """Records that went because they have no key."""
-        self.unread = False
+        self._unread = False
         """Whether a batch was met that is too large to be read."""
 
     def of(self, batch: BatchView) -> Bytes:
@@ -86,7 +86,7 @@ class Retained:
         try:
             records, whole, tombstones = ([], False, False) if all_go else self._records(batch, horizon)
         except DecompressionBomb:
-            self.unread = True
+            self._unread = True
             return batch.memory
         self.kept += len(records)
         if not records:
@@ -123,7 +123,7 @@ class Retained:
         records: list[KeptRecord] = []
         tombstones = False
         cursor = RecordCursor(batch, self._rules.limit)
-        deletes_stay = horizon is None or self.now is None or self.now < horizon or self.unread
+        deletes_stay = horizon is None or self.now is None or self.now < horizon or self._unread
         read = 0
         while cursor.advance():
             read += 1

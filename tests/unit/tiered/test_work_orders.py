@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from milena.protocol.records.batch import Codec
+from milena.protocol.types import LeaderEpoch
+from milena.tiered.orders.carrying_out import CannotBeCarriedOut
 from milena.tiered.orders.order import MANIFEST, decode_order, encode_order
 from milena.tiered.store.remote_storage import IndexType
 from milena.tiered.work.ordered_pass import TIMEOUT
 from milena.tiered.work.work_orders import ENABLE
+from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.cleaned_tier import HOUR_MS, CleanedTier, keyed, on_tier
+from tests.unit.tiered.forged_results import Forged, rewritten
 from tests.unit.tiered.ordered_tier import TIMEOUT_S, OrderedTier, on_ordered_tier
 
 
@@ -252,5 +259,42 @@ def test_what_needs_no_cleaning_is_not_copied() -> None:
         assert [name.rpartition("/")[2] for name in tier.staged() if name.endswith(".log")] == []
         await tier.clean()
         assert (tier.bench.stored(), tier.cleaned_to(), tier.staged()) == (stored, (0, 2), [])
+
+    on_ordered_tier(scenario)
+
+
+def test_compressed_batches_may_have_other_bytes() -> None:
+    async def scenario(tier: OrderedTier) -> None:
+        for number in range(3):
+            keys = [b"a" * 40, b"b%d" % number * 20]
+            data = batch_of(b"x" * 100, b"%d" % number * 50, keys=keys, codec=Codec.GZIP)
+            tier.log.append_as_leader(data, leader_epoch=LeaderEpoch(0))
+            tier.log.raise_high_watermark(tier.log.log_end_offset)
+            tier.log.roll()
+        await tier.copy()
+        forged = await Forged.of(tier)
+        batches = await forged.batches()
+        others = [rewritten(one, level=0) if one.codec is Codec.GZIP else bytes(one.memory) for one in batches]
+        assert b"".join(others) != b"".join(bytes(one.memory) for one in batches)
+        await forged.put_log(others)
+        await forged.publish()
+        await tier.clean()
+        assert tier.refusals() == [] and await tier.offsets() == [1, 3, 4, 5]
+        (segment,) = tier.served()
+        assert await (await tier.bench.store.fetch(segment, 0)).read() == b"".join(others)
+
+    on_ordered_tier(scenario, segment_bytes=2000)
+
+
+def test_a_batch_that_grows_too_much_is_left_to_the_leader() -> None:
+    async def scenario(tier: OrderedTier) -> None:
+        data = batch_of(b"x" * 1000, keys=[b"a"], codec=Codec.GZIP)
+        tier.log.append_as_leader(data, leader_epoch=LeaderEpoch(0))
+        tier.log.raise_high_watermark(tier.log.log_end_offset)
+        tier.log.roll()
+        await tier.copy()
+        order = await tier.issued()
+        with pytest.raises(CannotBeCarriedOut, match="the batch at 0 has more than 500 bytes of records"):
+            await tier.worker.make(replace(order, limit=500))
 
     on_ordered_tier(scenario)

@@ -298,3 +298,22 @@ def test_a_batch_that_grows_too_much_is_left_to_the_leader() -> None:
             await tier.worker.make(replace(order, limit=500))
 
     on_ordered_tier(scenario)
+
+
+def test_winners_of_more_records_than_there_are_are_refused() -> None:
+    """Markers have offsets, and none."""
+
+    async def scenario(tier: OrderedTier) -> None:
+        tier.batch(*keyed(("a", "1"), ("a", "2")), producer=(7, 0, 0), transactional=True)
+        tier.end((7, 0), commit=True)
+        tier.log.roll()
+        await tier.copy()
+        forged = await Forged.of(tier)
+        assert await forged.winners() == [1, 1]
+        await forged.put_winners([1, 1, 2])
+        await forged.publish()
+        await tier.clean()
+        assert tier.refusals() == ["winners are told of more records than there are from offset 0 on"]
+        assert await tier.offsets() == [1]
+
+    on_ordered_tier(scenario)

@@ -18,8 +18,8 @@ from milena.tiered.store.local_tier import LocalTier
 from milena.tiered.store.remote_storage import RemoteStorageError
 from milena.tiered.store.staging import WORK, LocalStaging
 from tests.fixtures.order_worker import OrderWorker
+from tests.simulation.compacted_tier import CLEANING, COMPACTED, METADATA, is_clean, leader, read, write
 from tests.simulation.steps import partition_image, until
-from tests.simulation.test_tier_cleaning import CLEANING, COMPACTED, METADATA, is_clean, leader, read, write
 from tests.simulation.tiered_topics import TIER, known_segments, with_tier
 
 ORDERS = {

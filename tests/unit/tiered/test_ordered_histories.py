@@ -1,6 +1,6 @@
 """Any history of writes, transactions, copies, deletions and changes of leader, in which somebody else cleans and
 perhaps lies, against an oracle that is a list of records: in the tier, the last committed value of each key is found at
-its offset, and nothing that was never written. (``test_cleaned_tier_histories`` has the history and the oracle.)"""
+its offset, and nothing that was never written. (``cleaned_histories`` has the history and the oracle.)"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from milena.tiered.orders.order import Order
 from tests.fixtures.properties import examples
+from tests.unit.tiered.cleaned_histories import EPISODE, Clean, History, Step
 from tests.unit.tiered.cleaned_tier import HOUR_MS
 from tests.unit.tiered.ordered_tier import OrderedTier, on_ordered_tier
-from tests.unit.tiered.test_cleaned_tier_histories import EPISODE, Clean, History, Step
 
 
 @dataclass

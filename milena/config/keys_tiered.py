@@ -150,6 +150,24 @@ KEYS: Final[tuple[Key, ...]] = (
         "Milena's own: time that a segment stays in the tier after a cleaned one has taken its place, for readers.",
     ),
     Key(
+        "remote.log.compaction.work.orders.enable",
+        Type.BOOLEAN,
+        False,
+        None,
+        Mode.CLUSTER_WIDE,
+        "Milena's own: let others clean compacted partitions in the tier, as `milena pipeline compact` does: leaders "
+        "write work orders, check what was made of them, and publish it.",
+    ),
+    Key(
+        "remote.log.compaction.work.orders.timeout.ms",
+        Type.LONG,
+        3_600_000,
+        Range(1),
+        Mode.CLUSTER_WIDE,
+        "Milena's own: time from a work order until its result is published. A leader that has none by then takes the "
+        "order back and cleans the partition itself.",
+    ),
+    Key(
         "remote.log.manager.follower.thread.pool.size",
         Type.INT,
         2,

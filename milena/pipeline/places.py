@@ -13,7 +13,8 @@ from milena.pipeline.errors import PipelineError
 from milena.runtime.context import Runtime
 from milena.storage.files.names import META_PROPERTIES
 from milena.tiered.store.remote_storage import RemoteStorage
-from milena.tiered.store.tier_config import FSSPEC, LOCAL, remote_storage
+from milena.tiered.store.staging import Staging
+from milena.tiered.store.tier_config import FSSPEC, LOCAL, remote_storage, staging
 from milena.tiered.store.tier_names import ROOT
 
 PROPERTIES: Final = "server.properties"
@@ -21,9 +22,7 @@ PROPERTIES: Final = "server.properties"
 
 def storage_of(runtime: Runtime, tier: str, options: str) -> RemoteStorage:
     """``tier``: a folder, or a URL for fsspec, whose file system is given ``options`` (JSON). Raises PipelineError."""
-    place = tier.rstrip("/").removesuffix(f"/{ROOT}")
-    if place.startswith("file://"):
-        place = place.removeprefix("file://")
+    place = _place(tier)
     try:
         if "://" in place:
             return remote_storage(runtime, FSSPEC, {"url": place, "options": options}, "milena-pipeline")
@@ -32,6 +31,22 @@ def storage_of(runtime: Runtime, tier: str, options: str) -> RemoteStorage:
         return remote_storage(runtime, LOCAL, {"dir": place}, "milena-pipeline")
     except ConfigError as error:
         raise PipelineError(f"option tier={tier}: {error}") from None
+
+
+def staging_of(runtime: Runtime, tier: str, options: str, writer: str) -> Staging:
+    """Where work orders lie in the tier; see ``storage_of``. ``writer`` tells apart who writes at the same time. Raises
+    PipelineError."""
+    place = _place(tier)
+    try:
+        if "://" in place:
+            return staging(runtime, FSSPEC, {"url": place, "options": options}, writer)
+        return staging(runtime, LOCAL, {"dir": place}, writer)
+    except ConfigError as error:
+        raise PipelineError(f"option tier={tier}: {error}") from None
+
+
+def _place(tier: str) -> str:
+    return tier.rstrip("/").removesuffix(f"/{ROOT}").removeprefix("file://")
 
 
 def log_dirs_of(directories: Iterable[str]) -> list[str]:

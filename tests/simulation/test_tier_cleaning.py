@@ -4,66 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
 
 import pytest
 
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.node.client import admin
 from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.offsets import LATEST, find_offset
-from milena.node.client.producer import Producer
+from tests.simulation.compacted_tier import CLEANING, COMPACTED, METADATA, is_clean, leader, read, write
 from tests.simulation.steps import partition_image, until
 from tests.simulation.tiered_topics import known_segments, log_of, with_tier
-
-COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "internal.segment.bytes": "1500"}
-CLEANING = {"remote_log_compaction_enable": True, "remote_log_compaction_source_retention_ms": 2000}
-METADATA: dict[str, Any] = {
-    "rlmm_config_remote_log_metadata_topic_replication_factor": 3,
-    "rlmm_config_remote_log_metadata_topic_min_isr": 1,
-}
-
-
-async def write(client: Cluster, rounds: int, keys: int, *, first: int = 0, pause: float = 0.0) -> dict[bytes, bytes]:
-    """Values of about 100 bytes for each key, the last of which are returned."""
-    producer = Producer(client, request_timeout=2.0, delivery_timeout=120.0)
-    last: dict[bytes, bytes] = {}
-    for number in range(first, first + rounds):
-        for key in range(keys):
-            last[b"%d" % key] = b"%-99d" % number
-            await producer.send("t", last[b"%d" % key], key=b"%d" % key, partition=0)
-        await asyncio.sleep(pause)
-    await producer.close()
-    return last
-
-
-async def read(client: Cluster, start: int = 0, *, pause: float = 0.0) -> list[tuple[int, bytes | None, bytes | None]]:
-    """All records up to the present end."""
-    client.forget_topic("t")
-    end = (await find_offset(client, "t", 0, LATEST)).offset
-    consumer = Consumer(client)
-    consumer.assign({("t", 0): start})
-    found: list[tuple[int, bytes | None, bytes | None]] = []
-    async with asyncio.timeout(300):
-        while not found or found[-1][0] + 1 < end:
-            found += [(record.offset, record.key, record.value) for record in await consumer.poll(1.0)]
-            await asyncio.sleep(pause)
-    await consumer.close()
-    return found
-
-
-def leader(cluster: SimulatedCluster) -> int:
-    return int(partition_image(cluster).leader)
-
-
-def is_clean(cluster: SimulatedCluster, broker: int, least: int) -> bool:
-    """Whether offsets up to ``least`` are, and what was replaced is gone."""
-    cache, log = known_segments(cluster, broker), log_of(cluster, broker)
-    if cache.cleaned_to is None or cache.cleaned_to.offset < least:
-        return False
-    served = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
-    return {one.segment.id for one in served} == {one.id for one in cache.segments() if one.was_copied}
 
 
 def test_consumers_find_the_last_values_in_the_tier_and_its_old_segments_go() -> None:

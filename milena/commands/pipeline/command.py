@@ -90,6 +90,15 @@ REPLAY = CommandLine(
     [TOPICS],
     ["milena pipeline replay orders --to 127.0.0.1:19092 --rate 10000"],
 )
+COMPACT = CommandLine(
+    "pipeline compact",
+    "Clean the compacted topics of a tier on Spark: carry out the work orders that leaders have put there, since they\n"
+    "have remote.log.compaction.work.orders.enable. The leaders check what was made, and publish it. A job that ended\n"
+    "half-way goes on where it stopped. Ends with code 1 if an order could not be carried out.",
+    [*PLACES, *SPARK],
+    [TOPICS],
+    ["milena pipeline compact --dir milena-data", "milena pipeline compact --tier s3://bucket/prefix changes"],
+)
 LOOK = CommandLine(
     "pipeline look",
     "Run audit and profile on a cluster's tier, and say where their pages are.",
@@ -119,6 +128,7 @@ def main(arguments: Sequence[str]) -> int:
         "history": (HISTORY, _history),
         "export": (EXPORT, _export),
         "replay": (REPLAY, _replay),
+        "compact": (COMPACT, _compact),
         "demo": (DEMO_LINE, _demo),
         "look": (LOOK, _look),
     }
@@ -157,6 +167,12 @@ def _replay(values: Values) -> int:
     from milena.commands.pipeline.running import replay
 
     return replay(values)
+
+
+def _compact(values: Values) -> int:
+    from milena.commands.pipeline.running import compact
+
+    return compact(values)
 
 
 def _demo(values: Values) -> int:

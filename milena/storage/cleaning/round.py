@@ -18,16 +18,14 @@ from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, File
 from milena.storage.cleaning.cleaned_segment import CleanedSegment
-from milena.storage.cleaning.epoch_marks import EpochMarks
 from milena.storage.cleaning.grouping import grouped
 from milena.storage.cleaning.offset_map import OffsetMap
-from milena.storage.cleaning.rebuilt_batch import epoch_mark
 from milena.storage.cleaning.retained import Retained, Rules
+from milena.storage.cleaning.rewriting import Rewriting, has_changed
 from milena.storage.cleaning.source import SegmentToClean, open_log, read_batches, with_index_sizes
 from milena.storage.cleaning.transactions import CleanedTransactions
-from milena.storage.cleaning.work import Work
-from milena.storage.files.names import LOG, TXN_INDEX, segment_file
-from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
+from milena.storage.cleaning.work import Work, aborted_in
+from milena.storage.files.names import LOG, segment_file
 
 
 class Figures(NamedTuple):
@@ -83,7 +81,7 @@ class Round:
         self._mapped: CleanedTransactions | None = None
         self._retained: Retained | None = None
         self._cleaned = CleanedTransactions(())
-        self._marks = EpochMarks()
+        self._rewriting: Rewriting | None = None
 
     @property
     def figures(self) -> Figures:
@@ -110,7 +108,7 @@ class Round:
         """Read the dirty records of the next segment. Whether there was room for all their keys."""
         work, following = self._work, self._following(segment)
         if self._mapped is None:
-            self._mapped = CleanedTransactions(self._aborted(work.first_dirty, work.end))
+            self._mapped = CleanedTransactions(aborted_in(self._disk, work, work.first_dirty, work.end))
         if following > work.first_dirty and not self._map_segment(segment, self._mapped):
             return False
         self.cleaned_to = max(self.cleaned_to, following)  # there may be a gap at its end
@@ -161,17 +159,19 @@ class Round:
         work = self._work
         segments = [segment for segment in work.segments if segment.base_offset < self.cleaned_to]
         end = work.segments[len(segments)].base_offset  # the last segment may reach beyond the map
-        self._cleaned = CleanedTransactions(self._aborted(work.segments[0].base_offset, end))
+        self._cleaned = CleanedTransactions(aborted_in(self._disk, work, work.segments[0].base_offset, end))
         rules = Rules(
             self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
         )
         self._retained = Retained(rules, self._cleaned)
+        self._rewriting = Rewriting(self._retained)
         return segments
 
     def clean(self, group: Sequence[SegmentToClean], now: int | None) -> NewSegment:
         """Write the segment that takes the place of the next ones, by the tombstones and markers that may go at
         ``now`` (ms; None: none may)."""
         assert self._retained is not None
+        assert self._rewriting is not None
         self._retained.now = now
         changed = False
         new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
@@ -179,7 +179,7 @@ class Round:
             for segment in group:
                 with closing(self._open(segment)) as file:
                     for batch in self._batches(file, segment):
-                        changed = self._clean_batch(batch, new, self._retained) or changed
+                        changed = self._clean_batch(batch, new, self._rewriting) or changed
             kept, self._cleaned.kept = self._cleaned.kept, []
             new.complete(
                 kept, self._disk.modified_ms(f"{self._work.folder}/{segment_file(group[-1].base_offset, LOG)}")
@@ -192,16 +192,14 @@ class Round:
         bases = tuple(segment.base_offset for segment in group)
         return NewSegment(bases[0], new.size, bases, changed, new.largest_timestamp, bool(kept))
 
-    def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained) -> bool:
+    def _clean_batch(self, batch: BatchView, new: CleanedSegment, rewriting: Rewriting) -> bool:
         """Whether it is not what it was."""
-        data = retained.of(batch)
-        if self._marks.begins_with(batch) and not len(data):
-            data = epoch_mark(batch)
+        data = rewriting.of(batch)
         if len(data):
             new.append(data)
         self._bytes_read += batch.size_in_bytes
         self._check(batch.size_in_bytes + len(data))
-        return data is not batch.memory and data != batch.memory
+        return has_changed(batch, data)
 
     def _following(self, segment: SegmentToClean) -> Offset:
         """Where the next segment begins: the last one of the work is not read."""
@@ -212,18 +210,3 @@ class Round:
 
     def _batches(self, file: File, segment: SegmentToClean, start: Offset = FIRST_OFFSET) -> Iterator[BatchView]:
         return read_batches(file, segment, self._following(segment), start=start, chunk=self._work.chunk)
-
-    def _aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
-        """The aborted transactions with records in ``[start, end)``."""
-        found: list[AbortedTxn] = []
-        for number, segment in enumerate(self._work.segments):
-            following = number + 1
-            if following < len(self._work.segments) and self._work.segments[following].base_offset <= start:
-                continue
-            path = f"{self._work.folder}/{segment_file(segment.base_offset, TXN_INDEX)}"
-            growing = following == len(self._work.segments)  # the active one
-            some, complete = overlapping(read_aborted(self._disk, path, growing=growing), start, end)
-            found += some
-            if complete:
-                break
-        return found

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT
 from milena.protocol.types import Offset, ProducerId
+from milena.runtime.disk import Disk
 from milena.storage.cleaning.retained import LastRecord
 from milena.storage.cleaning.source import SegmentToClean
+from milena.storage.files.names import TXN_INDEX, segment_file
+from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
 
 if TYPE_CHECKING:
     from milena.storage.cleaning.bounds import Cleanable
@@ -58,3 +61,19 @@ def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_
         load_factor,
         chunk,
     )
+
+
+def aborted_in(disk: Disk, work: Work, start: Offset, end: Offset) -> list[AbortedTxn]:
+    """The aborted transactions with records in ``[start, end)``. Raises CorruptIndex, OSError."""
+    found: list[AbortedTxn] = []
+    for number, segment in enumerate(work.segments):
+        following = number + 1
+        if following < len(work.segments) and work.segments[following].base_offset <= start:
+            continue
+        path = f"{work.folder}/{segment_file(segment.base_offset, TXN_INDEX)}"
+        growing = following == len(work.segments)  # the active one
+        some, complete = overlapping(read_aborted(disk, path, growing=growing), start, end)
+        found += some
+        if complete:
+            break
+    return found

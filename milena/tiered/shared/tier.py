@@ -22,6 +22,7 @@ from milena.tiered.shared.quota import RateQuota
 from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
+from milena.tiered.store.staging import Staging
 
 FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch, OSError)
 """The expected errors of a round; the next round retries."""
@@ -77,6 +78,8 @@ class Tier:
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller is certainly valid: otherwise another broker may be the
     leader."""
+    staging: Staging | None = None
+    """Where work orders go; None: none are issued."""
     may_begin: bool = False
     """Whether nothing was ever published when the tier's place was looked for: it may be a new one."""
     was_seen: bool = False

@@ -23,7 +23,6 @@ from milena.storage.cleaning.work import Work
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import LOG
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
-from milena.storage.files.txn_index import decode_aborted
 from milena.storage.log import tiering
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.aux_state.aux_producers import producers_at
@@ -33,17 +32,17 @@ from milena.tiered.cleaning.steps import Clean, Map, Mapped, Step, Written, clea
 from milena.tiered.cleaning.window import Source, Window, map_of_pass
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_manager import Deposed
+from milena.tiered.orders.taking_up import aborted_in_source
 from milena.tiered.reading.remote_segment import SegmentReader
 from milena.tiered.segments.cleaner_offsets import CleanedTo, CleanerOffsets
 from milena.tiered.segments.segment_metadata import (
-    UNFENCED,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
 )
 from milena.tiered.shared.tier import Tier
-from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound
+from milena.tiered.store.remote_storage import IndexType
 from milena.tiered.work.claims import deposed
 from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment, wait_for_quota
 from milena.tiered.work.downloading import download_log
@@ -86,7 +85,7 @@ class CleaningPass:
     def __init__(self, tier: Tier, role: ReplicaRole, log: PartitionLog, window: Window, means: Means) -> None:
         self._tier = tier
         self._role = role
-        self._log = log
+        self.log = log
         self._window = window
         self._means = means
         self._by = role.leader_epoch
@@ -102,7 +101,7 @@ class CleaningPass:
 
     def check(self) -> None:
         """Raises PassEnded if this broker is not in the same office with the same log any more."""
-        role, log = self._role, self._log
+        role, log = self._role, self.log
         if not role.holds(log) or role.leader_epoch != self._by:
             raise PassEnded("this broker leads the partition no longer, or in another epoch")
         if not log.config.compacted or not tiering.is_copied(log):
@@ -135,10 +134,10 @@ class CleaningPass:
         if end <= window.first_dirty:
             raise PassEnded(f"the map has no room for the keys of the batch at {window.first_dirty}")
         mapped = [source for source in window.sources if source.first < end]
-        offsets = map_of_pass(self._cache, self._by, end, leader_epochs=self._log.epochs.entries)
-        local = self._log.local_log_start_offset
+        offsets = map_of_pass(self._cache, self._by, end, leader_epochs=self.log.epochs.entries)
+        local = self.log.local_log_start_offset
         for some in ([one for one in mapped if one.last < local], [one for one in mapped if one.last >= local]):
-            for group in groups(some, self._log.config, end=window.end):
+            for group in groups(some, self.log.config, end=window.end):
                 await self._clean(steps, group, offsets)
         await self._finish(end)
         return Done(end, self._replaced, self._figures)
@@ -166,27 +165,18 @@ class CleaningPass:
         storage, end = self._tier.storage, Offset(source.last + 1)
         if source.last == source.segment.end_offset:
             return await storage.fetch_index(source.segment, IndexType.PRODUCER_SNAPSHOT)
-        log = self._log
+        log = self.log
         return await producers_at(storage, self._cache, end, log.epochs.entries, log.log_start_offset)
 
     async def _fetch_aborted(self) -> None:
         for source in self._window.sources:
-            segment = source.segment
-            if segment.txn_index_empty:
-                continue
-            try:
-                data = await self._tier.storage.fetch_index(segment, IndexType.TRANSACTION)
-            except RemoteResourceNotFound:
-                if segment.leader_epoch != UNFENCED:
-                    raise
-                data = b""  # Kafka before 4.0 does not say that there is none
+            aborted = await aborted_in_source(self._tier.storage, source)
             self.check()
-            some = decode_aborted(data, f"transaction index of segment {segment.id}")
-            ours = [one for one in some if source.first <= one.last_offset <= source.last]
-            await self._disk.offload(self._folder.add_aborted, source.first, ours)
+            if aborted:
+                await self._disk.offload(self._folder.add_aborted, source.first, aborted)
 
     def _work(self, producers: dict[ProducerId, LastRecord]) -> Work:
-        config, window, means = self._log.config, self._window, self._means
+        config, window, means = self.log.config, self._window, self._means
         segments = [SegmentToClean(source.first, source.segment.size) for source in window.sources]
         return Work(
             self._folder.path,
@@ -249,7 +239,7 @@ class CleaningPass:
 
     async def _clean(self, steps: Steps[Step], group: Sequence[Source], offsets: CleanerOffsets) -> None:
         self._check_group(group)
-        if group[-1].last < self._log.log_start_offset:
+        if group[-1].last < self.log.log_start_offset:
             return  # deleted meanwhile
         files = tuple([await self._fetch(source) for source in group])
         self._check_group(group)
@@ -265,11 +255,11 @@ class CleaningPass:
     def _time_of_deletes(self, group: Sequence[Source]) -> int | None:
         """The time by which the tombstones of ``group`` are judged: what they delete is gone from the tier. None if
         readers may still find it in the local log."""
-        is_local = group[-1].last >= self._log.local_log_start_offset
+        is_local = group[-1].last >= self.log.local_log_start_offset
         return None if is_local else self._tier.runtime.clock.time_ms()
 
     def _still_serve(self, group: Sequence[Source]) -> bool:
-        cache, log = self._cache, self._log
+        cache, log = self._cache, self.log
         if group[-1].last < log.log_start_offset:
             return False
         unreliable = self._tier.unreliable.of(self._role.partition)
@@ -284,14 +274,14 @@ class CleaningPass:
 
     def _check_group(self, group: Sequence[Source]) -> None:
         self.check()
-        if group[-1].last >= self._log.log_start_offset and not self._still_serve(group):
+        if group[-1].last >= self.log.log_start_offset and not self._still_serve(group):
             raise PassEnded(f"the segments from offset {group[0].first} on have changed")
 
     # -- what becomes of it
 
     async def _replace(self, group: Sequence[Source], new: NewSegment, offsets: CleanerOffsets) -> None:
         """Copy the new segment to the tier, and see it accepted."""
-        tier, role, log = self._tier, self._role, self._log
+        tier, role, log = self._tier, self._role, self.log
         last = group[-1]
         snapshot, epochs = await self._producers(last), await self._epochs(last)
         await self._disk.offload(self._folder.add_producers, group[0].first, snapshot)
@@ -321,7 +311,7 @@ class CleaningPass:
 
     def _metadata(self, group: Sequence[Source], new: NewSegment, offsets: CleanerOffsets) -> RemoteLogSegmentMetadata:
         first, end = group[0].first, Offset(group[-1].last + 1)
-        epochs = tuple(self._log.epochs.entries_in_range(first, end))
+        epochs = tuple(self.log.epochs.entries_in_range(first, end))
         if not epochs:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {first} to {end} is known")
         newest = new.largest_timestamp
@@ -348,7 +338,7 @@ class CleaningPass:
         """The leader epochs up to the last record of ``source``."""
         if source.whole:
             return await self._tier.storage.fetch_index(source.segment, IndexType.LEADER_EPOCH)
-        return encode_epochs(self._log.epochs.entries_in_range(Offset(-1), Offset(source.last + 1)))
+        return encode_epochs(self.log.epochs.entries_in_range(Offset(-1), Offset(source.last + 1)))
 
     async def _finish(self, end: Offset) -> None:
         """Tell where the next pass begins."""

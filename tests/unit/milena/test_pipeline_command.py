@@ -13,7 +13,7 @@ from milena.commands.pipeline import running
 from milena.commands.pipeline.running import progress_line, told
 
 
-@pytest.mark.parametrize("job", ["audit", "profile", "history", "export", "replay", "demo", "look"])
+@pytest.mark.parametrize("job", ["audit", "profile", "history", "export", "replay", "compact", "demo", "look"])
 def test_each_job_has_help_without_spark(
     job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

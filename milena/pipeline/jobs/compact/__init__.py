@@ -1,0 +1,1 @@
+"""Carries out the work orders of compacted topics' leaders."""

@@ -13,16 +13,9 @@ from milena.commands.pipeline.running import DELTA
 from milena.pipeline.jobs.export.job import export
 from milena.pipeline.session import session
 
-SMALL = {
-    "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "1",
-    # Delta reads its log in 50 partitions otherwise.
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
-
 
 def main(jars: str, tier: str, folder: str) -> None:
-    spark = session("local[1]", "delta", {**DELTA, **SMALL, "spark.jars": jars})
+    spark = session("local[1]", "delta", {**DELTA, "spark.jars": jars, "spark.log.level": "ERROR"})
     counts = []
     for lose in (True, False, False):
         found = export(spark, {"tier": tier}, {"subscribe": "orders"}, folder, form="delta")

@@ -8,8 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
@@ -21,7 +21,7 @@ from tests.pipeline.standalone import standalone
 from tests.wire.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(400)
-PARTITIONS, SEGMENTS, COUNT, SIZE = 2, 3, 400, 500
+PARTITIONS, SEGMENTS, COUNT, SIZE = 3, 8, 500, 1000
 
 JOB = """
 import json, os, sys, time
@@ -29,7 +29,7 @@ from pathlib import Path
 from pyspark.sql.functions import col, count, crc32, sum
 from milena.pipeline.session import session
 
-master, tiers, marks = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
+master, options, marks = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
 
 def wait(rows):
     # Each task says on which executor it runs, and goes on when the test lets it.
@@ -41,16 +41,12 @@ def wait(rows):
         yield row
 
 settings = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m", "spark.executor.cores": "1",
-            "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.sql.shuffle.partitions": "1"}
+            "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.sql.shuffle.partitions": "2"}
 spark = session(master, "killed", settings)
-found = {}
-for name, options in tiers.items():  # of the first a worker is killed, the others are read by what is left
-    frame = spark.read.format("milena").options(**options, columns="partition,offset,value").load()
-    waiting = spark.createDataFrame(frame.rdd.mapPartitions(wait), frame.schema)
-    sums = [count("*").alias("n"), sum("offset").alias("o"), sum(crc32(col("value"))).alias("c")]
-    rows = waiting.groupBy("partition").agg(*sums)
-    found[name] = sorted([row.partition, row.n, row.o, row.c] for row in rows.collect())
-print(json.dumps(found))
+frame = spark.read.format("milena").options(**options, columns="partition,offset,value").load()
+rows = spark.createDataFrame(frame.rdd.mapPartitions(wait), frame.schema).groupBy("partition")
+found = rows.agg(count("*").alias("n"), sum("offset").alias("o"), sum(crc32(col("value"))).alias("c")).collect()
+print(json.dumps(sorted([row.partition, row.n, row.o, row.c] for row in found)))
 spark.stop()
 """
 
@@ -64,6 +60,15 @@ store.put(sys.argv[2], "bucket/tier", recursive=True)
 """
 
 
+@pytest.fixture
+def tier(tmp_path: Path) -> MadeTier:
+    made = MadeTier(tmp_path / "tier")
+    for number in range(PARTITIONS):
+        for first in range(0, SEGMENTS * COUNT, COUNT):
+            made.add(run(first, first + COUNT, by=50, size=SIZE), number=number)
+    return made
+
+
 def expected() -> list[list[int]]:
     offsets = range(SEGMENTS * COUNT)
     sums = [len(offsets), sum(offsets), sum(crc32((b"v%d" % offset).ljust(SIZE, b".")) for offset in offsets)]
@@ -71,11 +76,14 @@ def expected() -> list[list[int]]:
 
 
 @contextmanager
-def in_s3(made: MadeTier, folder: Path) -> Iterator[dict[str, str]]:
-    """The options of a tier in moto's server; none where that is not installed."""
+def by_path(made: MadeTier, folder: Path) -> Iterator[dict[str, str]]:
+    yield {"tier": str(made.folder), "metadata": str(made.metadata(folder / "data"))}
+
+
+@contextmanager
+def by_s3(made: MadeTier, folder: Path) -> Iterator[dict[str, str]]:
     if not (find_spec("moto") and find_spec("s3fs")):
-        yield {}
-        return
+        pytest.skip("needs moto[server] and s3fs")
     log = folder / "moto.log"
     with log.open("wb") as out:
         server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", "0"], stdout=out, stderr=out)
@@ -91,22 +99,17 @@ def in_s3(made: MadeTier, folder: Path) -> Iterator[dict[str, str]]:
         server.wait()
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[int]]]:
-    """What a job has found of which a worker was killed while it read the first tier: in S3, if there is one."""
+@pytest.mark.parametrize("reached", [by_path, by_s3])
+def test_a_job_ends_with_the_right_result_though_a_worker_is_killed(
+    tier: MadeTier, tmp_path: Path, reached: Callable[[MadeTier, Path], AbstractContextManager[dict[str, str]]]
+) -> None:
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK")
-    folder = tmp_path_factory.mktemp("cluster")
-    marks, errors, made = folder / "marks", folder / "job.log", MadeTier(folder / "tier")
+    marks, errors = tmp_path / "marks", tmp_path / "job.log"
     marks.mkdir()
-    for number in range(PARTITIONS):
-        for first in range(0, SEGMENTS * COUNT, COUNT):
-            made.add(run(first, first + COUNT, by=50, size=SIZE), number=number)
-    path = {"tier": str(made.folder), "metadata": str(made.metadata(folder / "data"))}
-    with in_s3(made, folder) as s3, standalone(folder, 2) as cluster, errors.open("w") as log:
-        tiers = ({"s3": s3} if s3 else {}) | {"path": path}
-        given = {name: {**one, "subscribe": "orders", "maxPartitionBytes": "60k"} for name, one in tiers.items()}
-        command = [sys.executable, "-c", JOB, cluster.master, json.dumps(given), str(marks)]
+    with reached(tier, tmp_path) as options, standalone(tmp_path, 2) as cluster, errors.open("w") as log:
+        given = json.dumps({**options, "subscribe": "orders", "maxPartitionBytes": "300k"})
+        command = [sys.executable, "-c", JOB, cluster.master, given, str(marks)]
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
         job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
 
@@ -123,15 +126,5 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[int
         finally:
             job.kill()
             job.communicate()
+    assert json.loads(told) == expected()
     assert "Lost executor" in errors.read_text()
-    found: dict[str, list[list[int]]] = json.loads(told)
-    return found
-
-
-@pytest.mark.parametrize("reached", ["path", "s3"])
-def test_a_job_ends_with_the_right_result_though_a_worker_is_killed(
-    results: dict[str, list[list[int]]], reached: str
-) -> None:
-    if reached == "s3" and reached not in results:
-        pytest.skip("needs moto[server] and s3fs: pip install 'moto[server]>=5' 's3fs>=2024.6'")
-    assert results[reached] == expected()

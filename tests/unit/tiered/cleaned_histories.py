@@ -1,4 +1,4 @@
-"""Histories of writes, transactions, copies, cleanings, deletions and changes of leader, and an oracle: a list of records."""
+"""Histories of writes, transactions, copies, cleanings, deletions and changes of leader, and a list as their oracle."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from milena.storage.cleaning.rewriting import Rewriting, has_changed
 from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.files.end_marker import read_end_marker
 from milena.storage.files.txn_index import AbortedTxn
+from milena.tiered.cleaning.window import Source
 from milena.tiered.orders.keys import WINNER, key_hash
 from milena.tiered.orders.order import Order, OrderedGroup
 
@@ -56,10 +57,12 @@ class Scanned(NamedTuple):
 class Scan:
     """Takes the batches of one source in order."""
 
-    def __init__(self, order: Order, aborted: Sequence[AbortedTxn]) -> None:
+    def __init__(self, order: Order, source: Source, aborted: Sequence[AbortedTxn]) -> None:
         """``aborted``: all in the order's window."""
         self._order = order
-        self._transactions = CleanedTransactions(aborted)
+        # The markers of those that ended before are not met here.
+        here = [one for one in aborted if one.first_offset <= source.last and one.last_offset >= source.first]
+        self._transactions = CleanedTransactions(here)
         self._ended: set[int] = set()
         self._open: set[int] = set()
         self._epoch: int = NO_LEADER_EPOCH

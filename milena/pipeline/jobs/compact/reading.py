@@ -81,8 +81,7 @@ class KeyScan:
 
     def _scan(self, tier: OpenTier, group: int, number: int) -> Iterator[pa.RecordBatch]:
         source = self.order.groups[group].sources[number]
-        aborted = [one for one in self.aborted if one.first_offset <= source.last and one.last_offset >= source.first]
-        scan = Scan(self.order, aborted)
+        scan = Scan(self.order, source, self.aborted)
         found: list[tuple[int, bytes]] = []
         try:
             for batch in batches_of(tier, source):

@@ -1,4 +1,4 @@
-"""The job ``compact`` and several orders, of which some cannot be carried out: no Spark is needed to see what it does."""
+"""The job ``compact`` and several orders, of which one cannot be carried out: no Spark is needed to see that."""
 
 from __future__ import annotations
 

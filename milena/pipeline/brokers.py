@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from milena.node.client.cluster import Cluster, TopicView
 from milena.node.client.offsets import EARLIEST, LATEST, find_offset
@@ -32,6 +32,13 @@ FETCH: Final = 8 << 20
 """Bytes of a fetch."""
 MOST_EMPTY: Final = 10
 """Empty answers, of half a second each, before records that were there count as lost."""
+
+
+class _Read(NamedTuple):
+    """A part of a log: up to ``end`` (exclusive), where the leader epoch is ``epoch``."""
+
+    end: int
+    epoch: int
 
 
 class Brokers:
@@ -68,7 +75,7 @@ class Brokers:
 
     def told(self, partitions: Iterable[TopicIdPartition]) -> Told:
         """What the metadata topic says of these partitions, and of others of the topics that are chosen. What was read
-        by the last plan of this process is not read again: it was committed."""
+        by the last plan of this process is not read again, if it is still there."""
         view = self.topics().get(REMOTE_LOG_METADATA_TOPIC)
         if view is None or view.error:
             raise PipelineError(
@@ -78,17 +85,18 @@ class Brokers:
         told, read = SHELF.take(key, self._nothing_read)
         numbers = sorted({metadata_partition(one, len(view.partitions)) for one in partitions})
         bounds = {number: self.bounds(REMOTE_LOG_METADATA_TOPIC, number) for number in numbers}
-        if any(end < read.get(number, 0) for number, (_, end) in bounds.items()):  # an unclean leader lacks some of it
+        if not all(self._is_there(number, read[number]) for number in numbers if number in read):
             told, read = self._nothing_read()
         for number, (first, end) in bounds.items():
-            for batch in self._between(REMOTE_LOG_METADATA_TOPIC, number, max(first, read.get(number, 0)), end):
+            at = read[number].end if number in read else 0
+            for batch in self._between(REMOTE_LOG_METADATA_TOPIC, number, max(first, at), end):
                 for record in () if batch.is_control else iter_records(batch):
                     try:
                         told.decoder.take(record.value, offset_of(batch, record))
                     except UnreadableRemoteLogRecord as error:
                         where = f"{REMOTE_LOG_METADATA_TOPIC}-{number}, at offset {offset_of(batch, record)}"
                         raise PipelineError(f"{where}: {error}") from None
-                read[number] = batch.next_offset
+                read[number] = _Read(batch.next_offset, batch.leader_epoch)
 
         async def give_back() -> None:
             SHELF.put(key, (told, read))
@@ -96,8 +104,14 @@ class Brokers:
         self._loop.at_end(give_back)
         return told
 
-    def _nothing_read(self) -> tuple[Told, dict[int, int]]:
-        """And up to which offset each partition of the metadata topic was read."""
+    def _is_there(self, number: int, read: _Read) -> bool:
+        """Whether a partition of the metadata topic still has what was read of it: an unclean leader may lack some, and
+        may have written more since."""
+        ends = self._ask(partial(epoch_ends, self._cluster, REMOTE_LOG_METADATA_TOPIC, number, [read.epoch]))
+        return ends.get(read.epoch, 0) >= read.end
+
+    def _nothing_read(self) -> tuple[Told, dict[int, _Read]]:
+        """And up to where each partition of the metadata topic was read."""
         return Told(EventDecoder(partial(wants, self._chosen))), {}
 
     def epochs(self, topic: str, number: int, known: Iterable[LeaderEpoch]) -> list[EpochEntry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -75,11 +75,13 @@ def in_order(partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
     return sorted(partitions, key=lambda one: (one.topic, one.partition, one.topic_id.int))
 
 
-async def catalogue_of_folders(loop: LoopThread, directories: Iterable[str], chosen: Chosen) -> Catalogue:
-    """What brokers' directories tell of the topics that are chosen. Raises PipelineError, also for records of a version
-    that is not known."""
+async def catalogue_of_folders(
+    loop: LoopThread, directories: Iterable[str], chosen: Chosen, place: Hashable
+) -> Catalogue:
+    """What brokers' directories tell of the topics that are chosen. ``place``: of the tier, whose files tell what is
+    worked out. Raises PipelineError, also for records of a version that is not known."""
     disk, log_dirs = loop.runtime.disk, log_dirs_of(directories)
-    key = "folders", tuple(log_dirs), chosen
+    key = "folders", tuple(log_dirs), chosen, place
     followed, told = SHELF.take(key, lambda: _followed(chosen))
     try:
         await disk.offload(followed.read_on, disk, log_dirs)

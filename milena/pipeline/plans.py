@@ -59,7 +59,8 @@ class TierPlan:
 
     def _open(self) -> Catalogue:
         if self.options.metadata:
-            return self._loop.run(catalogue_of_folders(self._loop, self.options.metadata, self.options.chosen))
+            options, place = self.options, (self.options.tier, self.options.storage_options)
+            return self._loop.run(catalogue_of_folders(self._loop, options.metadata, options.chosen, place))
         return self._loop.run(catalogue_of_files(self.tier.storage))
 
     def partitions(self) -> list[TopicIdPartition]:

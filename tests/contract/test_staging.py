@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from milena.tiered.orders.taking_up import waiting_orders
 from milena.tiered.store.fsspec_staging import FsspecStaging
 from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorageError
 from milena.tiered.store.staging import LocalStaging, Staging
@@ -63,6 +64,17 @@ def test_objects_are_written_listed_read_and_removed(world: str, tmp_path: Path)
         await staging.remove("t-0/order")
         await staging.remove("t-0/order")
         assert await staging.names("t-0/order") == []
+
+    WORLDS[world](body, tmp_path)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_files_that_lie_beside_the_orders_do_not_hide_them(world: str, tmp_path: Path) -> None:
+    async def body(staging: Staging, _it: Surroundings) -> None:
+        for path in ("note", "t-0/note", "t-0/1-AA/order.json"):
+            await staging.write(path, b"{}")
+        found = await waiting_orders(staging, 0)
+        assert (found.orders, found.unreadable) == ([], ["t-0/1-AA: the order has no version"])
 
     WORLDS[world](body, tmp_path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def test_another_choice_of_topics_is_another_plan(made: MadeTier, tmp_path: Path
         assert len(offsets(**places, subscribe="", assign='{"clicks": [0]}')) == 20
     with pytest.raises(PipelineError, match="there is no topic other; there are clicks, orders"):
         offsets(**places, subscribe="other")
+
+
+def test_another_tier_is_another_plan(made: MadeTier, tmp_path: Path) -> None:
+    """In a copy that lacks files, fewer leader epochs are known."""
+    made.add(run(0, 10))
+    made.add(run(10, 20, epoch=2), epochs={0: 0, 1: 5, 2: 10})
+    more = {"metadata": made.metadata(tmp_path / "data"), "failOnDataLoss": False}
+    copy = Path(shutil.copytree(made.folder, tmp_path / "copy"))
+    for path in list(copy.rglob("*.leader_epoch_checkpoint")):
+        path.unlink()
+    assert offsets(tier=copy, **more) == [*range(20)]
+    assert offsets(tier=made.folder, **more) == [*range(5), *range(10, 20)]
 
 
 def test_after_an_error_nothing_is_kept(made: MadeTier, tmp_path: Path, shelf: Shelf) -> None:

@@ -28,9 +28,12 @@ from milena.storage.files.names import LOG, segment_file
 from milena.storage.files.txn_index import AbortedTxn
 from milena.tiered.cleaning.files import MADE, WINNERS
 from milena.tiered.orders.keys import ENTRY, WINNER, MemberSum, SortedEntries, key_hash
+from milena.tiered.orders.made_log import MadeLog
 
 KEYS: Final = "keys"
 PIECE: Final = ENTRY.size << 15
+_SLACK: Final = 4 << 10
+"""Bytes that a small batch may have more if another library has compressed it; a large one may be twice as large."""
 
 
 class ResultRefused(Exception):
@@ -148,6 +151,8 @@ class _Checker:
         self._retained = Retained(rules, self._transactions)
         self._rewriting = Rewriting(self._retained)
         self._digests: dict[Offset, bytes] = {}
+        self._largest: dict[Offset, int] = {}
+        """Bytes of the largest batch of a group that was found right."""
         self._aborted: dict[Offset, list[AbortedTxn]] = {}
         self._following = dict(
             zip(
@@ -166,6 +171,7 @@ class _Checker:
 
     def group(self, told: CheckGroup) -> None:
         first = told.sources[0].base_offset
+        self._largest[first] = 0
         self._retained.now = told.deletes_at
         digest = blake2b()
         with closing(self._disk.open(self._path(first, WINNERS), read_only=True)) as winners:
@@ -195,29 +201,27 @@ class _Checker:
                     self._report(batch.size_in_bytes)
                     yield batch, self._rewriting.of(batch)
 
-    def _compare(self, told: CheckGroup, made: Iterator[BatchView], digest: blake2b) -> bool:
+    def _compare(self, told: CheckGroup, made: MadeLog, digest: blake2b) -> bool:
         """Whether a batch has changed."""
-        changed = False
+        changed, first = False, told.sources[0].base_offset
         for batch, data in self._rewritten(told.sources):
             changed = has_changed(batch, data) or changed
             if not len(data):
                 continue
-            found = next(made, None)
+            found = _next(made, 2 * len(data) + _SLACK)
             if found is None or not same(data, found, self._work.limit):
                 what = "is missing" if found is None else f"is another one, at {found.base_offset}"
                 raise ResultRefused(f"what is to become of the batch at {batch.base_offset} {what}")
             digest.update(found.memory)
+            self._largest[first] = max(self._largest[first], found.size_in_bytes)
             self._report(found.size_in_bytes)
-        left = next(made, None)
+        left = _next(made, self._work.chunk)
         if left is not None:
             raise ResultRefused(f"the batch at {left.base_offset} comes from no source")
         return changed
 
-    def _made(self, file: File, first: Offset, size: int, end: Offset) -> Iterator[BatchView]:
-        try:
-            yield from read_batches(file, SegmentToClean(first, size), end, chunk=self._work.chunk)
-        except CorruptBatch as error:
-            raise ResultRefused(str(error)) from None
+    def _made(self, file: File, first: Offset, size: int, end: Offset) -> MadeLog:
+        return MadeLog(file, SegmentToClean(first, size), end, self._work.chunk)
 
     def keys(self) -> None:
         with closing(self._disk.open(f"{self._work.folder}/{KEYS}", read_only=True)) as file:
@@ -240,7 +244,8 @@ class _Checker:
         new = CleanedSegment(self._disk, self._work.folder, first, self._work.index_interval)
         try:
             with closing(self._disk.open(self._path(first, LOG + MADE), read_only=True)) as file:
-                for batch in self._made(file, first, told.size, told.end):
+                made = self._made(file, first, told.size, told.end)
+                while (batch := _next(made, self._largest[first])) is not None:
                     digest.update(batch.memory)
                     new.append(batch.memory)
                     self._report(batch.size_in_bytes)
@@ -257,6 +262,14 @@ class _Checker:
 
     def _path(self, first: Offset, suffix: str) -> str:
         return f"{self._work.folder}/{segment_file(first, suffix)}"
+
+
+def _next(made: MadeLog, most: int) -> BatchView | None:
+    """Raises ResultRefused."""
+    try:
+        return made.next(most)
+    except CorruptBatch as error:
+        raise ResultRefused(str(error)) from None
 
 
 def same(data: Bytes, found: BatchView, limit: int) -> bool:

@@ -19,6 +19,9 @@ from milena.tiered.orders.texts import BadText, Fields
 
 VERSION: Final = 1
 MOST_BYTES: Final = 64 << 20
+_FEW: Final = 64 << 10
+_OF_SOURCE: Final = 1 << 10
+"""A group and an object of keys have less."""
 _SLACK: Final = 1 << 20
 _NAME: Final = re.compile(r"[a-z]+-[0-9A-Za-z-]{1,60}\.[a-z]{1,12}")
 
@@ -62,13 +65,18 @@ def encode_manifest(manifest: Manifest) -> bytes:
     ).encode()
 
 
+def most_bytes(order: Order) -> int:
+    """Of the manifest: whoever reads more holds up all that runs beside it."""
+    return min(MOST_BYTES, _FEW + _OF_SOURCE * sum(len(group.sources) for group in order.groups))
+
+
 def decode_manifest(data: bytes, order: Order) -> Manifest:
     """Raises BadText, also if it is not of ``order``, or says of more bytes than could come of that."""
     found = Fields.read(data, "the manifest")
     if found.number("version") != VERSION:
         raise BadText(f"the manifest has version {found.number('version')}, {VERSION} is known")
     if found.id("order") != order.id:
-        raise BadText(f"the manifest is of the order {found.text('order')}")
+        raise BadText(f"the manifest is of the order {to_text(found.id('order'))}")
     if found.number("leaderEpoch") != order.leader_epoch:
         raise BadText(f"the manifest is of leader epoch {found.number('leaderEpoch')}, not {order.leader_epoch}")
     groups = found.every("groups")

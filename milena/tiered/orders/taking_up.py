@@ -32,9 +32,9 @@ async def waiting_orders(staging: Staging, now: int) -> Waiting:
     """``now``: ms. Raises RemoteStorageError."""
     found = Waiting([], [])
     for partition in await staging.names():
-        for name in await staging.names(partition):
+        for name in await _names(staging, partition):
             folder = f"{partition}/{name}"
-            names = await staging.names(folder)
+            names = await _names(staging, folder)
             if ORDER not in names or MANIFEST in names:
                 continue
             try:
@@ -48,6 +48,14 @@ async def waiting_orders(staging: Staging, now: int) -> Waiting:
                 found.orders.append(order)
     found.orders.sort(key=lambda one: (one.expires_at, one.folder))
     return found
+
+
+async def _names(staging: Staging, folder: str) -> list[str]:
+    """Nothing of a file, which somebody has put beside the orders."""
+    try:
+        return await staging.names(folder)
+    except RemoteResourceNotFound:
+        return []
 
 
 async def _read(staging: Staging, folder: str) -> Order:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from reprlib import repr as beginning
 from typing import Final
 from uuid import UUID
 
 from milena.protocol.uuids import from_text
+from milena.runtime.printable import printable
 
 LATEST: Final = (1 << 63) - 1
+_SHOWN: Final = 60
+"""Characters of a wrong value."""
 
 
 class BadText(ValueError):
@@ -69,4 +73,6 @@ class Fields:
         return found
 
     def _bad(self, name: str, wanted: str) -> BadText:
-        return BadText(f"{self._what} has {name}={str(self.get(name))[:60]}, which is not {wanted}")
+        found = self.get(name)
+        shown = found[:_SHOWN] if isinstance(found, str) else beginning(found)[:_SHOWN]
+        return BadText(f"{self._what} has {name}={printable(shown)}, which is not {wanted}")

@@ -31,7 +31,7 @@ from milena.tiered.orders.checking import (
     check_result,
 )
 from milena.tiered.orders.keys import SECRET_BYTES
-from milena.tiered.orders.manifest import MOST_BYTES, MadeGroup, Manifest, StagedObject, decode_manifest
+from milena.tiered.orders.manifest import MadeGroup, Manifest, StagedObject, decode_manifest, most_bytes
 from milena.tiered.orders.order import MANIFEST, ORDER, PRODUCERS, Issued, Order, OrderedGroup, encode_order
 from milena.tiered.orders.texts import BadText
 from milena.tiered.shared.tier import Tier
@@ -93,7 +93,9 @@ class OrderedPass(CleaningPass):
         self.check()
         await self._staging.write(order.path(PRODUCERS), producers)
         self.check()
-        await self._staging.write(order.path(ORDER), encode_order(order))
+        text = await self._disk.offload(encode_order, order)  # of many segments it takes a second
+        self.check()
+        await self._staging.write(order.path(ORDER), text)
         self.check()
         return Issued(order, window)
 
@@ -161,12 +163,12 @@ class OrderedPass(CleaningPass):
                 raise PassEnded(f"the segments from offset {group.first} on have changed")
 
     async def _manifest(self, order: Order) -> Manifest:
-        path = order.path(MANIFEST)
+        path, most = order.path(MANIFEST), most_bytes(order)
         try:
             size = await self._staging.size(path)
             self.check()
-            if size > MOST_BYTES:
-                raise ResultRefused(f"its manifest has {size} bytes, {MOST_BYTES} are allowed")
+            if size > most:
+                raise ResultRefused(f"its manifest has {size} bytes, {most} are allowed")
             data = await self._staging.read(path, 0, size)
         except RemoteResourceNotFound:
             raise ResultRefused("its manifest has gone") from None

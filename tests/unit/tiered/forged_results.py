@@ -91,7 +91,8 @@ class Forged:
 
 
 def rewritten(batch: BatchView, **fields: Any) -> bytearray:
-    """``batch`` with other fields, and the right checksum. ``records``: encoded ones, ``base_offset`` and so on."""
+    """``batch`` with other fields, and the right checksum. ``records``: encoded ones, ``stream``:
+    of them all, compressed, ``base_offset`` and so on."""
     given = {
         "records": [one for one, _ in encoded(batch)],
         "last_offset_delta": batch.last_offset_delta,
@@ -105,10 +106,11 @@ def rewritten(batch: BatchView, **fields: Any) -> bytearray:
         "producer_epoch": batch.producer_epoch,
         "base_sequence": batch.base_sequence,
         "level": None,
+        "stream": None,
         **fields,
     }
-    records, level = given.pop("records"), given.pop("level")
-    data = compress(given["codec"], b"".join(records), level)
+    records, level, stream = given.pop("records"), given.pop("level"), given.pop("stream")
+    data = compress(given["codec"], b"".join(records), level) if stream is None else stream
     return pack_batch(data, count=len(records), **given)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from milena.protocol.records.batch import Codec
+from milena.protocol.records.batch import BatchView, Codec
 from milena.protocol.types import LeaderEpoch
 from milena.tiered.orders.carrying_out import CannotBeCarriedOut
 from milena.tiered.orders.order import MANIFEST, decode_order, encode_order
@@ -108,6 +110,25 @@ def test_an_order_says_what_is_wanted() -> None:
         assert order.expires_at == order.issued_at + 600_000
         assert order.groups[-1].deletes_at is None, "its segment is local"
         assert order.groups[0].deletes_at == order.issued_at
+
+    on_ordered_tier(scenario)
+
+
+def test_an_order_is_put_into_words_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 50,000 segments takes more than a second."""
+
+    async def scenario(tier: OrderedTier) -> None:
+        await filled(tier)
+        disk, found = tier.bench.runtime.disk, list[object]()
+        offload = disk.offload
+
+        async def noted(work: Callable[..., object], *given: object, **options: object) -> object:
+            found.append(work)
+            return await offload(work, *given, **options)
+
+        monkeypatch.setattr(disk, "offload", noted)
+        await tier.issued()
+        assert encode_order in found
 
     on_ordered_tier(scenario)
 
@@ -282,6 +303,37 @@ def test_compressed_batches_may_have_other_bytes() -> None:
         assert tier.refusals() == [] and await tier.offsets() == [1, 3, 4, 5]
         (segment,) = tier.served()
         assert await (await tier.bench.store.fetch(segment, 0)).read() == b"".join(others)
+
+    on_ordered_tier(scenario, segment_bytes=2000)
+
+
+def test_a_compressed_batch_that_was_blown_up_is_refused() -> None:
+    """gzip's header may have a name of any length: whoever reads the batch would have to hold it."""
+
+    async def forged_of(tier: OrderedTier) -> Forged:
+        for number in range(3):
+            data = batch_of(b"x" * 100, b"%d" % number * 50, keys=[b"a", b"b%d" % number], codec=Codec.GZIP)
+            tier.log.append_as_leader(data, leader_epoch=LeaderEpoch(0))
+            tier.log.raise_high_watermark(tier.log.log_end_offset)
+            tier.log.roll()
+        await tier.copy()
+        return await Forged.of(tier)
+
+    async def blown_up(forged: Forged) -> list[bytes]:
+        batches = [bytes(one.memory) for one in await forged.batches()]
+        first = BatchView(memoryview(batches[0]))
+        stream = bytes(first.records)
+        named = stream[:3] + b"\x08" + stream[4:10] + b"n" * 10_000 + b"\0" + stream[10:]
+        return [bytes(rewritten(first, stream=named)), *batches[1:]]
+
+    async def scenario(tier: OrderedTier) -> None:
+        forged = await forged_of(tier)
+        await forged.put_log(await blown_up(forged))
+        await forged.publish()
+        await tier.clean()
+        (refusal,) = tier.refusals()
+        assert re.search("a batch of 10[0-9]{3} bytes, where 4[0-9]{3} are allowed", refusal), refusal
+        assert await tier.offsets() == [1, 3, 4, 5]
 
     on_ordered_tier(scenario, segment_bytes=2000)
 

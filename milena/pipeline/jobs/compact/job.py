@@ -68,8 +68,8 @@ def compact(
     """Carry out the orders that are in the tier, of the topics that are ``chosen``, until there are none. ``told``: of
     sentences about orders of which nothing comes.
 
-    Raises PipelineError."""
-    place, failed = Place(tier, storage_options), set[str]()
+    Raises PipelineError, and what the first order has failed with that could not be carried out, after the others."""
+    place, failed, errors = Place(tier, storage_options), set[str](), list[Exception]()
     orders = segments = 0
     try:
         with _opened(place) as opened:
@@ -81,11 +81,21 @@ def compact(
                         told(sentence)
                 left = [one for one in found.orders if chosen(one.partition.topic) and one.folder not in failed]
                 if not left:
+                    if errors:
+                        raise errors[0]
                     return Compacted(orders, len(failed), segments)
                 order = left[0]
                 sources = sum(len(group.sources) for group in order.groups)
                 progress("orders", orders, orders + len(left), "orders")
-                if _tried(spark, opened, place, order, told):
+                try:
+                    done = _tried(spark, opened, place, order, told)
+                except RemoteStorageError:
+                    raise
+                except Exception as error:
+                    told(f"{order.folder}: it failed; the other orders come first")
+                    errors.append(error)
+                    done = False
+                if done:
                     orders, segments = orders + 1, segments + sources
                 else:
                     failed.add(order.folder)

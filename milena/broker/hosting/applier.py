@@ -219,7 +219,7 @@ class Applier:
 
     def take_offline(self, partition: Partition) -> None:
         """The partition's log directory has failed."""
-        if partition.topic == OFFSETS_TOPIC and partition.is_leader:
+        if partition.topic == OFFSETS_TOPIC:  # also if it has just ceased to lead: its groups may not have been told
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
         self._mover.forget(partition)
@@ -377,7 +377,7 @@ class Applier:
 
     def _remove(self, partition: Partition, *, topic_is_gone: bool) -> None:
         log = partition.log or self._logs.get(partition.topic, partition.index)  # which may have been given up
-        if partition.topic == OFFSETS_TOPIC and partition.is_leader:
+        if partition.topic == OFFSETS_TOPIC:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
         self._mover.cancel(partition)

@@ -62,7 +62,7 @@ test-alone: $(READY) ## the tests of `make test` without its checks, on the form
 	@$(TESTS)
 
 test-pure: compiled ## what belongs to test-compiled: unit and contract tests on the pure form, and 50 seeds on both, whose digests must be equal (SHORT=1: 15)
-	@MILENA_PURE=1 $(PYTEST) tests/unit tests/contract -q --randomly-seed=$(ORDER) $(ARGS)
+	@MILENA_PURE=1 $(PYTEST) tests/unit tests/contract tests/simulation/test_slow_processor.py -q --randomly-seed=$(ORDER) $(ARGS)
 	@MILENA_SEEDS_OF_BOTH_FORMS=$(if $(SHORT),15,50) $(PYTEST) tests/simulation/test_both_forms.py -q
 
 coverage: $(READY) ## branches that the unit, contract and simulation tests reach, by module, and what they miss

@@ -19,6 +19,7 @@ from milena.protocol.types import METADATA_TOPIC
 if TYPE_CHECKING:
     from milena.protocol.apis.describe_log_dirs import DescribeLogDirsResponse
     from milena.protocol.apis.describe_quorum import DescribeQuorumResponse
+    from milena.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsResponse
     from milena.protocol.apis.metadata import MetadataResponse
 
 INTERVAL: Final = 0.25
@@ -102,6 +103,13 @@ class Health:
             ends[one.replica_id] = max(one.log_end_offset, ends.get(one.replica_id, -1))
         directories = {(one.replica_id, str(one.replica_directory_id)) for one in log.observers}
         return Quorum(log.high_watermark, ends, frozenset(directories))
+
+    async def reassigns(self, address: tuple[str, int], seconds: float) -> bool:
+        """Whether a reassignment is under way, as the controller tells a broker that is asked."""
+        told: ListPartitionReassignmentsResponse | None
+        key = ApiKey.LIST_PARTITION_REASSIGNMENTS
+        _, told = await self._replied(address, seconds, key, timeout_ms=int(seconds * 1000), topics=None)
+        return told is not None and bool(told.topics)
 
     async def _replied(
         self, address: tuple[str, int], seconds: float, key: ApiKey, **fields: object

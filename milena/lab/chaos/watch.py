@@ -145,7 +145,7 @@ class Watch:
             case Kind.CLOCK:
                 return has_jumped(step, sight.before, await self._told(step))
             case Kind.REASSIGN:
-                return has_moved(sight.replicas, _replicas(await self._health.views()))
+                return await self._reassigns() or has_moved(sight.replicas, _replicas(await self._health.views()))
             case Kind.UNCLEAN:
                 return all([await self.is_down(node) for node in step.nodes[1:]])
             case kind if kind in COUNTED:
@@ -163,6 +163,14 @@ class Watch:
         sight.ends.append((now, quorum.end))
         ends = [end for at, end in sight.ends if at <= now - BEHIND]
         return bool(ends) and hears_nothing(sight.step.nodes[1], quorum.fetched, ends[-1])
+
+    async def _reassigns(self) -> bool:
+        """It is under way for as long as a replica that is wanted is down, and changes no replicas until it is done."""
+        for broker in self._shape.brokers:
+            address = await self._place.address(broker)
+            if address is not None and await self._health.reassigns(address, SECONDS):
+                return True
+        return False
 
     async def _has_new_directory(self, sight: Sight) -> bool:
         """A disk that was replaced has a directory of a new id, as the broker tells once it is back."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -18,7 +19,7 @@ from milena.lab.chaos.watch import BEHIND, Sight, Watch, hears_nothing
 from milena.lab.chaos.writable import Replicas
 from milena.lab.histories.faults import Effect
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
+from milena.node.client.cluster import Cluster, ClusterView
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.context import Runtime
@@ -38,6 +39,7 @@ class Nodes:
         self._says = says
         self._begun = runtime.clock.monotonic()
         self.quorums: Callable[[float], Quorum | None] = lambda _: None
+        self.moves_from = math.inf
 
     @property
     def now(self) -> float:
@@ -56,6 +58,12 @@ class Nodes:
 
     async def quorum(self, address: tuple[str, int], seconds: float) -> Quorum | None:
         return self.quorums(self.now)
+
+    async def reassigns(self, address: tuple[str, int], seconds: float) -> bool:
+        return self.now >= self.moves_from
+
+    async def views(self) -> Sequence[ClusterView | None]:
+        return []
 
 
 def answers(_: float) -> Reply:
@@ -115,6 +123,22 @@ def test_a_node_stands_still_if_it_never_answers_and_another_one_does(
 )
 def test_a_node_has_ended_if_there_is_no_connection(kind: Kind, says: Says, expected: Effect) -> None:
     assert effect(kind, {1: says}) is expected
+
+
+@pytest.mark.parametrize(("moves_from", "expected"), [(1.0, Effect.SEEN), (LASTS + 1.0, Effect.NOT_SEEN)])
+def test_a_reassignment_is_seen_while_it_is_under_way_though_it_never_ends(moves_from: float, expected: Effect) -> None:
+    """One of the replicas that it wants is down until the others are wanted again."""
+
+    async def play(world: World) -> Effect:
+        runtime = world.machine("client").start()
+        nodes = Nodes(runtime, {})
+        nodes.moves_from = moves_from
+        watch = Watch(cast(Place, nodes), cast(Health, nodes), SHAPE)
+        async with watch.over(Step(Kind.REASSIGN, (), LASTS), [Step(Kind.RESTART, (3,), LASTS)]) as sight:
+            await runtime.clock.sleep(LASTS)
+        return sight.effect
+
+    assert simulate(play, seed=1) is expected
 
 
 def test_a_broker_hears_nothing_if_it_fetches_no_metadata_that_others_have() -> None:

@@ -46,7 +46,11 @@ def jars() -> Path:
         done = subprocess.run(["mvn", "-q", "-B", "-f", str(POM), *goal], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
-        Path(unfinished, "jars").rename(folder)
+        try:
+            Path(unfinished, "jars").rename(folder)
+        except OSError:  # another process was quicker
+            if not all((folder / jar).exists() for jar in NEEDED):
+                raise
     return folder
 
 

@@ -23,6 +23,7 @@ from milena.lab.chaos.plan import Round, Shape, plan
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
+from milena.lab.chaos.work.readers import Readers
 from milena.lab.chaos.work.workload import Workload
 from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
@@ -193,6 +194,13 @@ async def _create(client: Cluster, health: Health, journal: Journal, topics: Seq
 
 
 async def _read_keys(workload: Workload, seconds: float) -> None:
-    for place in workload.keyed:
+    """By all readers at once: some take long to begin."""
+
+    async def read(reader: Readers) -> None:
+        for place in workload.keyed:
+            if not await reader.read_everything(place, final=True, seconds=seconds):
+                raise NotHealthy(f"{place[0]}-{place[1]} was not read to its end by {reader.name}")
+
+    async with asyncio.TaskGroup() as reading:
         for reader in workload.readers:
-            assert await reader.read_everything(place, final=True, seconds=seconds), f"{place} was not read to its end"
+            reading.create_task(read(reader))

@@ -28,6 +28,7 @@ from milena.lab.chaos.topics import TOPICS
 from milena.lab.chaos.verdict import Verdict, demands_of
 from milena.lab.histories.checker import counts
 from milena.lab.world.trace import quiet_logs
+from tests.chaos.clients.contained import Contained
 from tests.chaos.places import LIBRARIES, PLACES, available, libraries
 
 SIMULATION = "simulation"
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     again = again_of(arguments)
     keep_warnings(report)
     try:
-        verdict = _run(options, order, report)
+        verdict, errors = _run(options, order, report)
         _draw(order, report)
     except UserError as error:
         print(f"{error}\nagain: {again}")
@@ -58,7 +59,7 @@ def main(arguments: list[str]) -> int:
             traceback.print_exception(one)
         print(f"failed: the run could not be judged; see {report}\nagain: {again}")
         return 1
-    return _tell(verdict, report, again)
+    return _tell(verdict, errors, report, again)
 
 
 def again_of(arguments: Sequence[str]) -> str:
@@ -114,21 +115,26 @@ def _kinds(text: str) -> list[Kind]:
     return [known[name] for name in text.split(",")]
 
 
-def _run(options: Namespace, order: Order, report: Path) -> Verdict:
+def _run(options: Namespace, order: Order, report: Path) -> tuple[Verdict, list[str]]:
+    """The verdict, and errors of libraries for people."""
     if options.on == SIMULATION:
         quiet_logs()
         verdict, digest = run_simulated(order, report)
         print(f"digest {digest}")
-        return verdict
+        return verdict, []
     names = available() if options.clients is None else options.clients.split(",")
     return asyncio.run(_elsewhere(options.on, order, report, options.port, names))
 
 
-async def _elsewhere(where: str, order: Order, report: Path, port: int, names: Sequence[str]) -> Verdict:
+async def _elsewhere(
+    where: str, order: Order, report: Path, port: int, names: Sequence[str]
+) -> tuple[Verdict, list[str]]:
     place = await PLACES[where](report / "cluster", port)
     try:
-        place.use(libraries(names, place))
-        return await run(order, place, report, print_now)
+        used = libraries(names, place)
+        place.use(used)
+        verdict = await run(order, place, report, print_now)
+        return verdict, [told for one in used if isinstance(one, Contained) and (told := one.told())]
     finally:
         await place.keep(report / "logs")
         await place.close()
@@ -148,7 +154,7 @@ def _draw(order: Order, report: Path) -> None:
         print(f"no report.html: {reason}")
 
 
-def _tell(verdict: Verdict, report: Path, again: str) -> int:
+def _tell(verdict: Verdict, errors: Sequence[str], report: Path, again: str) -> int:
     print(f"{verdict.writes} acknowledged writes; the report is in {report}")
     for anomaly, count in sorted(counts(verdict.controls).items(), key=lambda one: one[0].value):
         print(f"expected without promises: {anomaly.value}: {count}")
@@ -161,7 +167,9 @@ def _tell(verdict: Verdict, report: Path, again: str) -> int:
         print(f"nothing was lost in {' and '.join(verdict.blind)}: the checker was not seen to see")
     for text in verdict.idle:
         print(f"{text}: the run shows too little")
-    failed = bool(verdict.violations or verdict.blind or verdict.idle)
+    for text in errors:
+        print(f"{text}; see {SAID}")
+    failed = bool(verdict.violations or verdict.blind or verdict.idle or errors)
     print(f"{'failed' if failed else 'passed'}: {len(verdict.violations)} anomalies")
     if failed:
         print(f"again: {again}")

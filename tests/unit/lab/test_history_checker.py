@@ -233,6 +233,10 @@ def test_a_record_lies_behind_all_that_was_acknowledged_before_it_was_sent() -> 
     late = Send(PARTITION, "v5", 5, 6, RequestOutcome.UNKNOWN)
     found = texts(send(1, 1), late, log(5, 1))
     assert found == ["non-monotonic send: t-0: v5 is at 0, and v1, sent before it, at 1"]
+    assert texts(replace(send(1, 1), offset=-1), late, log(5, 1)) == found, (
+        "acknowledged as known already, untold where"
+    )
+    assert texts(replace(send(1, 1), offset=-1, once=False), late, log(5, 1)) == [], "another copy may have been before"
     assert texts(send(1, 1), replace(late, begun=1.2), log(5, 1)) == []
     assert texts(send(1, 1), late, log(5, 1), Void(PARTITION, 3.0, "unclean")) == []
 

@@ -11,7 +11,7 @@ from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional
 from milena.lab.histories.anomalies import Violation
-from milena.lab.histories.files import BadLine, HistoryFile, violations_of
+from milena.lab.histories.files import NOTHING, BadLine, HistoryFile, violations_of
 from milena.lab.histories.parts import Demands, Judge
 from milena.lab.histories.progress import PATIENCE
 
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(path: Path, demands: Demands) -> int:
     history = HistoryFile(path)
+    if not history.parts:
+        raise UserError(f"{path}: {NOTHING}")
     if history.cut_off is not None:
         print(f"line {history.cut_off} was not written to its end, and counts for nothing")
     found = 0

@@ -142,6 +142,12 @@ def test_without_a_final_log_a_record_is_lost_when_readers_have_passed_it() -> N
     }
 
 
+@pytest.mark.parametrize("outcome", [RequestOutcome.UNKNOWN, RequestOutcome.FAILED])
+def test_a_value_that_is_sent_again_hides_no_loss(outcome: RequestOutcome) -> None:
+    again = Send(PARTITION, "v0", 5, 6, outcome)
+    assert texts(send(0, 0), again, log()) == ["lost write: t-0: v0 was acknowledged at 0 and is gone"]
+
+
 def test_a_producer_that_is_not_idempotent_may_write_twice() -> None:
     twice = replace(send(0, 1), once=False)
     assert texts(twice, log(0, 0)) == []

@@ -34,7 +34,11 @@ REPORT = CommandLine(
     "anomaly. Needs the extra `report`.",
     [
         Option("--out", "the folder for both files", "DIR", default="."),
-        Option("--about", "an earlier report.json of the run: what it says about it is taken over", "FILE"),
+        Option(
+            "--about",
+            "an earlier report.json of the run, or its run.json: what it says about it is taken over",
+            "FILE",
+        ),
         *DEMANDS,
     ],
     [FILE],
@@ -103,9 +107,10 @@ def _about(path: str | None) -> Mapping[str, object]:
     if path is None:
         return {}
     try:
-        about = json.loads(Path(path).read_bytes())["about"]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: not a report.json") from None
+        found = json.loads(Path(path).read_bytes())
+        about = found["about"] if "about" in found or "place" not in found else found
+    except (ValueError, TypeError, KeyError):
+        about = None
     if not isinstance(about, dict):
-        raise UserError(f"{path}: not a report.json")
+        raise UserError(f"{path}: neither a report.json nor a run.json")
     return about

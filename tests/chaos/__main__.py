@@ -58,6 +58,7 @@ def main(arguments: list[str]) -> int:
         for one in _leaves(error):
             traceback.print_exception(one)
         print(f"failed: the run could not be judged; see {report}\nagain: {again}")
+        print(f"what it has done until then: {judging_of(report)}")
         return 1
     return _tell(verdict, errors, report, again)
 
@@ -67,6 +68,12 @@ def again_of(arguments: Sequence[str]) -> str:
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--report")
     return shlex.join(["python", "-m", "tests.chaos", *parser.parse_known_args(arguments)[1]])
+
+
+def judging_of(report: Path) -> str:
+    """The command that judges the history of a run that did not come to its end."""
+    file, about = report / HISTORY, report / ABOUT
+    return shlex.join(["milena", "history", "report", str(file), "--about", str(about), "--out", str(report)])
 
 
 def keep_warnings(report: Path) -> None:
@@ -136,8 +143,10 @@ async def _elsewhere(
         verdict = await run(order, place, report, print_now)
         return verdict, [told for one in used if isinstance(one, Contained) and (told := one.told())]
     finally:
-        await place.keep(report / "logs")
-        await place.close()
+        try:
+            await place.keep(report / "logs")
+        finally:
+            await place.close()
 
 
 def print_now(line: str) -> None:

@@ -177,6 +177,14 @@ def test_a_report_has_everything_that_was_judged(tmp_path: Path) -> None:
     assert "<script src" not in text and "<link" not in text
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", "7", '{"about": 7}', "not JSON"])
+def test_what_tells_nothing_about_a_run_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text(GOOD)
+    (tmp_path / "about.json").write_text(text)
+    with pytest.raises(UserError, match=r"about\.json: neither a report\.json nor a run\.json"):
+        main(["report", str(tmp_path / "history.jsonl"), "--about", str(tmp_path / "about.json")])
+
+
 MEASURED = """
 import sys, tracemalloc
 from pathlib import Path

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from milena.lab.histories.keyed import KeyedWrite
+from typing import NamedTuple, TypeAlias
 
 Claim: TypeAlias = tuple[int, str, str | None]
 """Offset, key and value of a record that was acknowledged or read."""
+
+
+class Acknowledged(NamedTuple):
+    """A write."""
+
+    offset: int
+    begun: float
+    ended: float
+    key: str
+    value: str | None
 
 
 def conflicts(claims: Iterable[Claim]) -> Iterator[str]:
@@ -23,9 +30,9 @@ def conflicts(claims: Iterable[Claim]) -> Iterator[str]:
             yield f"{first[1]} of {first[0]} and {value} of {key} were at {offset}"
 
 
-def falls(acknowledged: Iterable[KeyedWrite]) -> Iterator[str]:
-    """A sentence for each write below one that had been acknowledged before it began. All offsets are known."""
-    first: KeyedWrite | None = None
+def falls(acknowledged: Iterable[Acknowledged]) -> Iterator[str]:
+    """A sentence for each write below one that had been acknowledged before it began."""
+    first: Acknowledged | None = None
     for write in sorted(acknowledged, key=lambda write: write.offset, reverse=True):
         if first is not None and first.ended < write.begun:
             yield (

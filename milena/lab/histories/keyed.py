@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
-from milena.lab.histories.claims import Claim, conflicts, falls
+from milena.lab.histories.claims import Acknowledged, Claim, conflicts, falls
 from milena.lab.histories.group_events import RequestOutcome, TopicPartition
 
 _FAILED = RequestOutcome.FAILED
@@ -118,7 +118,7 @@ class KeyedRules:
             yield from self._keys[name].twice(name)
         for text in conflicts(claim for name in judged for claim in self._keys[name].claims(name)):
             yield "inconsistent offsets", text
-        for text in falls(write for name in judged for write in self._keys[name].sure):
+        for text in falls(write for name in judged for write in self._keys[name].acknowledged(name)):
             yield "non-monotonic send", text
         for read in self._reads:
             found = {name: (offset, value) for name, offset, value in read.found}
@@ -135,8 +135,7 @@ class _Key:
 
     def __init__(self) -> None:
         self.writes: list[KeyedWrite] = []
-        self.sure: list[KeyedWrite] = []
-        """Those that were acknowledged, whose offsets are known, in the order of these."""
+        self._sure: list[KeyedWrite] = []
         self._values: set[str | None] = set()
         self._seen: dict[tuple[int, str | None], float] = {}
         self._sightings: list[tuple[int, float, str | None]] = []
@@ -182,11 +181,16 @@ class _Key:
 
     def claims(self, name: str) -> Iterator[Claim]:
         """What was acknowledged or found, and where."""
-        for write in self.sure:
+        for write in self._sure:
             yield write.offset, name, write.value
         for value in self._place:
             for offset in self._found(value):
                 yield offset, name, value
+
+    def acknowledged(self, name: str) -> Iterator[Acknowledged]:
+        """Writes whose offsets are known."""
+        for write in self._sure:
+            yield Acknowledged(write.offset, write.begun, write.ended, name, write.value)
 
     def _placed(self, write: KeyedWrite) -> KeyedWrite:
         """With the offset at which readers found what was written once, where nobody was told of it."""
@@ -198,7 +202,7 @@ class _Key:
         """When everything is known: in order of offsets."""
         self.writes = [self._placed(write) for write in self.writes]
         sure = (write for write in self.writes if write.outcome is RequestOutcome.OK and write.offset >= 0)
-        self.sure = sorted(sure, key=lambda write: write.offset)
+        self._sure = sorted(sure, key=lambda write: write.offset)
         self._values = {write.value for write in self.writes if write.outcome is not RequestOutcome.FAILED}
         sightings = [(offset, at, value) for (offset, value), at in self._seen.items()]
         self._sightings = sorted(sightings, key=lambda one: one[0])
@@ -212,9 +216,9 @@ class _Key:
     def last_for(self, read: FullRead) -> KeyedWrite | None:
         """The last acknowledged write that a read must know."""
         if read.final:
-            return self.sure[-1] if self.sure else None
-        below = bisect_left(self.sure, read.upto, key=lambda write: write.offset)
-        return next((self.sure[at] for at in range(below - 1, -1, -1) if self.sure[at].ended <= read.begun), None)
+            return self._sure[-1] if self._sure else None
+        below = bisect_left(self._sure, read.upto, key=lambda write: write.offset)
+        return next((self._sure[at] for at in range(below - 1, -1, -1) if self._sure[at].ended <= read.begun), None)
 
     def last_seen_before(self, read: FullRead) -> tuple[int, str | None] | None:
         """The highest offset, and its value, that had been found before a read began."""

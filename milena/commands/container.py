@@ -13,12 +13,12 @@ import signal
 import sys
 
 from milena.command_line.errors import UsageError, UserError
-from milena.command_line.options import CommandLine, Positional
+from milena.command_line.options import CommandLine, Positional, port_number, seconds
 from milena.up.layout import LAB
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 MOUNTED = "/mnt/shared/config/server.properties"
 DEFAULTS = "/etc/kafka/docker/server.properties"
@@ -202,13 +202,23 @@ def fault_of(folder: str) -> str | None:
     return None
 
 
+def checked(environment: Mapping[str, str], name: str, default: str, convert: Callable[[str], object]) -> str:
+    """A variable's value. Raises UserError that names it, and not the option of `milena node` that it becomes."""
+    value = environment.get(name) or default
+    try:
+        convert(value)
+    except ValueError as error:
+        raise UserError(f"{name}: {value!r} is {error}") from None
+    return value
+
+
 def options(environment: Mapping[str, str]) -> list[str]:
     """Options of `milena node`. Raises UserError."""
-    port = environment.get("MILENA_METRICS_PORT") or METRICS_PORT
+    port = checked(environment, "MILENA_METRICS_PORT", METRICS_PORT, port_number)
     found = ["--control", port, "--control-host", "0.0.0.0"]
     if environment.get(LAB):
         found += ["--lab", environment[LAB]]
-    found += ["--own-address-limit", environment.get("MILENA_OWN_ADDRESS_LIMIT") or OWN_ADDRESS_LIMIT]
+    found += ["--own-address-limit", checked(environment, "MILENA_OWN_ADDRESS_LIMIT", OWN_ADDRESS_LIMIT, seconds)]
     level = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL")
     if level:
         if level.upper() not in LEVELS:

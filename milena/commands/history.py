@@ -11,7 +11,7 @@ from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Positional
 from milena.lab.histories.anomalies import Violation
-from milena.lab.histories.files import BadLine, HistoryFile, violations_of
+from milena.lab.histories.files import NOTHING, BadLine, HistoryFile, violations_of
 from milena.lab.histories.parts import Demands, Judge
 from milena.lab.histories.progress import PATIENCE
 
@@ -34,7 +34,11 @@ REPORT = CommandLine(
     "anomaly. Needs the extra `report`.",
     [
         Option("--out", "the folder for both files", "DIR", default="."),
-        Option("--about", "an earlier report.json of the run: what it says about it is taken over", "FILE"),
+        Option(
+            "--about",
+            "an earlier report.json of the run, or its run.json: what it says about it is taken over",
+            "FILE",
+        ),
         *DEMANDS,
     ],
     [FILE],
@@ -63,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(path: Path, demands: Demands) -> int:
     history = HistoryFile(path)
+    if not history.parts:
+        raise UserError(f"{path}: {NOTHING}")
     if history.cut_off is not None:
         print(f"line {history.cut_off} was not written to its end, and counts for nothing")
     found = 0
@@ -101,9 +107,10 @@ def _about(path: str | None) -> Mapping[str, object]:
     if path is None:
         return {}
     try:
-        about = json.loads(Path(path).read_bytes())["about"]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: not a report.json") from None
+        found = json.loads(Path(path).read_bytes())
+        about = found["about"] if "about" in found or "place" not in found else found
+    except (ValueError, TypeError, KeyError):
+        about = None
     if not isinstance(about, dict):
-        raise UserError(f"{path}: not a report.json")
+        raise UserError(f"{path}: neither a report.json nor a run.json")
     return about

@@ -28,6 +28,7 @@ from milena.lab.chaos.topics import TOPICS
 from milena.lab.chaos.verdict import Verdict, demands_of
 from milena.lab.histories.checker import counts
 from milena.lab.world.trace import quiet_logs
+from tests.chaos.clients.contained import Contained
 from tests.chaos.places import LIBRARIES, PLACES, available, libraries
 
 SIMULATION = "simulation"
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     again = again_of(arguments)
     keep_warnings(report)
     try:
-        verdict = _run(options, order, report)
+        verdict, errors = _run(options, order, report)
         _draw(order, report)
     except UserError as error:
         print(f"{error}\nagain: {again}")
@@ -57,8 +58,9 @@ def main(arguments: list[str]) -> int:
         for one in _leaves(error):
             traceback.print_exception(one)
         print(f"failed: the run could not be judged; see {report}\nagain: {again}")
+        print(f"what it has done until then: {judging_of(report)}")
         return 1
-    return _tell(verdict, report, again)
+    return _tell(verdict, errors, report, again)
 
 
 def again_of(arguments: Sequence[str]) -> str:
@@ -66,6 +68,12 @@ def again_of(arguments: Sequence[str]) -> str:
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--report")
     return shlex.join(["python", "-m", "tests.chaos", *parser.parse_known_args(arguments)[1]])
+
+
+def judging_of(report: Path) -> str:
+    """The command that judges the history of a run that did not come to its end."""
+    file, about = report / HISTORY, report / ABOUT
+    return shlex.join(["milena", "history", "report", str(file), "--about", str(about), "--out", str(report)])
 
 
 def keep_warnings(report: Path) -> None:
@@ -114,24 +122,31 @@ def _kinds(text: str) -> list[Kind]:
     return [known[name] for name in text.split(",")]
 
 
-def _run(options: Namespace, order: Order, report: Path) -> Verdict:
+def _run(options: Namespace, order: Order, report: Path) -> tuple[Verdict, list[str]]:
+    """The verdict, and errors of libraries for people."""
     if options.on == SIMULATION:
         quiet_logs()
         verdict, digest = run_simulated(order, report)
         print(f"digest {digest}")
-        return verdict
+        return verdict, []
     names = available() if options.clients is None else options.clients.split(",")
     return asyncio.run(_elsewhere(options.on, order, report, options.port, names))
 
 
-async def _elsewhere(where: str, order: Order, report: Path, port: int, names: Sequence[str]) -> Verdict:
+async def _elsewhere(
+    where: str, order: Order, report: Path, port: int, names: Sequence[str]
+) -> tuple[Verdict, list[str]]:
     place = await PLACES[where](report / "cluster", port)
     try:
-        place.use(libraries(names, place))
-        return await run(order, place, report, print_now)
+        used = libraries(names, place)
+        place.use(used)
+        verdict = await run(order, place, report, print_now)
+        return verdict, [told for one in used if isinstance(one, Contained) and (told := one.told())]
     finally:
-        await place.keep(report / "logs")
-        await place.close()
+        try:
+            await place.keep(report / "logs")
+        finally:
+            await place.close()
 
 
 def print_now(line: str) -> None:
@@ -148,7 +163,7 @@ def _draw(order: Order, report: Path) -> None:
         print(f"no report.html: {reason}")
 
 
-def _tell(verdict: Verdict, report: Path, again: str) -> int:
+def _tell(verdict: Verdict, errors: Sequence[str], report: Path, again: str) -> int:
     print(f"{verdict.writes} acknowledged writes; the report is in {report}")
     for anomaly, count in sorted(counts(verdict.controls).items(), key=lambda one: one[0].value):
         print(f"expected without promises: {anomaly.value}: {count}")
@@ -161,7 +176,9 @@ def _tell(verdict: Verdict, report: Path, again: str) -> int:
         print(f"nothing was lost in {' and '.join(verdict.blind)}: the checker was not seen to see")
     for text in verdict.idle:
         print(f"{text}: the run shows too little")
-    failed = bool(verdict.violations or verdict.blind or verdict.idle)
+    for text in errors:
+        print(f"{text}; see {SAID}")
+    failed = bool(verdict.violations or verdict.blind or verdict.idle or errors)
     print(f"{'failed' if failed else 'passed'}: {len(verdict.violations)} anomalies")
     if failed:
         print(f"again: {again}")

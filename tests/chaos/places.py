@@ -14,6 +14,7 @@ from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, TOPICS
 from milena.testing.chaos_processes import ProcessesPlace
 from tests.chaos.clients.aio import AiokafkaClients
 from tests.chaos.clients.confluent import ConfluentClients
+from tests.chaos.clients.contained import Contained
 from tests.chaos.clients.java_clients import JavaClients
 from tests.chaos.clients.kafka_python import KafkaPythonClients
 from tests.chaos.containers import ContainersPlace
@@ -61,7 +62,7 @@ def libraries(names: Sequence[str], place: Place) -> list[Clients]:
             found.append(OwnClients(place.runtime, place.bootstrap))
         elif name in LIBRARIES:
             try:
-                found.append(LIBRARIES[name](bootstrap))
+                found.append(Contained(LIBRARIES[name](bootstrap)))
             except NoKafka as reason:
                 raise UserError(f"{name}: {reason}") from None
         else:

@@ -1,18 +1,28 @@
-"""``python -m tests.chaos.side_by_side REPORT REPORT``: two runs of one plan as tables, for docs/reliability.md.
+"""``python -m tests.chaos.side_by_side REPORT REPORT``: two runs as tables, for docs/reliability.md.
 
-Each REPORT is the folder that a run of ``make chaos`` has left; the first is named on the left.
+Each REPORT is the folder that a run of ``make chaos`` has left; the first is on the left. If the two could not have
+the same faults, or were told other ones, a line below the first table says so: seconds compare by kind of fault then.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Final
+
+from milena.lab.histories.anomalies import Anomaly
+from milena.lab.histories.kinds import JEPSEN
+from tests.oracle.kafka import VERSION
 
 Report = Mapping[str, Any]
 """What ``report.json`` holds."""
+NONE: Final = "–"
+NOT_JUDGED: Final = "not judged"
+SAME: Final = ("seed", "seconds", "faults", "unsafe")
+"""What makes the plan of a run."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,38 +40,66 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def tables(left: Report, right: Report) -> Iterator[str]:
-    """Lines of Markdown: the runs as wholes, then each kind of fault."""
-    names = [str(report["about"].get("place", "?")) for report in (left, right)]
-    yield f"| | {' | '.join(names)} |"
-    yield "|---|---|---|"
-    for name, one, other in zip(_WHOLE, _whole(left), _whole(right), strict=True):
-        yield f"| {name} | {one} | {other} |"
+    """Lines of Markdown: the runs as wholes, anomalies, and each kind of fault."""
+    both = (left, right)
+    names = [_name(report) for report in both]
+    yield from _table(["", *names], zip(_WHOLE, _whole(left), _whole(right), strict=True))
+    if differing := [name for name in SAME if left["about"].get(name) != right["about"].get(name)]:
+        yield ""
+        yield f"The plans differ, in {' and '.join(differing)}."
     yield ""
-    columns = [f"{what}, {name}" for name in names for what in ("times", "median", "worst")]
-    yield f"| fault | {' | '.join(columns)} |"
-    yield "|---" * (1 + len(columns)) + "|"
-    kinds = list(dict.fromkeys(row["kind"] for report in (left, right) for row in report["faults"]))
-    for kind in kinds:
-        yield f"| {kind} | {' | '.join([*_fault(left, kind), *_fault(right, kind)])} |"
+    yield from _table(["anomaly", "in Jepsen's terms", *names], _anomalies(both))
+    yield ""
+    columns = [f"{what}, {name}" for name in names for what in ("injected", "seen", "median", "worst")]
+    kinds = list(dict.fromkeys(row["kind"] for report in both for row in report["faults"]))
+    rows = ([kind, *_fault(left, kind), *_fault(right, kind)] for kind in kinds)
+    yield from _table(["fault, and seconds until writes flowed again", *columns], rows)
+
+
+def _name(report: Report) -> str:
+    place = str(report["about"].get("place", "?"))
+    return f"Apache Kafka {VERSION}" if place == "kafka" else f"Milena ({place})"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
 
 
 _WHOLE = (
     "verdict",
+    "seconds of faults, seed",
+    "clients",
     "anomalies",
-    "acknowledged writes",
     "operations",
+    "acknowledged writes",
+    "acknowledged writes a second",
+    "records read a second",
+    "latency of writes in the median second: p50, p99",
     "faults injected",
+    "of them seen",
     "seconds without a write, over all partitions (at most)",
 )
 
 
 def _whole(report: Report) -> Iterator[str]:
+    about, over = report["about"], report["over time"]
+    writes = sum(row["count"] for row in report["operations"] if _is_write(row))
     yield report["verdict"]
+    yield f"{about.get('seconds', 0):,.0f}, {about.get('seed', '?')}"
+    yield ", ".join(about.get("clients", ())) or NONE
     yield f"{sum(count or 0 for count in report['anomalies'].values()):,}"
-    yield f"{sum(row['count'] for row in report['operations'] if _is_write(row)):,}"
     yield f"{sum(row['count'] for row in report['operations']):,}"
+    yield f"{writes:,}"
+    seconds = max(1, len(over["unavailable"]) * over["width"])
+    yield f"{writes / seconds:,.1f}"
+    read = sum(rate * over["width"] for rates in over["reads"].values() for rate in rates)
+    yield f"{read / seconds:,.1f}"
+    yield ", ".join(_median_ms(over["latency"][one]) for one in ("p50", "p99"))
     yield f"{sum(row['times'] for row in report['faults']):,}"
-    over = report["over time"]
+    yield f"{sum(row['seen'] for row in report['faults']):,}"
     yield f"{sum(over['unavailable']) * over['width']:,}"
 
 
@@ -69,11 +107,36 @@ def _is_write(row: Mapping[str, Any]) -> bool:
     return (row["operation"], row["outcome"]) == ("write", "ok")
 
 
+def _median_ms(values: Iterable[float | None]) -> str:
+    there = [value for value in values if value is not None]
+    return f"{1000 * median(there):.1f} ms" if there else NONE
+
+
+def _anomalies(reports: Sequence[Report]) -> Iterator[list[str]]:
+    """Those that Jepsen has a name for, and those that were found; all others as one row."""
+    others: list[list[str]] = []
+    for one in Anomaly:
+        cells = [_count(report, one.value) for report in reports]
+        if one in JEPSEN or any(cell not in ("0", NOT_JUDGED) for cell in cells):
+            yield [one.value, JEPSEN.get(one, NONE), *cells]
+        else:
+            others.append(cells)
+    unjudged = [sum(cell == NOT_JUDGED for cell in cells) for cells in zip(*others, strict=True)]
+    yield [f"{len(others)} others", NONE, *(f"0; {count} {NOT_JUDGED}" if count else "0" for count in unjudged)]
+
+
+def _count(report: Report, anomaly: str) -> str:
+    count = report["anomalies"].get(anomaly)
+    told = NOT_JUDGED if count is None else f"{count:,}"
+    expected = report.get("controls", {}).get(anomaly, 0)
+    return f"{told}; {expected:,} where nothing is promised" if expected else told
+
+
 def _fault(report: Report, kind: str) -> list[str]:
     for row in report["faults"]:
         if row["kind"] == kind:
-            return [str(row["times"]), _seconds(row["median"]), _seconds(row["worst"])]
-    return ["0", "", ""]
+            return [str(row["times"]), str(row["seen"]), _seconds(row["median"]), _seconds(row["worst"])]
+    return ["0", NONE, NONE, NONE]
 
 
 def _seconds(value: float) -> str:

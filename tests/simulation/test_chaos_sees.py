@@ -120,6 +120,20 @@ class Late:
         return found[1:] if first else found
 
 
+class Deaf:
+    """A consumer that hears no answer when it first asks for an end."""
+
+    def __init__(self, consumer: ChaosConsumer) -> None:
+        self._consumer = consumer
+        self._asked = False
+        self.poll = consumer.poll
+        self.close = consumer.close
+
+    async def end_of(self, partition: TopicPartition) -> tuple[int, int] | None:
+        first, self._asked = not self._asked, True
+        return None if first else await self._consumer.end_of(partition)
+
+
 class Amnesiac:
     """A member that drops the first record of each session: no session has a jump."""
 
@@ -182,6 +196,7 @@ class Twisted(OwnClients):
     lie = ""
     skips = False
     late = False
+    deaf = False
     forgets = False
     shares: Callable[[ChaosMember], ChaosMember] | None = None
 
@@ -193,6 +208,8 @@ class Twisted(OwnClients):
         consumer = await super().consumer(positions)
         if self.late:
             return Late(consumer)
+        if self.deaf:
+            return Deaf(consumer)
         return Skipper(consumer) if self.skips else consumer
 
     async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
@@ -265,6 +282,15 @@ def test_a_reader_that_skips_is_seen(tmp_path: Path) -> None:
         skips = True
 
     assert {Anomaly.POLL_SKIP, Anomaly.INTERNAL_POLL_SKIP} & found(run_with(Skipping, tmp_path))
+
+
+def test_an_end_that_is_told_only_at_the_second_question_fails_no_run(tmp_path: Path) -> None:
+    class Asking(Twisted):
+        deaf = True
+
+    verdict = run_with(Asking, tmp_path)
+    assert not verdict.violations
+    assert verdict.idle == []
 
 
 def test_a_record_that_a_reader_passes_over_before_its_first_one_is_seen(tmp_path: Path) -> None:

@@ -36,14 +36,19 @@ class Changes:
         admin = await self._clients.admin()
         there: list[str] = []
         unsure: list[str] = []
-        """Deleted, perhaps."""
+        """Made or deleted, perhaps."""
         number = 0
         while not stopping.is_set():
             unsure = await self._delete_again(admin, unsure)
             name = f"{MADE}{self._clients.name}-{number}"
             number += 1
-            if await self._create(admin, name):
-                there.append(name)
+            match await self._create(admin, name):
+                case RequestOutcome.OK:
+                    there.append(name)
+                case RequestOutcome.UNKNOWN:
+                    unsure.append(name)
+                case _:
+                    pass
             await self._pause()
             if there and self._random.below(2):
                 await self._configure(admin, self._random.choice(there))
@@ -55,12 +60,12 @@ class Changes:
             await self._pause()
         await admin.close()
 
-    async def _create(self, admin: ChaosAdmin, name: str) -> bool:
+    async def _create(self, admin: ChaosAdmin, name: str) -> RequestOutcome:
         config = self._config()
         begun = self._begin(name, exists=True)
         outcome = await admin.create_topic(name, 1 + self._random.below(3), self._replicas, config)
         self._journal.note(TopicChange(name, True, outcome, config, begun))
-        return outcome is RequestOutcome.OK
+        return outcome
 
     async def _configure(self, admin: ChaosAdmin, name: str) -> None:
         config = self._config()
@@ -75,7 +80,7 @@ class Changes:
         return outcome is RequestOutcome.OK
 
     async def _delete_again(self, admin: ChaosAdmin, unsure: Sequence[str]) -> list[str]:
-        """Delete those of these topics that are still there, or more and more would stay until the run ends. Returns
+        """Delete those of these topics that are there, or more and more would stay until the run ends. Returns
         those of which that is not certain yet."""
         listed = await admin.topics() if unsure else ()
         if listed is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.holes import Excuses, Hole, hole_at
@@ -16,9 +17,14 @@ from milena.node.client.admin import TOPIC_CONFIG, TOPIC_RESOURCE
 from milena.node.client.cluster import Cluster
 from milena.node.client.consumer import Consumer
 from milena.node.client.offsets import EARLIEST, LATEST, find_offset
-from milena.protocol.errors import ErrorCode, KafkaError
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import ErrorCode, KafkaError, retriable
+
+T = TypeVar("T")
 
 POLL: Final = 1.0
+AGAIN: Final = 0.5
+"""Seconds before a question is asked again that nobody has answered."""
 
 
 class Ends(NamedTuple):
@@ -29,11 +35,24 @@ class Ends(NamedTuple):
 
 
 class Ending:
-    """Raises KafkaError, ChannelError: nothing is wrong any more, so these are failures of the cluster."""
+    """Raises KafkaError: nothing is wrong any more, so that is a failure of the cluster. What is not answered in time,
+    or by the wrong broker, is asked again: who calls bounds how long. An answer that comes late among thousands is no
+    reason to have no verdict."""
 
     def __init__(self, client: Cluster, journal: Journal) -> None:
         self._client = client
         self._journal = journal
+
+    async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """The first one."""
+        while True:
+            try:
+                return await ask()
+            except (ChannelError, KafkaError) as error:
+                if isinstance(error, KafkaError) and not retriable(error.code):
+                    raise
+                self._journal.say(f"asked again at the end: {error}")
+            await self._client.runtime.clock.sleep(AGAIN)
 
     async def logs(self, places: Sequence[TopicPartition], lost: Excuses) -> Ends:
         """Note each log from its start to its end, one at a time. ``lost``: what explains holes."""
@@ -50,8 +69,8 @@ class Ending:
         return Ends(ends, holes)
 
     async def _log(self, place: TopicPartition, lost: Excuses) -> tuple[FinalLog, int]:
-        start = (await find_offset(self._client, *place, EARLIEST)).offset
-        end = (await find_offset(self._client, *place, LATEST)).offset
+        start = (await self.answer(lambda: find_offset(self._client, *place, EARLIEST))).offset
+        end = (await self.answer(lambda: find_offset(self._client, *place, LATEST))).offset
         consumer = Consumer(self._client, reset=None)
         consumer.assign({place: start})
         found: list[tuple[int, str, int]] = []
@@ -77,24 +96,29 @@ class Ending:
     async def topics(self) -> None:
         """Those that were made, with their configurations."""
         count = 0
-        for name in sorted((await self._client.metadata()).topics):
+        for name in sorted((await self.answer(self._client.metadata)).topics):
             if not name.startswith(MADE):
                 continue
-            try:
-                entries = await admin.describe_configs(self._client, TOPIC_RESOURCE, name)
-            except KafkaError as error:
-                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-                continue  # its deletion was still under way
-            config = {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_CONFIG}
-            self._journal.note(FinalTopic(name, config))
-            count += 1
+            config = await self.answer(partial(self._config, name))
+            if config is not None:
+                self._journal.note(FinalTopic(name, config))
+                count += 1
         self._journal.note(AllTopics(count))
+
+    async def _config(self, topic: str) -> Mapping[str, str] | None:
+        """None if its deletion was still under way."""
+        try:
+            entries = await admin.describe_configs(self._client, TOPIC_RESOURCE, topic)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return None
+        return {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_CONFIG}
 
     async def commits(self, groups: Sequence[str], places: Sequence[TopicPartition]) -> None:
         for group in groups:
             begun = self._journal.now()
-            offsets = await admin.group_offsets(self._client, group)
+            offsets = await self.answer(partial(admin.group_offsets, self._client, group))
             head = (group, "", begun, self._journal.now(), RequestOutcome.OK)
             for place in places:
                 self._journal.note(OffsetFetch(*head, place, offsets.get(place, NO_OFFSET)))

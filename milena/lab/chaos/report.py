@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from milena.command_line.errors import UserError
 from milena.lab.chaos.figures import Figures, Slots
 from milena.lab.chaos.outages import FLOWS, KindOfFault, Outages
 from milena.lab.histories.anomalies import Anomaly, Violation, counts
 from milena.lab.histories.faults import Fault
-from milena.lab.histories.files import HistoryFile, violations_of
+from milena.lab.histories.files import NOTHING, HistoryFile, violations_of
 from milena.lab.histories.kinds import JEPSEN, is_judged
 from milena.lab.histories.parts import DEFAULT, Demands, Judge
 from milena.report.contents import Band, Cell, Facts, Plot, Plots, Section, Series, Table
@@ -61,7 +62,7 @@ def write_report(
     verdict as lines of text, also where the page cannot be drawn. Returns all violations. Those in topics that are
     ``promised`` are told apart, and do not make a run fail.
 
-    Raises OSError, BadLine, and UserError if plotly is not installed.
+    Raises OSError, BadLine, and UserError if there is nothing to judge, or plotly is not installed.
     """
     if tell is None:
         check_library()
@@ -80,6 +81,8 @@ def write_report(
 def _judged(path: Path, about: Mapping[str, object], demands: Demands) -> Judged:
     figures = Figures()
     history = HistoryFile(path, figures.add)
+    if not history.parts:
+        raise UserError(f"{path}: {NOTHING}")
     outages = Outages(figures.faults)
 
     def body(judge: Judge) -> list[Violation]:

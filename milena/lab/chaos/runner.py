@@ -23,6 +23,7 @@ from milena.lab.chaos.plan import Round, Shape, plan
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
+from milena.lab.chaos.work.readers import Readers
 from milena.lab.chaos.work.workload import Workload
 from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
@@ -35,7 +36,9 @@ from milena.runtime.randomness import Randomness
 CALM: Final = 3.0
 """Seconds of work after the last fault, and before the first one."""
 READING: Final = 180.0
-"""Seconds in which readers must reach the end, and everything must be read."""
+"""Seconds in which readers must reach the end, everything must be read, and all groups asked, of the shortest run."""
+LONGER: Final = 0.25
+"""Seconds that each second of faults adds to that: it makes records, segments of the tier, and groups."""
 CREATING: Final = 60.0
 ABOUT: Final = "run.json"
 PLAN: Final = "plan.txt"
@@ -65,6 +68,11 @@ def kinds_of(order: Order, place: Place) -> list[Kind]:
             raise UserError(f"{', '.join(missing)}: not on {place.name}")
         return [kind for kind in Kind if kind in order.kinds]
     return [kind for kind in Kind if kind in place.kinds and kind is not Kind.LOST_OBJECTS]
+
+
+def reading_of(order: Order) -> float:
+    """Seconds for each step of the end."""
+    return READING + LONGER * order.seconds
 
 
 def shape_of(place: Place) -> Shape:
@@ -134,7 +142,7 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
     strong = [partition for topic in topics if topic.acks == ACKS_ALL for partition in topic.places]
     moves = Moves(client, health, journal, random, place.brokers, places)
     nemesis = Nemesis(place, health, journal, shape_of(place), Unclean(place, health, journal, moves), strong)
-    rounds = rounds_of(order, place)
+    rounds, reading = rounds_of(order, place), reading_of(order)
     async with asyncio.TaskGroup() as tails:
         following = [tails.create_task(tail) for tail in workload.tails()]
         async with asyncio.TaskGroup() as working:
@@ -147,16 +155,17 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
         journal.say("nobody writes any more")
         await health.in_sync(IN_SYNC)
         journal.note(Settled(journal.now()))
-        async with asyncio.timeout(READING):
+        async with asyncio.timeout(reading):
             ending = Ending(client, journal)
-            lost = await excuses(client, await place.lost_objects())
+            paths = await place.lost_objects()
+            lost = await ending.answer(lambda: excuses(client, paths))
             workload.finish(await ending.logs(workload.logs, lost))
-            await _read_keys(workload)
+            await _read_keys(workload, reading)
             await ending.topics()
-        await asyncio.wait(following, timeout=READING)
+        await asyncio.wait(following, timeout=reading)
         if behind := workload.behind():
-            raise NotHealthy(f"nobody writes, and after {READING:.0f} seconds: {'; '.join(behind)}")
-        async with asyncio.timeout(READING):
+            raise NotHealthy(f"nobody writes, and after {reading:.0f} seconds: {'; '.join(behind)}")
+        async with asyncio.timeout(reading):
             await ending.commits(workload.groups, PLAIN.places)
     client.close()
 
@@ -184,7 +193,14 @@ async def _create(client: Cluster, health: Health, journal: Journal, topics: Seq
     await health.in_sync(CREATING)
 
 
-async def _read_keys(workload: Workload) -> None:
-    for place in workload.keyed:
+async def _read_keys(workload: Workload, seconds: float) -> None:
+    """By all readers at once: some take long to begin."""
+
+    async def read(reader: Readers) -> None:
+        for place in workload.keyed:
+            if not await reader.read_everything(place, final=True, seconds=seconds):
+                raise NotHealthy(f"{place[0]}-{place[1]} was not read to its end by {reader.name}")
+
+    async with asyncio.TaskGroup() as reading:
         for reader in workload.readers:
-            assert await reader.read_everything(place, final=True, seconds=READING), f"{place} was not read to its end"
+            reading.create_task(read(reader))

@@ -183,6 +183,10 @@ KINDS: Final[Mapping[str, type[Event]]] = {
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _FIELDS: Final = {kind: tuple(one.name for one in fields(kind)) for kind in KINDS.values()}
 _TESTS: Final = {kind: tests_of(kind) for kind in KINDS.values()}
+_ENDS: Final = {
+    kind: name for kind, names in _FIELDS.items() for name in ("ended", "mended") if name in names and "begun" in names
+}
+"""What lasts, and the field that tells until when."""
 _SHARED: Final = frozenset({"lane", "session", "series", "reader", "group", "node", "member", "instance", "key"})
 """Texts that come again and again: one object for all."""
 
@@ -227,6 +231,9 @@ def from_line(line: str | bytes) -> Event:
         raise ValueError(f"no field {error}: {_shown(line)}") from None
     except TypeError as error:
         raise ValueError(f"{error}: {_shown(line)}") from None
+    ended = _ENDS.get(kind)
+    if ended is not None and getattr(event, ended) < values["begun"]:
+        raise ValueError(f"{ended} is before begun: {_shown(line)}")
     return event
 
 

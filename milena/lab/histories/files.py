@@ -10,7 +10,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from milena.lab.histories.anomalies import Violation
 from milena.lab.histories.events import Event, from_line
@@ -18,6 +18,8 @@ from milena.lab.histories.invocations import UnderWay
 from milena.lab.histories.parts import DEFAULT, Demands, Judge, Part, is_shared, part_of
 
 Found = TypeVar("Found")
+NOTHING: Final = "no operations of clients, so there is nothing to judge"
+"""What is said of a history without parts."""
 
 
 class BadLine(ValueError):
@@ -43,7 +45,7 @@ class HistoryFile:
 
     @property
     def parts(self) -> list[Part]:
-        """In the order of verdicts."""
+        """In the order of verdicts. Without any there is nothing to judge, and no anomaly says nothing."""
         return sorted(self._parts, key=lambda part: part.place)
 
     def _index(self, seen: Callable[[Event], object] | None) -> None:

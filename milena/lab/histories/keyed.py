@@ -6,6 +6,8 @@
 - **value from nowhere**: a key has a value that nobody wrote there, or that was rejected for good.
 - **duplicate**: a value that an idempotent producer wrote once is at two offsets, by its acknowledgement and by what
   readers found, or more tombstones of a key are there than were written.
+- **inconsistent offsets**, **non-monotonic send**: two records are at one offset; a record is below one that was
+  acknowledged before it was sent. The next write of a key would cover up what was lost by that (``claims``).
 
 What a read has found also binds those that begin after it has ended: they find the same of a key, or what came later;
 of a deleted one nothing, or the tombstone.
@@ -22,7 +24,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 
+from milena.lab.histories.claims import Acknowledged, Claim, conflicts, falls
 from milena.lab.histories.group_events import RequestOutcome, TopicPartition
 
 _FAILED = RequestOutcome.FAILED
@@ -112,13 +116,17 @@ class KeyedRules:
         judged = sorted(self._keys.keys() - void)
         for name in judged:
             yield from self._keys[name].twice(name)
+        for text in conflicts(claim for name in judged for claim in self._keys[name].claims(name)):
+            yield "inconsistent offsets", text
+        for text in falls(write for name in judged for write in self._keys[name].acknowledged(name)):
+            yield "non-monotonic send", text
         for read in self._reads:
             found = {name: (offset, value) for name, offset, value in read.found}
             for name in judged:
                 key, (offset, value) = self._keys[name], found.get(name, (-1, None))
                 if offset < 0 and not key.writes:
                     continue
-                said = list(_of_writes(read, name, key, offset, value))
+                said = [*_of_writes(read, name, key, offset, value)] or [*_of_untold(read, name, key, value)]
                 yield from said or _of_reads(read, name, key, offset, value)
 
 
@@ -171,8 +179,28 @@ class _Key:
         before = self._seen.get((offset, value))
         self._seen[offset, value] = at if before is None else min(at, before)
 
+    def claims(self, name: str) -> Iterator[Claim]:
+        """What was acknowledged or found, and where."""
+        for write in self._sure:
+            yield write.offset, name, write.value
+        for value in self._place:
+            for offset in self._found(value):
+                yield offset, name, value
+
+    def acknowledged(self, name: str) -> Iterator[Acknowledged]:
+        """Writes whose offsets are known."""
+        for write in self._sure:
+            yield Acknowledged(write.offset, write.begun, write.ended, name, write.value)
+
+    def _placed(self, write: KeyedWrite) -> KeyedWrite:
+        """With the offset at which readers found what was written once, where nobody was told of it."""
+        if write.offset >= 0 or write.value is None or not write.once or write.outcome is _FAILED:
+            return write
+        return replace(write, offset=self._place.get(write.value, -1))
+
     def arrange(self) -> None:
         """When everything is known: in order of offsets."""
+        self.writes = [self._placed(write) for write in self.writes]
         sure = (write for write in self.writes if write.outcome is RequestOutcome.OK and write.offset >= 0)
         self._sure = sorted(sure, key=lambda write: write.offset)
         self._values = {write.value for write in self.writes if write.outcome is not RequestOutcome.FAILED}
@@ -216,9 +244,21 @@ class _Key:
             for write in self.writes
         )
 
+    def untold_behind(self, value: str | None) -> KeyedWrite | None:
+        """An acknowledged write whose offset nobody knows, and which must be behind a value that is there, since it
+        began when that was acknowledged; None as a value stands for none."""
+        before = [write for write in self.writes if write.value == value and write.outcome is not _FAILED]
+        if value is not None and not all(write.outcome is RequestOutcome.OK for write in before):
+            return None
+        ended = max((write.ended for write in before), default=-inf)
+        if value is None and any(write.outcome is RequestOutcome.UNKNOWN for write in before):
+            return None  # a tombstone may have come at any later time
+        untold = (write for write in self.writes if write.outcome is RequestOutcome.OK and write.offset < 0)
+        return next((write for write in untold if write.begun > ended and write.value != value), None)
+
 
 def _is_unsure(write: KeyedWrite) -> bool:
-    return write.outcome is RequestOutcome.UNKNOWN or (write.outcome is RequestOutcome.OK and write.offset < 0)
+    return write.outcome is not _FAILED and write.offset < 0
 
 
 def _of_writes(read: FullRead, name: str, key: _Key, offset: int, value: str | None) -> Iterator[tuple[str, str]]:
@@ -235,6 +275,18 @@ def _of_writes(read: FullRead, name: str, key: _Key, offset: int, value: str | N
         yield "older value", text
     elif not key.may_be_deleted_behind(last.offset):
         yield "lost value", text
+
+
+def _of_untold(read: FullRead, name: str, key: _Key, value: str | None) -> Iterator[tuple[str, str]]:
+    """In the end all that was acknowledged is there, also what no producer was told the offset of."""
+    last = key.untold_behind(value) if read.final else None
+    if last is None:
+        return
+    text = f"in the end {name} has {value}; {last.value} was acknowledged at {last.ended:.3f}, behind it"
+    if last.value is not None:
+        yield "lost value" if value is None else "older value", text
+    elif read.ended - read.begun < read.tombstones_stay:
+        yield "deleted key is back", text
 
 
 def _of_reads(read: FullRead, name: str, key: _Key, offset: int, value: str | None) -> Iterator[tuple[str, str]]:

@@ -71,7 +71,8 @@ class Lanes:
         for send in sorted(there, key=lambda send: stored[send.value], reverse=True):
             if first is not None and first.ended < send.begun:
                 yield first, send
-            is_known = send.outcome is RequestOutcome.OK and send.offset == stored[send.value]
+            told = send.offset == stored[send.value] or (send.offset < 0 and send.once)
+            is_known = send.outcome is RequestOutcome.OK and told
             if is_known and (first is None or send.ended < first.ended):
                 first = send
 

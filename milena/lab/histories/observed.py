@@ -51,7 +51,10 @@ class Observed:
     # -- gathering
 
     def sent(self, send: Send) -> None:
-        self._sends[send.value] = send
+        """Of a value that was sent again, which should not be, what was promised once still counts."""
+        before = self._sends.get(send.value)
+        if before is None or not self._is_acknowledged(before):
+            self._sends[send.value] = send
         self._lanes.add(send)
         if send.outcome is not RequestOutcome.OK or send.offset < 0:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from math import isfinite
 from types import UnionType
 from typing import Final, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -35,8 +36,8 @@ def _test(hint: object) -> Test:
         )
     if origin is Mapping:
         return lambda value: isinstance(value, dict)
-    if hint is float:
-        return lambda value: type(value) is float or type(value) is int
+    if hint is float:  # JSON as Python reads it has infinity, and what is no number
+        return lambda value: (type(value) is float and isfinite(value)) or type(value) is int
     if isinstance(hint, type) and issubclass(hint, Enum):
         return lambda value: True
     return lambda value: type(value) is hint

@@ -17,19 +17,21 @@ class Admin:
     """A cluster whose deletions take effect in the end, but whose answers are lost, in turns with those that are lost
     with the request."""
 
-    def __init__(self, *, silent: bool = False) -> None:
+    def __init__(self, *, silent: bool = False, unsure: bool = False) -> None:
+        """``unsure``: answers to creations are lost, too."""
         self.there: dict[str, None] = {}
         self.asked: list[str] = []
         self.of_unlisted: list[str] = []
         self.created = 0
         self._silent = silent
+        self._unsure = unsure
 
     async def create_topic(
         self, name: str, partitions: int, replicas: int, config: Mapping[str, str]
     ) -> RequestOutcome:
         self.there[name] = None
         self.created += 1
-        return RequestOutcome.OK
+        return RequestOutcome.UNKNOWN if self._unsure else RequestOutcome.OK
 
     async def delete_topic(self, name: str) -> RequestOutcome:
         if name not in self.there:
@@ -83,6 +85,14 @@ def test_a_deletion_of_which_nobody_is_sure_is_repeated_while_the_topic_is_there
     Run(admin).run()
     assert len(set(admin.asked)) < len(admin.asked), "some more than once"
     assert len(admin.there) <= MOST + 2
+    assert admin.of_unlisted == []
+
+
+def test_a_topic_whose_creation_was_not_confirmed_does_not_stay() -> None:
+    admin = Admin(unsure=True)
+    Run(admin).run()
+    assert admin.asked, "those that are there after all are deleted"
+    assert len(admin.there) <= 2
     assert admin.of_unlisted == []
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from milena.commands import history
 from milena.lab.chaos.clients import Sent
-from milena.lab.histories.events import RequestOutcome
-from tests.chaos.__main__ import SAID, again_of
+from milena.lab.chaos.journal import HISTORY
+from milena.lab.chaos.runner import ABOUT, Order
+from milena.lab.histories.events import RequestOutcome, Send, write
+from tests.chaos import __main__ as command
+from tests.chaos.__main__ import SAID, again_of, judging_of
 from tests.chaos.clients.confluent import sent_of
 
 ROOT = Path(__file__).parents[3]
@@ -47,3 +57,40 @@ def test_what_libraries_warn_of_goes_to_a_file(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "aiokafka.producer WARNING Unable to connect" in (tmp_path / SAID).read_text()
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_run_that_did_not_come_to_its_end_is_judged_by_a_command(tmp_path: Path) -> None:
+    (tmp_path / HISTORY).write_text("".join(write([Send(("plain", 0), "a", 1, 2, RequestOutcome.OK, 0)])))
+    (tmp_path / ABOUT).write_text(json.dumps({"place": "kafka", "seed": 20}))
+    program, group, *arguments = shlex.split(judging_of(tmp_path))
+    assert (program, group) == ("milena", "history")
+    assert history.main(arguments) == 0
+    assert json.loads((tmp_path / "report.json").read_text())["about"] == {"place": "kafka", "seed": 20}
+
+
+def test_a_cluster_ends_even_if_its_logs_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Place:
+        closed = False
+
+        def use(self, libraries: object) -> None: ...
+
+        async def keep(self, folder: Path) -> None:
+            raise OSError("no space left on device")
+
+        async def close(self) -> None:
+            self.closed = True
+
+    place = Place()
+
+    async def opened(folder: Path, port: int) -> Any:
+        return place
+
+    async def failed(*_: object) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(command, "PLACES", {"here": opened})
+    monkeypatch.setattr(command, "libraries", lambda *_: [])
+    monkeypatch.setattr(command, "run", failed)
+    with pytest.raises(OSError, match="no space"):
+        asyncio.run(command._elsewhere("here", Order(1, 1), tmp_path, 0, []))
+    assert place.closed

@@ -90,8 +90,15 @@ def test_without_plotly_one_sentence_says_what_to_install(tmp_path: Path, monkey
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_history_has_a_report(tmp_path: Path) -> None:
+def test_an_empty_history_has_no_report_that_it_has_passed(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").touch()
+    with pytest.raises(UserError, match="nothing to judge"):
+        write_report(tmp_path / "out", tmp_path / "history.jsonl", {"place": "nowhere"})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_history_without_writes_has_a_report(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text("".join(events.write([Poll(("t", 0), "r", 9, ())])))
     assert write_report(tmp_path / "out", tmp_path / "history.jsonl", {"place": "nowhere"}) == []
     assert (tmp_path / "out" / "report.html").stat().st_size > 1000
 

@@ -142,6 +142,12 @@ def test_without_a_final_log_a_record_is_lost_when_readers_have_passed_it() -> N
     }
 
 
+@pytest.mark.parametrize("outcome", [RequestOutcome.UNKNOWN, RequestOutcome.FAILED])
+def test_a_value_that_is_sent_again_hides_no_loss(outcome: RequestOutcome) -> None:
+    again = Send(PARTITION, "v0", 5, 6, outcome)
+    assert texts(send(0, 0), again, log()) == ["lost write: t-0: v0 was acknowledged at 0 and is gone"]
+
+
 def test_a_producer_that_is_not_idempotent_may_write_twice() -> None:
     twice = replace(send(0, 1), once=False)
     assert texts(twice, log(0, 0)) == []
@@ -233,6 +239,10 @@ def test_a_record_lies_behind_all_that_was_acknowledged_before_it_was_sent() -> 
     late = Send(PARTITION, "v5", 5, 6, RequestOutcome.UNKNOWN)
     found = texts(send(1, 1), late, log(5, 1))
     assert found == ["non-monotonic send: t-0: v5 is at 0, and v1, sent before it, at 1"]
+    assert texts(replace(send(1, 1), offset=-1), late, log(5, 1)) == found, (
+        "acknowledged as known already, untold where"
+    )
+    assert texts(replace(send(1, 1), offset=-1, once=False), late, log(5, 1)) == [], "another copy may have been before"
     assert texts(send(1, 1), replace(late, begun=1.2), log(5, 1)) == []
     assert texts(send(1, 1), late, log(5, 1), Void(PARTITION, 3.0, "unclean")) == []
 

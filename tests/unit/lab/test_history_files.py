@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from milena.command_line.errors import UserError
 from milena.commands.history import main
 from milena.lab.histories.anomalies import Anomaly
 from milena.lab.histories.checker import check
@@ -87,6 +88,10 @@ GOOD = to_line(Send(("t", 0), "v", 1.0, 2.0, OK, 0))
         (GOOD.replace('"send"', '"sent"'), "not an event of a history: "),
         (GOOD.replace('"value":"v"', '"value":7'), "value cannot be '7'"),
         (GOOD.replace('"begun":1.0', '"begun":"soon"'), "begun cannot be 'soon'"),
+        (GOOD.replace('"begun":1.0', '"begun":NaN'), "begun cannot be 'nan'"),
+        (GOOD.replace('"ended":2.0', '"ended":1e999'), "ended cannot be 'inf'"),
+        (GOOD.replace('"begun":1.0', '"begun":3.0'), "ended is before begun"),
+        ('{"event":"fault","kind":"kill","nodes":[1],"begun":2,"mended":1}', "mended is before begun"),
         (GOOD.replace('"begun":1.0,', ""), "missing 1 required positional argument: 'begun'"),
         (GOOD.replace('"ok"', '"fine"'), "'fine' is not a valid RequestOutcome"),
         (GOOD.replace('"offset"', '"offest"'), "no field 'offest'"),
@@ -116,6 +121,17 @@ def test_a_last_line_that_was_cut_off_is_told_and_counts_for_nothing(
     path.write_text(f"{GOOD}\n{GOOD[:40]}\n")
     with pytest.raises(BadLine, match="line 2"):
         judge_file(path)
+
+
+@pytest.mark.parametrize("text", ["", "\n", '{"event":"settled","at":1.0}\n', '{"event":"sett'])
+def test_a_history_without_operations_is_not_judged(text: str, tmp_path: Path) -> None:
+    """That it has no anomaly would say nothing."""
+    path = tmp_path / "history.jsonl"
+    path.write_text(text)
+    for command in (["check"], ["report", "--out", str(tmp_path / "out")]):
+        with pytest.raises(UserError, match="no operations of clients, so there is nothing to judge"):
+            main([*command, str(path)])
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_prints_what_it_finds_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,6 +175,14 @@ def test_a_report_has_everything_that_was_judged(tmp_path: Path) -> None:
     for anomaly in Anomaly:
         assert anomaly.value in text
     assert "<script src" not in text and "<link" not in text
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "7", '{"about": 7}', "not JSON"])
+def test_what_tells_nothing_about_a_run_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text(GOOD)
+    (tmp_path / "about.json").write_text(text)
+    with pytest.raises(UserError, match=r"about\.json: neither a report\.json nor a run\.json"):
+        main(["report", str(tmp_path / "history.jsonl"), "--about", str(tmp_path / "about.json")])
 
 
 MEASURED = """

@@ -29,6 +29,7 @@ MAYBE = wrote("maybe", -1, UNKNOWN)
 EARLIER = FullRead(P, 70, 80, 90, (("k", 20, "maybe"),), tombstones_stay=8)
 SAW_GONE = FullRead(P, 70, 80, 90, (("k", 20, None),), tombstones_stay=8)
 OLD, NEW, GONE = wrote("old", 3), wrote("new", 7), wrote(None, 9)
+UNTOLD, UNTOLD_GONE = wrote("untold", -1), wrote(None, -1)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,16 @@ OLD, NEW, GONE = wrote("old", 3), wrote("new", 7), wrote(None, 9)
         ("duplicate", [MAYBE, replace(read(("k", 30, "maybe")), replaced=(("k", 20, "maybe"),))]),
         ("duplicate", [GONE, read(("k", 10, None))]),
         ("value from nowhere", [OLD, NEW, replace(read(("k", 7, "new")), replaced=(("k", 5, "other"),))]),
+        ("older value", [OLD, MAYBE, EARLIER, read(("k", 3, "old"))]),
+        ("older value", [OLD, UNTOLD, read(("k", 3, "old"), final=True)]),
+        ("older value", [OLD, UNTOLD, replace(EARLIER, found=(("k", 20, "untold"),)), read(("k", 3, "old"))]),
+        ("lost value", [UNTOLD, read(final=True)]),
+        ("lost value", [GONE, UNTOLD, read(("k", 9, None), final=True)]),
+        ("deleted key is back", [OLD, UNTOLD_GONE, read(("k", 3, "old"), final=True)]),
+        ("inconsistent offsets", [OLD, wrote("other", 3, key="j"), wrote("again", 8, key="j"), NEW]),
+        ("inconsistent offsets", [NEW, read(("k", 7, "new"), ("j", 7, "maybe")), replace(MAYBE, key="j")]),
+        ("non-monotonic send", [replace(OLD, offset=8), NEW, GONE]),
+        ("non-monotonic send", [replace(OLD, offset=8, key="j"), NEW]),
         ("duplicate", [wrote(None, -1, UNKNOWN), replace(read(("k", 12, None)), replaced=(("k", 11, None),))]),
     ],
 )
@@ -70,7 +81,16 @@ def test_a_planted_anomaly_is_found(name: str, history: list[Event]) -> None:
         [OLD, NEW, wrote("later", 100), read(("k", 3, "old"), lasts=2)],
         [OLD, GONE, read()],
         [OLD, MAYBE, EARLIER, read(("k", 20, "maybe"), final=True)],
-        [OLD, MAYBE, EARLIER, read(("k", 3, "old"))],
+        [OLD, MAYBE, EARLIER, wrote("later", -1, UNKNOWN), read(("k", 3, "old"))],
+        [OLD, UNTOLD, read(("k", 3, "old"))],
+        [wrote("maybe", -1, UNKNOWN), UNTOLD, read(("k", 70, "maybe"), final=True)],
+        [UNTOLD, wrote(None, -1, UNKNOWN), read(final=True)],
+        [UNTOLD, replace(UNTOLD_GONE, begun=70), read(final=True)],
+        [OLD, UNTOLD, wrote("last", 90), read(("k", 90, "last"), final=True)],
+        [OLD, UNTOLD, Void(P, 70.0, "a fault"), read(("k", 3, "old"), final=True)],
+        [OLD, UNTOLD_GONE, read(("k", 3, "old"), lasts=9, final=True)],
+        [OLD, wrote("other", 3, key="j"), Void(P, 20.0, "a fault")],
+        [OLD, replace(NEW, begun=2)],
         [OLD, MAYBE, EARLIER, read(("k", 3, "old"), upto=15, final=True)],
         [OLD, MAYBE, EARLIER, wrote(None, -1, UNKNOWN), read(final=True)],
         [OLD, wrote(None, -1, UNKNOWN), SAW_GONE, read(final=True)],

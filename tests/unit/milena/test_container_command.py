@@ -95,6 +95,18 @@ def test_a_level_of_log4j_becomes_the_nearest_one() -> None:
         options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("MILENA_METRICS_PORT", "http", "'http' is not a port number between 0 and 65535"),
+        ("MILENA_OWN_ADDRESS_LIMIT", "soon", "'soon' is not a number of seconds"),
+    ],
+)
+def test_a_variable_with_a_wrong_value_is_named_as_it_was_given(variable: str, value: str, said: str) -> None:
+    with pytest.raises(UserError, match=f"^{variable}: {said}$"):
+        options({variable: value})
+
+
 def test_a_folder_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     wrong, right = f"{tmp_path}/file", f"{tmp_path}/right"

@@ -23,6 +23,8 @@ MEMBER: Final = "member"
 EVERYTHING: Final = "everything"
 """The readers of a library, as sessions name them behind its name."""
 LONGEST_SESSION: Final = 15.0
+AGAIN: Final = 0.5
+"""Seconds before the end of a partition is asked for again that nobody has told."""
 LONGEST_READ: Final = 20.0
 """Seconds after which a read of everything is given up."""
 
@@ -34,6 +36,7 @@ class Readers:
         self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, tombstones_stay: float
     ) -> None:
         """``tombstones_stay``: 0 if brokers' clocks jump: then nobody can say how long they do."""
+        self.name = clients.name
         self._clients = clients
         self._journal = journal
         self._clock = clock
@@ -185,11 +188,12 @@ class Readers:
     ) -> tuple[int, dict[str, tuple[int, str | None]], list[tuple[str, int, str | None]]] | None:
         """The high watermark, each key's last record below it, and what those have replaced, as far as that was not
         told yet. The last record of a log is never cleaned away: one at or behind the last offset will come."""
-        bounds = await consumer.end_of(place)
+        while (bounds := await consumer.end_of(place)) is None:
+            if self._journal.now() > deadline:
+                return None
+            await self._clock.sleep(AGAIN)
         keys: dict[str, tuple[int, str | None]] = {}
         replaced: list[tuple[str, int, str | None]] = []
-        if bounds is None:
-            return None
         start, upto = bounds
         at, told = start - 1, self._told.get(place, 0)
         while at < upto - 1:

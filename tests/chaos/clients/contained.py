@@ -1,0 +1,181 @@
+"""Errors of a library that its adapter does not know. They are told and counted, so that the run fails in the end; but
+the work goes on meanwhile, as a program's that is started again, and there is a verdict on all the rest.
+
+A record is of unknown outcome then, and so are a commit and a change. A consumer is made anew where it was, a member
+without what it was: what the old one has taken and not handed over is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
+from milena.lab.histories.events import RequestOutcome, TopicPartition
+
+T = TypeVar("T")
+U = TypeVar("U")
+UNSURE: Final = RequestOutcome.UNKNOWN
+UNKNOWN: Final = Sent(UNSURE, error="an error that the adapter does not know")
+
+PAUSE: Final = 0.5
+"""Seconds before the next try."""
+MOST: Final = 20
+"""Tries to make a client: then its settings are wrong, or the library is."""
+
+
+class Contained:
+    """Implements ``Clients`` by a library."""
+
+    def __init__(self, clients: Clients) -> None:
+        self.name = clients.name
+        self.can = clients.can
+        self.errors: Counter[str] = Counter()
+        """How often each was raised, by its type."""
+        self._clients = clients
+
+    def told(self) -> str:
+        """For people; "" if there were none."""
+        errors = ", ".join(f"{name} {count} times" for name, count in sorted(self.errors.items()))
+        return f"{self.name} has raised what its adapter does not know: {errors}" if errors else ""
+
+    async def contain(self, doing: str, work: Awaitable[T], instead: U) -> T | U:
+        """What the work returns, or ``instead`` if it raises."""
+        try:
+            return await work
+        except Exception as error:
+            self.errors[type(error).__name__] += 1
+            logging.getLogger(f"chaos.{self.name}").error("%s", doing, exc_info=error)
+            return instead
+
+    async def made(self, doing: str, make: Callable[[], Awaitable[T]]) -> T:
+        """The last try may raise."""
+        for _ in range(MOST):
+            found = await self.contain(doing, make(), None)
+            if found is not None:
+                return found
+            await asyncio.sleep(PAUSE)
+        return await make()
+
+    async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
+        make = lambda: self._clients.producer(acks=acks, idempotent=idempotent)  # noqa: E731
+        return ContainedProducer(self, await self.made("make a producer", make))
+
+    async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
+        return await ContainedConsumer.of(self, self._clients, positions)
+
+    async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
+        make = lambda: self._clients.member(group, topics)  # noqa: E731
+        return ContainedMember(self, make, await self.made("make a member", make))
+
+    async def admin(self) -> ChaosAdmin:
+        return ContainedAdmin(self, await self.made("make an admin client", self._clients.admin))
+
+
+class ContainedProducer:
+    """Implements ``ChaosProducer``."""
+
+    def __init__(self, library: Contained, producer: ChaosProducer) -> None:
+        self._library = library
+        self._producer = producer
+
+    async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
+        return await self._library.contain("send", self._producer.send(partition, key, value), UNKNOWN)
+
+    async def close(self) -> None:
+        await self._library.contain("close a producer", self._producer.close(), None)
+
+
+class ContainedConsumer:
+    """Implements ``ChaosConsumer``."""
+
+    def __init__(
+        self, library: Contained, clients: Clients, positions: Mapping[TopicPartition, int], consumer: ChaosConsumer
+    ) -> None:
+        self._library = library
+        self._clients = clients
+        self._positions = dict(positions)
+        """Of what was handed over."""
+        self._consumer = consumer
+
+    @classmethod
+    async def of(
+        cls, library: Contained, clients: Clients, positions: Mapping[TopicPartition, int]
+    ) -> ContainedConsumer:
+        consumer = await library.made("make a consumer", lambda: clients.consumer(positions))
+        return cls(library, clients, positions, consumer)
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._library.contain("poll", self._consumer.poll(seconds), None)
+        if found is not None:
+            for got in found:
+                self._positions[got.partition] = got.offset + 1
+            return found
+        await self.close()
+        self._consumer = await self._library.made(
+            "make a consumer again", lambda: self._clients.consumer(self._positions)
+        )
+        return ()
+
+    async def end_of(self, partition: TopicPartition) -> tuple[int, int] | None:
+        return await self._library.contain("ask for the end", self._consumer.end_of(partition), None)
+
+    async def close(self) -> None:
+        await self._library.contain("close a consumer", self._consumer.close(), None)
+
+
+class ContainedMember:
+    """Implements ``ChaosMember``."""
+
+    def __init__(self, library: Contained, make: Callable[[], Awaitable[ChaosMember]], member: ChaosMember) -> None:
+        self._library = library
+        self._make = make
+        self._member = member
+
+    @property
+    def session(self) -> str:
+        return self._member.session
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._library.contain("poll of a member", self._member.poll(seconds), None)
+        if found is not None:
+            return found
+        await self.close()
+        self._member = await self._library.made("make a member again", self._make)
+        return ()
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> RequestOutcome:
+        return await self._library.contain("commit", self._member.commit(offsets), UNSURE)
+
+    async def close(self) -> None:
+        await self._library.contain("close a member", self._member.close(), None)
+
+
+class ContainedAdmin:
+    """Implements ``ChaosAdmin``."""
+
+    def __init__(self, library: Contained, admin: ChaosAdmin) -> None:
+        self._library = library
+        self._admin = admin
+
+    async def create_topic(
+        self, name: str, partitions: int, replicas: int, config: Mapping[str, str]
+    ) -> RequestOutcome:
+        return await self._library.contain(
+            "create a topic", self._admin.create_topic(name, partitions, replicas, config), UNSURE
+        )
+
+    async def delete_topic(self, name: str) -> RequestOutcome:
+        return await self._library.contain("delete a topic", self._admin.delete_topic(name), UNSURE)
+
+    async def set_config(self, topic: str, config: Mapping[str, str]) -> RequestOutcome:
+        return await self._library.contain("configure a topic", self._admin.set_config(topic, config), UNSURE)
+
+    async def topics(self) -> Sequence[str] | None:
+        return await self._library.contain("list topics", self._admin.topics(), None)
+
+    async def close(self) -> None:
+        await self._library.contain("close an admin client", self._admin.close(), None)

@@ -1,0 +1,145 @@
+"""An error that an adapter does not know fails a run of chaos in the end, and takes nothing else with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from milena.lab.chaos.clients import Got, Sent
+from milena.lab.histories.events import RequestOutcome, TopicPartition
+from tests.chaos.clients import contained
+from tests.chaos.clients.contained import MOST, Contained
+
+PLACE = ("plain", 0)
+
+
+class Fails(Exception):
+    """None that an adapter expects."""
+
+
+class Broken:
+    """A library each of whose calls raises, but for those of consumers: every other poll does, and takes a record with
+    it that nobody gets."""
+
+    name = "broken"
+    can = frozenset({"produce", "consume", "group", "admin"})
+
+    def __init__(self, *, made: int = 0) -> None:
+        """``made``: so many tries to make a client fail."""
+        self.left = made
+        self.closed = 0
+        self.members = 0
+        self.at: dict[TopicPartition, int] = {}
+        self.polls = 0
+
+    def _make(self) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            raise Fails
+        return self
+
+    async def producer(self, *, acks: int, idempotent: bool) -> Any:
+        return self._make()
+
+    async def consumer(self, positions: Mapping[TopicPartition, int]) -> Any:
+        self.at = dict(positions)
+        return self._make()
+
+    async def member(self, group: str, topics: Sequence[str]) -> Any:
+        self.members += 1
+        self.at = {PLACE: 0}
+        return self._make()
+
+    async def admin(self) -> Any:
+        return self._make()
+
+    @property
+    def session(self) -> str:
+        return f"member {self.members}"
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        self.polls += 1
+        self.at[PLACE] += 1
+        if self.polls % 2:
+            raise Fails
+        return [Got(PLACE, self.at[PLACE] - 1, None, "value")]
+
+    async def close(self) -> None:
+        self.closed += 1
+        raise Fails
+
+    async def fail(self, *_: object) -> Any:
+        raise Fails
+
+    send = end_of = commit = create_topic = delete_topic = set_config = topics = fail
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contained, "PAUSE", 0.0)
+
+
+def test_what_a_library_raises_leaves_outcomes_open() -> None:
+    async def work() -> None:
+        producer = await library.producer(acks=-1, idempotent=True)
+        assert (await producer.send(PLACE, None, "value")).outcome is RequestOutcome.UNKNOWN
+        member = await library.member("group", ["plain"])
+        assert await member.commit({PLACE: 1}) is RequestOutcome.UNKNOWN
+        admin = await library.admin()
+        assert await admin.create_topic("one", 1, 1, {}) is RequestOutcome.UNKNOWN
+        assert await admin.set_config("one", {}) is RequestOutcome.UNKNOWN
+        assert await admin.delete_topic("one") is RequestOutcome.UNKNOWN
+        assert await admin.topics() is None
+        consumer = await library.consumer({PLACE: 0})
+        assert await consumer.end_of(PLACE) is None
+        for client in (producer, member, admin, consumer):
+            await client.close()
+
+    library = Contained(Broken())
+    asyncio.run(work())
+    assert library.told() == "broken has raised what its adapter does not know: Fails 11 times"
+
+
+def test_a_consumer_reads_again_what_a_failed_poll_took_with_it() -> None:
+    async def work() -> list[int]:
+        consumer = await library.consumer({PLACE: 7})
+        return [got.offset for _ in range(8) for got in await consumer.poll(0)]
+
+    library = Contained(Broken())
+    assert asyncio.run(work()) == [7, 8, 9, 10]
+
+
+def test_a_member_is_another_one_after_a_failed_poll() -> None:
+    async def work() -> list[tuple[str, int]]:
+        member = await library.member("group", ["plain"])
+        return [(member.session, got.offset) for _ in range(4) for got in await member.poll(0)]
+
+    library = Contained(Broken())
+    assert asyncio.run(work()) == [("member 2", 0), ("member 3", 0)]
+
+
+def test_a_client_that_cannot_be_made_at_first_is_made_later() -> None:
+    library = Contained(Broken(made=MOST - 1))
+    asyncio.run(library.admin())
+    assert library.errors == {"Fails": MOST - 1}
+
+
+def test_a_client_that_can_never_be_made_fails_the_run_at_once() -> None:
+    with pytest.raises(Fails):
+        asyncio.run(Contained(Broken(made=MOST + 1)).admin())
+
+
+def test_nothing_is_told_of_a_library_that_raises_nothing() -> None:
+    class Sound(Broken):
+        async def send(self, *_: object) -> Sent:
+            return Sent(RequestOutcome.OK, 3)
+
+    async def work() -> Sent:
+        return await (await library.producer(acks=-1, idempotent=True)).send(PLACE, None, "value")
+
+    library = Contained(Sound())
+    assert asyncio.run(work()) == Sent(RequestOutcome.OK, 3)
+    assert library.told() == ""

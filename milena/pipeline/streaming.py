@@ -18,7 +18,7 @@ from milena.pipeline.errors import PipelineError, loss, made_anew
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
-from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_complete, tasks_of, within, without
+from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_bound, tasks_of, within, without
 from milena.pipeline.position import Ends, Json, Position, ids_of
 from milena.pipeline.reading import Task, read
 from milena.tiered.segments.segment_metadata import TopicIdPartition
@@ -53,7 +53,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with LoopThread() as loop:
             plan = plan_of(loop, self._options)
             every = plan.partitions()
-            check_complete(self._options.starting, [(one.topic, one.partition) for one in every])
+            check_bound(self._options, self._options.starting, every)
             return Position(
                 {(one.topic, one.partition): self._first(plan, one) for one in every}, ids_of(every)
             ).plain()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from milena.pipeline.errors import PipelineError
@@ -61,8 +62,8 @@ class Bound:
     """Where reading begins or ends: EARLIEST, LATEST, an offset for each partition, or a time (ms)."""
 
     place: int = 0
-    offsets: tuple[tuple[TopicPartition, int], ...] = ()
-    ids: tuple[tuple[str, str], ...] = ()
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
     """Of the topics that the offsets are of, as text, as far as they are known."""
     timestamp: int | None = None
     option: str = ""
@@ -135,9 +136,9 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
         options.chosen(),
         first,
         last,
-        tier,
+        _absolute(tier) if tier else "",
         options.text("storageOptions"),
-        tuple(filter(None, (one.strip() for one in options.text("metadata").split(",")))),
+        tuple(_absolute(one.strip()) for one in options.text("metadata").split(",") if one.strip()),
         addresses(bootstrap),
         options.flag("includeHeaders", default=False),
         options.committed(),
@@ -149,8 +150,13 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
     )
 
 
+def _absolute(place: str) -> str:
+    """Tasks on other machines are in other folders than whoever names a place."""
+    return place if "://" in place else os.path.abspath(place)
+
+
 def _refuse(bound: Bound, place: int, name: str) -> None:
-    for (topic, number), offset in bound.offsets:
+    for (topic, number), offset in bound.offsets.items():
         if offset == place:
             raise PipelineError(f"option {bound.option} for {topic}-{number} can't be {name} for batch queries")
 
@@ -252,7 +258,7 @@ class _Given:
         if text.lower() in places:
             return Bound(place=places[text.lower()], option=option)
         offsets, ids = offsets_of(option, text)
-        return Bound(offsets=tuple(offsets.items()), ids=tuple(ids.items()), option=option)
+        return Bound(offsets=offsets, ids=ids, option=option)
 
 
 def _both(names: Sequence[str]) -> str:

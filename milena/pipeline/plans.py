@@ -210,13 +210,13 @@ def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPar
     """As Spark does: offsets are for all partitions that are read. If they name the ids of topics, they are for these.
     Raises DataLoss, PipelineError."""
     if bound.offsets:
-        odd = sorted({place for place, _ in bound.offsets} ^ {(one.topic, one.partition) for one in every})
+        odd = sorted(bound.offsets.keys() ^ {(one.topic, one.partition) for one in every})
         if odd:
             raise PipelineError(
                 f"option {bound.option} is for all partitions that are read and for no others, which "
                 f"{odd[0][0]}-{odd[0][1]} contradicts; -2 is the earliest offset, -1 the latest"
             )
-        before, now = dict(bound.ids), ids_of(every)
+        before, now = bound.ids, ids_of(every)
         for topic in Position(ids=before).made_anew(now):
             loss(made_anew(topic, before[topic], now[topic]), options.fail_on_data_loss)
 
@@ -224,13 +224,13 @@ def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPar
 def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int, end: int) -> int | None:
     if bound.timestamp is not None:
         return plan.offset_at(partition, bound.timestamp)
-    place = dict(bound.offsets).get((partition.topic, partition.partition), bound.place)
+    place = bound.offsets.get((partition.topic, partition.partition), bound.place)
     return {EARLIEST: first, LATEST: end}.get(place, place)
 
 
 def _says(bound: Bound, place: TopicPartition) -> bool:
     """Whether an offset or a time is named, and not just an end of the log."""
-    return bound.timestamp is not None or dict(bound.offsets).get(place, EARLIEST) >= 0
+    return bound.timestamp is not None or bound.offsets.get(place, EARLIEST) >= 0
 
 
 def within(

@@ -70,7 +70,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "or later"
                 )
             return found
-        named = dict(starting.offsets).get(place, starting.place)
+        named = starting.offsets.get(place, starting.place)
         if self._target is not None:  # it was told first, and producers have gone on since
             end = self._target.ends.get(place, end)
         return {EARLIEST: first, LATEST: end}.get(named, named)

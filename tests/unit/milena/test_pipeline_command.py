@@ -97,7 +97,7 @@ def test_a_java_that_does_not_start_is_no_stack_trace(monkeypatch: pytest.Monkey
     monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.session", session)
     values = Values({"master": "local", "conf": [("spark.driver.memory", "1m")]}, frozenset())
-    with pytest.raises(UserError, match="^Spark's Java process did not start: what it said is above$"):
+    with pytest.raises(UserError, match=r"^Spark's Java process did not start: what it said is above$"):
         running._session(values, "export").__enter__()
 
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from milena.node.client.cluster import Cluster, TopicView
 from milena.node.client.offsets import EARLIEST, LATEST, find_offset
-from milena.node.client.raw_reads import RawRecords, epoch_ends, read_raw, retried
-from milena.pipeline.errors import DataLoss, PipelineError
+from milena.node.client.raw_reads import MadeAnew, RawRecords, epoch_ends, read_raw, retried
+from milena.pipeline.errors import DataLoss, PipelineError, TopicGone, made_anew
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.metadata_cache import SHELF, Told, wants
 from milena.pipeline.options import SourceOptions
@@ -20,7 +20,8 @@ from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
 from milena.protocol.records.control_records import ControlType, decode_control_type
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.records.remote_log_records import UnreadableRemoteLogRecord
-from milena.protocol.types import LeaderEpoch, Offset
+from milena.protocol.types import ZERO_UUID, LeaderEpoch, Offset
+from milena.protocol.uuids import to_text
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.event_decoder import EventDecoder
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
@@ -123,11 +124,10 @@ class Brokers:
     def batches(self, stretch: Stretch) -> Iterator[BatchView]:
         """The batches with offsets of ``stretch``, without those of aborted transactions, as ``OpenTier.batches``.
 
-        Raises DataLoss."""
-        topic, number = stretch.partition.topic, stretch.partition.partition
+        Raises DataLoss, also if the topic was deleted and made anew."""
         aborting: set[int] = set()
         at = stretch.first
-        for read in self._reads(topic, number, at, stretch.last):
+        for read in self._reads(stretch.partition, at, stretch.last):
             started = sorted(read.aborted or (), key=lambda one: one.first_offset, reverse=True)
             for batch in iter_batches(memoryview(read.data)):
                 if batch.base_offset > stretch.last:
@@ -144,11 +144,11 @@ class Brokers:
                 elif not (batch.is_transactional and batch.producer_id in aborting):
                     yield batch
 
-    def _reads(self, topic: str, number: int, at: int, last: int) -> Iterator[RawRecords]:
+    def _reads(self, partition: TopicIdPartition, at: int, last: int) -> Iterator[RawRecords]:
         """From ``at`` on, the next one under way while one is used. Raises DataLoss."""
-        pending, empty = self._read(topic, number, at), 0
+        pending, empty = self._read(partition, at), 0
         while True:
-            read = self._answer(partial(pending.result), topic, number, at)
+            read = self._answer(partial(pending.result), partition, at)
             after = at
             for batch in iter_batches(memoryview(read.data)):
                 after = max(after, batch.next_offset)
@@ -159,24 +159,38 @@ class Brokers:
                 empty += 1
                 if empty >= MOST_EMPTY:
                     raise DataLoss(
-                        f"{topic}-{number}: offset {at} was there, and the log ends at {read.high_watermark}"
+                        f"{partition.topic}-{partition.partition}: offset {at} was there, and the log ends at "
+                        f"{read.high_watermark}"
                     )
             else:
                 empty = 0
             at = after
-            pending = self._read(topic, number, at)
+            pending = self._read(partition, at)
             yield read
 
-    def _read(self, topic: str, number: int, at: int) -> Future[RawRecords]:
-        work = read_raw(self._cluster, topic, number, at, committed=self._committed, max_bytes=FETCH)
+    def _read(self, partition: TopicIdPartition, at: int) -> Future[RawRecords]:
+        work = read_raw(
+            self._cluster,
+            partition.topic,
+            partition.partition,
+            at,
+            committed=self._committed,
+            max_bytes=FETCH,
+            topic_id=None if partition.topic_id == ZERO_UUID else partition.topic_id,
+        )
         return self._loop.start(work)
 
-    def _answer(self, result: Callable[[], RawRecords], topic: str, number: int, at: int) -> RawRecords:
+    def _answer(self, result: Callable[[], RawRecords], partition: TopicIdPartition, at: int) -> RawRecords:
+        topic = partition.topic
         try:
             return result()
+        except MadeAnew as error:
+            raise TopicGone(made_anew(topic, to_text(partition.topic_id), to_text(error.id))) from None
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise DataLoss(f"{topic}-{number}: the brokers do not have offset {at} any more") from None
+                raise DataLoss(f"{topic}-{partition.partition}: the brokers do not have offset {at} any more") from None
+            if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+                raise TopicGone(f"topic {topic} is not there any more") from None
             raise _told(error) from None
         except (CorruptBatch, OSError) as error:
             raise _told(error) from None
@@ -184,7 +198,7 @@ class Brokers:
     def _between(self, topic: str, number: int, first: int, end: int) -> Iterator[BatchView]:
         """The batches with the offsets ``first`` to ``end`` (exclusive)."""
         if end > first:
-            for read in self._reads(topic, number, first, end - 1):
+            for read in self._reads(TopicIdPartition(ZERO_UUID, topic, number), first, end - 1):
                 for batch in iter_batches(memoryview(read.data)):
                     if batch.last_offset >= first:
                         yield batch

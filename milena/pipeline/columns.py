@@ -123,7 +123,7 @@ class Assembler:
             "key": lambda: _binary(columns.keys, pa.binary()),
             "value": lambda: _binary(columns.values, pa.binary()),
             "offset": lambda: _numbers(columns.offsets, pa.int64()),
-            "timestamp": lambda: _times(columns.timestamps),
+            "timestamp": lambda: _times(columns, f"{topic}-{partition}"),
             "headers": lambda: _headers(columns),
             "sequence": lambda: _numbers(self._sequences, pa.int32()),
         }
@@ -152,13 +152,17 @@ def _numbers(values: array[int], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
-def _times(milliseconds: array[int]) -> pa.Array:
+def _times(columns: RecordColumns, partition: str) -> pa.Array:
     """Raises PipelineError for a time that has no microseconds in 64 bits."""
-    of_records = _numbers(milliseconds, pa.timestamp("ms", tz="UTC"))
+    of_records = _numbers(columns.timestamps, pa.timestamp("ms", tz="UTC"))
     try:
         return of_records.cast(pa.timestamp("us", tz="UTC"))
     except pa.ArrowInvalid:
-        raise PipelineError(f"a timestamp of {max(milliseconds, key=abs)} ms is too large for Spark") from None
+        time = max(columns.timestamps, key=abs)
+        where = f"{partition}, offset {columns.offsets[columns.timestamps.index(time)]}"
+        raise PipelineError(
+            f"{where}: a timestamp of {time} ms is too large for Spark; option columns may leave timestamps out"
+        ) from None
 
 
 def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:

@@ -13,6 +13,15 @@ class DataLoss(PipelineError):
     """Records that should have been read are not there any more (``failOnDataLoss``)."""
 
 
+class TopicGone(DataLoss):
+    """The topic was deleted, or deleted and made anew: nothing of it is left."""
+
+
+def made_anew(topic: str, before: str, now: str) -> str:
+    """What is said of a topic that has another id (as text) than it had."""
+    return f"topic {topic} was deleted and made anew: it had the id {before}, and has {now} now"
+
+
 def loss(what: str, fail: bool) -> None:
     """Raises DataLoss if ``fail``, else says so in the log."""
     if fail:

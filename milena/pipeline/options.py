@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from milena.pipeline.errors import PipelineError
@@ -14,6 +15,8 @@ from milena.pipeline.errors import PipelineError
 EARLIEST: Final = -2
 LATEST: Final = -1
 """Offsets in JSON that stand for a place, as in Spark."""
+IDS: Final = "topic ids"
+"""Beside topics in JSON: their ids. No topic can have this name."""
 PARTITION_BYTES: Final = 128 << 20
 
 LARGEST: Final = (1 << 63) - 1
@@ -21,7 +24,6 @@ LAST_PARTITION: Final = (1 << 31) - 1
 """What offsets, times and numbers of partitions can be."""
 
 TopicPartition = tuple[str, int]
-Offsets = Mapping[TopicPartition, int]
 _CHOICES: Final = ("assign", "subscribe", "subscribePattern")
 _KNOWN: Final = (
     *_CHOICES,
@@ -60,7 +62,9 @@ class Bound:
     """Where reading begins or ends: EARLIEST, LATEST, an offset for each partition, or a time (ms)."""
 
     place: int = 0
-    offsets: tuple[tuple[TopicPartition, int], ...] = ()
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """Of the topics that the offsets are of, as text, as far as they are known."""
     timestamp: int | None = None
     option: str = ""
     """Which says so, for messages."""
@@ -132,9 +136,9 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
         options.chosen(),
         first,
         last,
-        tier,
+        _absolute(tier) if tier else "",
         options.text("storageOptions"),
-        tuple(filter(None, (one.strip() for one in options.text("metadata").split(",")))),
+        tuple(_absolute(one.strip()) for one in options.text("metadata").split(",") if one.strip()),
         addresses(bootstrap),
         options.flag("includeHeaders", default=False),
         options.committed(),
@@ -146,8 +150,13 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
     )
 
 
+def _absolute(place: str) -> str:
+    """Tasks on other machines are in other folders than whoever names a place."""
+    return place if "://" in place else os.path.abspath(place)
+
+
 def _refuse(bound: Bound, place: int, name: str) -> None:
-    for (topic, number), offset in bound.offsets:
+    for (topic, number), offset in bound.offsets.items():
         if offset == place:
             raise PipelineError(f"option {bound.option} for {topic}-{number} can't be {name} for batch queries")
 
@@ -248,7 +257,8 @@ class _Given:
         places = {"": default, "earliest": EARLIEST, "latest": LATEST}
         if text.lower() in places:
             return Bound(place=places[text.lower()], option=option)
-        return Bound(offsets=tuple(offsets_of(option, text).items()), option=option)
+        offsets, ids = offsets_of(option, text)
+        return Bound(offsets=offsets, ids=ids, option=option)
 
 
 def _both(names: Sequence[str]) -> str:
@@ -268,11 +278,16 @@ def _assigned(text: str) -> dict[TopicPartition, None]:
     return found
 
 
-def offsets_of(option: str, text: str) -> dict[TopicPartition, int]:
-    """``{"topic": {"0": 23, "1": -2}}``. Raises PipelineError."""
+def offsets_of(option: str, text: str) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+    """``{"topic": {"0": 23, "1": -2}}``, and the ids of topics, which may be there as in a checkpoint. Raises
+    PipelineError."""
     found: dict[TopicPartition, int] = {}
     expected = f'option {option}: expected earliest, latest or e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}'
-    for topic, numbers in _json(expected, text).items():
+    plain = _json(expected, text)
+    ids = plain.pop(IDS, {})
+    if not isinstance(ids, dict) or not all(isinstance(one, str) for one in ids.values()):
+        raise PipelineError(f"{expected}, got {text}")
+    for topic, numbers in plain.items():
         if not isinstance(numbers, dict):
             raise PipelineError(f"{expected}, got {text}")
         for number, offset in numbers.items():
@@ -284,15 +299,7 @@ def offsets_of(option: str, text: str) -> dict[TopicPartition, int]:
                     "use -1 for latest, -2 for earliest"
                 )
             found[topic, int(number)] = offset
-    return found
-
-
-def as_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """The other way round."""
-    found: dict[str, dict[str, int]] = {}
-    for (topic, number), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[str(number)] = offset
-    return found
+    return found, ids
 
 
 def _json(expected: str, text: str) -> dict[str, Any]:
@@ -320,16 +327,16 @@ def _whole(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 19
 
 
-def addresses(bootstrap: str) -> tuple[tuple[str, int], ...]:
+def addresses(bootstrap: str, option: str = "kafka.bootstrap.servers") -> tuple[tuple[str, int], ...]:
     """``HOST:PORT,HOST:PORT``. Raises PipelineError."""
-    found = tuple(_address(one) for one in bootstrap.split(",") if one.strip())
+    found = tuple(_address(one, option) for one in bootstrap.split(",") if one.strip())
     if bootstrap and not found:
-        raise PipelineError(f"option kafka.bootstrap.servers={bootstrap} names no broker")
+        raise PipelineError(f"option {option}={bootstrap} names no broker")
     return found
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.strip().rpartition(":")
     if not host or not _whole(port) or not 0 < int(port) <= 65535:
-        raise PipelineError(f"option kafka.bootstrap.servers: {text.strip()} is not HOST:PORT")
+        raise PipelineError(f"option {option}: {text.strip()} is not HOST:PORT")
     return host.strip("[]"), int(port)

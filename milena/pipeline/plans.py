@@ -9,12 +9,13 @@ from functools import partial
 from typing import Final
 
 from milena.pipeline.catalogue import Catalogue, Known, catalogue_of_files, catalogue_of_folders, incarnation, looked_up
-from milena.pipeline.errors import PipelineError, loss
+from milena.pipeline.errors import PipelineError, loss, made_anew
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import OpenTier
 from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions, TopicPartition
 from milena.pipeline.places import storage_of
 from milena.pipeline.planning import Aborted, Gap, Stretch, clipped, cuts_by_index, cuts_by_offset, packed
+from milena.pipeline.position import Position, ids_of
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorageError
@@ -185,7 +186,7 @@ def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterabl
     """The offsets that the options name for all partitions, of the ``wanted`` ones. Raises DataLoss, PipelineError."""
     options, found = plan.options, {}
     for bound in (options.starting, options.ending):
-        check_complete(bound, [(one.topic, one.partition) for one in every])
+        check_bound(options, bound, every)
     for one in wanted:
         place = one.topic, one.partition
         first, end = plan.bounds(one)
@@ -205,27 +206,31 @@ def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterabl
     return found
 
 
-def check_complete(bound: Bound, places: Sequence[TopicPartition]) -> None:
-    """As Spark does: offsets are for all partitions that are read. Raises PipelineError."""
+def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPartition]) -> None:
+    """As Spark does: offsets are for all partitions that are read. If they name the ids of topics, they are for these.
+    Raises DataLoss, PipelineError."""
     if bound.offsets:
-        odd = sorted({place for place, _ in bound.offsets} ^ set(places))
+        odd = sorted(bound.offsets.keys() ^ {(one.topic, one.partition) for one in every})
         if odd:
             raise PipelineError(
                 f"option {bound.option} is for all partitions that are read and for no others, which "
                 f"{odd[0][0]}-{odd[0][1]} contradicts; -2 is the earliest offset, -1 the latest"
             )
+        before, now = bound.ids, ids_of(every)
+        for topic in Position(ids=before).made_anew(now):
+            loss(made_anew(topic, before[topic], now[topic]), options.fail_on_data_loss)
 
 
 def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int, end: int) -> int | None:
     if bound.timestamp is not None:
         return plan.offset_at(partition, bound.timestamp)
-    place = dict(bound.offsets).get((partition.topic, partition.partition), bound.place)
+    place = bound.offsets.get((partition.topic, partition.partition), bound.place)
     return {EARLIEST: first, LATEST: end}.get(place, place)
 
 
 def _says(bound: Bound, place: TopicPartition) -> bool:
     """Whether an offset or a time is named, and not just an end of the log."""
-    return bound.timestamp is not None or dict(bound.offsets).get(place, EARLIEST) >= 0
+    return bound.timestamp is not None or bound.offsets.get(place, EARLIEST) >= 0
 
 
 def within(

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from milena.pipeline.options import TopicPartition
+from milena.pipeline.options import IDS, TopicPartition
 from milena.protocol.types import ZERO_UUID
 from milena.protocol.uuids import to_text
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 Json: TypeAlias = dict[str, dict[str, int | str]]
 Ends: TypeAlias = dict[TopicPartition, int]
-IDS: Final = "topic ids"
-"""No topic can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,10 @@ class Position:
             found.setdefault(topic, {})[str(number)] = end
         ids: dict[str, int | str] = {topic: self.ids[topic] for topic in sorted(found) if topic in self.ids}
         return found | {IDS: ids} if ids else found
+
+    def behind(self, ends: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> Position:
+        """Behind more offsets, too, of topics with these ids."""
+        return Position({**self.ends, **ends}, {**self.ids, **ids})
 
     def made_anew(self, ids: Mapping[str, str]) -> list[str]:
         """The topics that have another id there."""

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from milena.pipeline.brokers import Brokers
 from milena.pipeline.columns import Assembler
-from milena.pipeline.errors import DataLoss, loss
+from milena.pipeline.errors import DataLoss, TopicGone, loss
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import Damaged, Moved, OpenTier, named
 from milena.pipeline.options import SourceOptions
@@ -79,7 +79,7 @@ class StretchReader:
                 waiting = self._again(one.part(at, one.last, 1), looks, str(error)) + waiting
             except (Damaged, DataLoss) as error:
                 loss(str(error), self._options.fail_on_data_loss)
-                waiting = [*self._behind(one, at), *waiting]
+                waiting = [*(() if isinstance(error, TopicGone) else self._behind(one, at)), *waiting]
 
     def _behind(self, one: Stretch, at: int) -> list[Stretch]:
         """What is left of a stretch after a loss at the brokers: what their log begins with now."""

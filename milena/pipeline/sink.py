@@ -74,7 +74,10 @@ class MilenaStreamWriter(DataSourceStreamArrowWriter):
 
 def check_columns(options: SinkOptions, schema: StructType) -> None:
     """Raises PipelineError for columns that cannot be written."""
+    names = schema.fieldNames()
     for one in schema.fields:
+        if names.count(one.name) > 1:
+            raise PipelineError(f"column {one.name} is there {names.count(one.name)} times: use select()")
         kind = one.dataType.simpleString()
         if one.name not in KINDS:
             raise PipelineError(f"column {one.name} cannot be written; there are {', '.join(KINDS)}: use select()")

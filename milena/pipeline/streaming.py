@@ -14,11 +14,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from milena.pipeline.errors import PipelineError, loss
+from milena.pipeline.errors import PipelineError, loss, made_anew
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
-from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_complete, tasks_of, within, without
+from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_bound, tasks_of, within, without
 from milena.pipeline.position import Ends, Json, Position, ids_of
 from milena.pipeline.reading import Task, read
 from milena.tiered.segments.segment_metadata import TopicIdPartition
@@ -53,7 +53,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with LoopThread() as loop:
             plan = plan_of(loop, self._options)
             every = plan.partitions()
-            check_complete(self._options.starting, [(one.topic, one.partition) for one in every])
+            check_bound(self._options, self._options.starting, every)
             return Position(
                 {(one.topic, one.partition): self._first(plan, one) for one in every}, ids_of(every)
             ).plain()
@@ -70,7 +70,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "or later"
                 )
             return found
-        named = dict(starting.offsets).get(place, starting.place)
+        named = starting.offsets.get(place, starting.place)
         if self._target is not None:  # it was told first, and producers have gone on since
             end = self._target.ends.get(place, end)
         return {EARLIEST: first, LATEST: end}.get(named, named)
@@ -89,7 +89,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = self._now({topic for topic, _ in begun.ends})
         ends, ids = now.ends, dict(now.ids)
         for topic in begun.made_anew(now.ids):
-            loss(_made_anew(topic, begun.ids[topic], now.ids[topic]), strict)
+            loss(made_anew(topic, begun.ids[topic], now.ids[topic]), strict)
         if self._target is not None:
             ends = self._up_to_target(ends, begun, now)
             ids |= {topic: one for topic, one in begun.ids.items() if topic in self._target.made_anew(now.ids)}
@@ -132,7 +132,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 loss(f"{topic}-{number} is not there any more", strict)
             ids = ids_of(every)
             for topic in ended.made_anew(ids):
-                loss(_made_anew(topic, ended.ids[topic], ids[topic]), strict)
+                loss(made_anew(topic, ended.ids[topic], ids[topic]), strict)
             anew = {*begun.made_anew(ended.ids)}
             ranges: dict[TopicIdPartition, tuple[int, int]] = {}
             for one in every:
@@ -175,10 +175,6 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise
                 loss(f"topic {error.topic} is not there any more", options.fail_on_data_loss)
                 options = without(options, error.topic)
-
-
-def _made_anew(topic: str, before: str, now: str) -> str:
-    return f"topic {topic} was deleted and made anew: it had the id {before}, and has {now} now"
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> MilenaStreamReader:

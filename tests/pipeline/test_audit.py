@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.jobs.audit.checks import FINDINGS
+from milena.pipeline.jobs.audit.checks import FINDINGS, SegmentChecks
+from milena.pipeline.jobs.audit.inventory import SEGMENTS, inventory
 from milena.pipeline.jobs.audit.job import Audited, audit, lasting, moved, units
+from milena.pipeline.jobs.rows import as_arrow
 from milena.pipeline.options import SourceOptions, source_options
 from tests.pipeline.made_tiers import Batch, MadeTier, run
 
@@ -139,3 +142,18 @@ def test_a_folder_with_something_else_is_left_alone(spark: SparkSession, made: M
     with pytest.raises(PipelineError, match="is not empty, and has no results of a job"):
         audit(spark, options(made), str(tmp_path))
     assert (tmp_path / "mine").read_text() == "something"
+
+
+@pytest.mark.parametrize("time", [1_700_000_000_000_000, 1_700_000_000_000_000_000])
+def test_times_behind_all_calendars_are_no_end_of_an_audit(
+    made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int
+) -> None:
+    monkeypatch.setattr("tests.pipeline.made_tiers.TIME", time)  # of a producer that writes micro- or nanoseconds
+    segment = made.add(run(0, 30))
+    made.events[:] = [replace(one, event_timestamp_ms=time) for one in made.events]
+    for told in (options(made), options(made, made.metadata(tmp_path / "broker"))):
+        found = as_arrow(inventory(told).rows, SEGMENTS)
+        (checked,) = SegmentChecks(told.tier, "", 0)(iter([found]))
+        assert checked.column("newest").to_pylist()[0].year == 9999
+        (row,) = checked.drop_columns(["metadata"]).to_pylist()
+        assert (row["records"], row["found"], row["endOffset"]) == (30, [], segment.end_offset)

@@ -12,7 +12,8 @@ from pyspark.sql import functions as f
 
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.pipeline.jobs.export.commits import DATA, STAGING, Export
-from milena.pipeline.jobs.export.decoding import Form, decoded
+from milena.pipeline.jobs.export.decoding import decoded
+from milena.pipeline.jobs.export.forms import Form
 from milena.pipeline.jobs.export.job import export
 from milena.pipeline.jobs.units import Unit
 from tests.pipeline.made_tiers import MadeTier, run
@@ -98,7 +99,7 @@ def test_a_job_that_ends_before_its_commit_has_written_nothing(tmp_path: Path) -
     table = Export.opened(str(tmp_path / "t"), PLAIN)
     staged(table, "topic=orders/a.parquet")
     again = Export.opened(str(tmp_path / "t"), PLAIN)
-    assert (again.commits, again.ends, files(again)) == (0, {}, [])
+    assert (again.commits, again.position.ends, files(again)) == (0, {}, [])
     assert not os.path.exists(again.path(STAGING))
 
 
@@ -123,11 +124,11 @@ def test_a_job_that_ends_behind_its_commit_moves_the_rest_of_its_files(
         table.commit(UNIT)
         raise KeyboardInterrupt
     again = Export.opened(str(tmp_path / "t"), PLAIN)
-    assert (again.commits, again.ends) == (1, {("orders", 0): 10})
+    assert (again.commits, again.position.ends) == (1, {("orders", 0): 10})
     assert files(again) == ["topic=orders/00000000-00000.parquet", "topic=orders/00000000-00001.parquet"]
     staged(again, "topic=orders/c.parquet")
     again.commit(NEXT)
-    assert len(files(again)) == 3 and again.ends == {("orders", 0): 20}
+    assert len(files(again)) == 3 and again.position.ends == {("orders", 0): 20}
 
 
 def test_two_jobs_do_not_commit_the_same(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -81,3 +83,28 @@ def test_lines_belong_to_the_piece_in_which_they_begin(tmp_path: Path) -> None:
     for step in (1, 50, 333, size):
         found = [row[-1] for at in range(0, size, step) for row in splitting.rows(at, min(size, at + step))]
         assert b"".join(found) == path.read_bytes()
+
+
+def test_a_pipe_is_no_history_without_anomalies(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    nothing: Any = None  # there is nothing to do for Spark
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(PipelineError, match="is no file: tasks read the parts of one side by side"):
+            history(nothing, str(path), LabRules(DEFAULT), str(tmp_path / "judged"))
+    assert not (tmp_path / "judged").exists()
+
+
+def test_a_job_that_is_killed_before_it_has_ended_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = tmp_path / "history.jsonl", str(tmp_path / "judged")
+    path.write_text("".join(write(valid(1).events())))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("milena.pipeline.jobs.results.Results.finish", killed)
+        history(spark, str(path), LabRules(DEFAULT), folder)
+    assert history(spark, str(path), LabRules(DEFAULT), folder).anomalies == 0
+    assert not (tmp_path / "judged" / "lines").exists()

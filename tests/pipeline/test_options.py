@@ -100,7 +100,7 @@ def test_a_stream_has_no_end() -> None:
         with pytest.raises(PipelineError, match=f"option {next(iter(option))}: ending offset not valid in streaming"):
             source_options(SOUND | option, streaming=True)
     latest = source_options(SOUND | {"startingOffsets": '{"a":{"0":-1}}'}, streaming=True)
-    assert latest.starting.offsets == ((("a", 0), LATEST),)
+    assert latest.starting.offsets == {("a", 0): LATEST}
 
 
 def test_a_partition_that_is_assigned_twice_is_read_once() -> None:

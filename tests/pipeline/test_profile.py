@@ -14,6 +14,7 @@ from milena.pipeline.jobs.profile.job import profile
 from milena.pipeline.jobs.profile.page import shown_key
 from milena.pipeline.jobs.units import Unit, planned
 from milena.pipeline.options import source_options
+from milena.pipeline.position import Position
 from tests.pipeline.made_tiers import TIME, MadeTier, run
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -88,7 +89,7 @@ def test_a_plan_is_kept_as_json_and_covers_each_offset_once(made: MadeTier) -> N
     made.add(run(100, 250))
     made.add(run(0, 10), number=1)
     options = source_options({"tier": str(made.folder), "subscribe": "orders"})
-    units = planned(options, {("orders", 0): 40}, 2000)
+    units = planned(options, Position({("orders", 0): 40}), 2000)
     assert [Unit.of(one.plain()) for one in units] == units and len(units) == 3
     covered = [(place, at) for one in units for place, (first, end) in one.ranges.items() for at in range(first, end)]
     assert sorted(covered) == [(("orders", 0), at) for at in range(40, 250)] + [(("orders", 1), at) for at in range(10)]

@@ -279,3 +279,26 @@ def test_a_tier_behind_a_url_is_read_as_one_in_a_folder(made: MadeTier) -> None:
     assert len(tasks(reader)) >= 3
     assert [row["offset"] for row in rows_of(reader)] == list(range(3100))
     store.rm("/of-spark", recursive=True)
+
+
+def test_tasks_in_another_folder_read_the_tier_that_was_named(
+    made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.add(run(0, 30))
+    made.metadata(tmp_path / "broker")
+    monkeypatch.chdir(made.folder.parent)
+    reader = reader_of(tier=made.folder.name, metadata="broker", subscribe="orders")
+    planned = tasks(reader)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert sum(batch.num_rows for task in planned for batch in reader.read(task)) == 30
+
+
+def test_a_time_that_spark_does_not_know_is_named_with_its_record(
+    made: MadeTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.pipeline.made_tiers.TIME", 1_700_000_000_000_000_000)  # nanoseconds
+    made.add(run(0, 30))
+    with pytest.raises(PipelineError, match=r"orders-0, offset 29: a timestamp of 1700000000000029000 ms is too large"):
+        rows(tier=made.folder)
+    assert len(rows(tier=made.folder, columns="offset")) == 30

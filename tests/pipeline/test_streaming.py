@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from milena.pipeline.errors import DataLoss, PipelineError
-from milena.pipeline.options import source_options
-from milena.pipeline.position import IDS, Json, Position
+from milena.pipeline.options import IDS, source_options
+from milena.pipeline.position import Json, Position
 from milena.pipeline.source import MilenaDataSource
 from milena.pipeline.streaming import MilenaStreamReader, limited, stream_reader
 from milena.protocol.uuids import to_text

@@ -17,14 +17,21 @@ from milena.command_line.table import say
 from milena.commands.pipeline.places import not_tiered, place_of, topics_chosen
 from milena.lab.histories.parts import Demands
 from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.export.forms import Form
 from milena.pipeline.jobs.telling import told_bytes
+from milena.pipeline.options import addresses, source_options
 from milena.report.page import check_library
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OURS: Final = re.compile(r"(?:PipelineError|DataLoss|Damaged): (.*)")
+OURS: Final = re.compile(r"milena\.pipeline\.[\w.]+: (.*)")
 """The sentence in what Spark says of an error in a task."""
+MASTERS: Final = re.compile(
+    r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+", re.ASCII
+)
+"""What Spark takes as a cluster."""
+NO_GATEWAY: Final = "JAVA_GATEWAY_EXITED"
 CALL: Final = re.compile(r"An error occurred while calling [\w.]+\n: [\w.$]+: ")
 CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.*\S)")
 """The last of them is the first cause, as `No space left on device`."""
@@ -40,6 +47,8 @@ LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 
 def audit(values: Values) -> int:
     """1 if something is found. Raises UserError."""
+    if not values.price >= 0:
+        raise UsageError(f"--price {values.price:g}: not a price")
     _check_topics(values)
     with _session(values, "audit") as spark:
         return _audit(spark, values, values.out, values.price)
@@ -85,12 +94,12 @@ def export(values: Values) -> int:
     """Raises UserError."""
     if values.format not in ("parquet", "delta"):
         raise UsageError(f"--format {values.format}: one of parquet, delta")
+    with _told_plainly():
+        key, value = Form.of(values.key), Form.of(values.value)
     _check_topics(values)
     with _session(values, "export", DELTA if values.format == "delta" else {}) as spark:
-        from milena.pipeline.jobs.export.decoding import Form
         from milena.pipeline.jobs.export.job import export as job
 
-        key, value = Form.of(values.key), Form.of(values.value)
         chosen = topics_chosen(values)
         forms = {"key": key, "value": value}
         found = job(spark, place_of(values), chosen, values.out, **forms, form=values.format, progress=Terminal())
@@ -102,6 +111,8 @@ def replay(values: Values) -> int:
     """Raises UserError."""
     if not values.to:
         raise UsageError("say where to: --to HOST:PORT,...")
+    with _told_plainly():
+        addresses(values.to, "--to")
     if values.rate < 0:
         raise UsageError(f"--rate {values.rate}: not a number of records")
     _check_topics(values)
@@ -151,7 +162,6 @@ class Pace:
 
 def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> int:
     from milena.pipeline.jobs.audit.job import audit as job
-    from milena.pipeline.options import source_options
 
     options = source_options({**place_of(values), **topics_chosen(values)})
     found = job(spark, options, folder, price=price, not_tiered=not_tiered(values), progress=Terminal())
@@ -169,14 +179,15 @@ def _profile(spark: SparkSession, values: Values, folder: str) -> int:
 
 
 def _check_topics(values: Values) -> None:
-    """Whether those that are named exist, before Spark is started, which takes its time. Raises UserError."""
-    if values.topic:
-        from milena.pipeline.jobs.units import check_topics
+    """Whether the options are right and topics that are named exist, before Spark is started, which takes its time.
+    Raises UserError."""
+    with _told_plainly():
+        given = {**place_of(values), **topics_chosen(values)}
+        source_options(given)
+        if values.topic:
+            from milena.pipeline.jobs.units import check_topics
 
-        try:
-            check_topics({**place_of(values), **topics_chosen(values)}, values.topic)
-        except PipelineError as error:
-            raise UserError(str(error)) from None
+            check_topics(given, values.topic)
 
 
 @contextmanager
@@ -185,29 +196,46 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
     from milena.pipeline.session import session
 
     check_library()
+    if not MASTERS.fullmatch(values.master):
+        raise UsageError(
+            f"--master {values.master}: Spark takes local[*], local[N], spark://HOST:PORT, yarn, k8s://..."
+        )
     settings = {
         "spark.log.level": "ERROR",
         **more,
         **(LOCAL if values.master.startswith("local") else {}),
         **dict(values.conf),
     }
-    try:
+    with _told_plainly():
         spark = session(values.master, f"milena pipeline {job}", settings)
-    except PipelineError as error:
-        raise UserError(str(error)) from None
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
+
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    """Raises UserError for errors of the pipeline, of Spark and of the system."""
     try:
-        yield spark
+        yield
     except PipelineError as error:
         raise UserError(str(error)) from None
-    except (PySparkException, Py4JError) as error:  # the latter if a task cannot write
-        raise UserError(told(str(error))) from None
     except OSError as error:
         raise UserError(reason_of(error)) from None
-    finally:
-        spark.stop()
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        if NO_GATEWAY in str(error):
+            raise UserError("Spark's Java process did not start: what it said is above") from None
+        raise UserError(told(str(error))) from None
+
+
+def _is_sparks(error: Exception) -> bool:
+    from py4j.protocol import Py4JError  # if a task cannot write, among others
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException | Py4JError)
 
 
 def told(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from uuid import UUID
 
 from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError, only
@@ -17,6 +18,7 @@ from milena.protocol.requests.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
+from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
     from milena.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
@@ -26,6 +28,16 @@ T = TypeVar("T")
 PATIENCE: Final = 60.0
 """Seconds in which a partition without a leader, or a node that does not answer, is asked again."""
 WAIT_MS: Final = 500
+MOST_MISMATCHES: Final = 5
+"""How often brokers may name another id of a topic until that counts: one of them may know of the past alone."""
+
+
+class MadeAnew(Exception):
+    """The topic was deleted and made anew: ``id`` is the one that it has now."""
+
+    def __init__(self, topic: str, topic_id: UUID) -> None:
+        super().__init__(f"topic {topic} has the id {to_text(topic_id)} now")
+        self.id = topic_id
 
 
 class RawRecords(NamedTuple):
@@ -54,13 +66,29 @@ async def retried(cluster: Cluster, topic: str, work: Callable[[], Coroutine[obj
 
 
 async def read_raw(
-    cluster: Cluster, topic: str, partition: int, offset: int, *, committed: bool, max_bytes: int
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    committed: bool,
+    max_bytes: int,
+    topic_id: UUID | None = None,
 ) -> RawRecords:
     """What the leader has from ``offset`` on; nothing at the end of the log. ``committed``: up to the last stable
-    offset alone. Raises KafkaError, for example OFFSET_OUT_OF_RANGE, and ChannelError."""
+    offset alone. ``topic_id``: that of the topic which is meant, if it is known.
+
+    Raises KafkaError, for example OFFSET_OUT_OF_RANGE, and ChannelError, MadeAnew."""
+    mismatches = 0
 
     async def once() -> RawRecords:
+        nonlocal mismatches
         channel, view, topic_view = await cluster.leader(topic, partition)
+        if topic_id is not None and topic_view.id is not None and topic_view.id != topic_id:
+            mismatches += 1
+            if mismatches > MOST_MISMATCHES:
+                raise MadeAnew(topic, topic_view.id)
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, topic)
         await channel.connect()
         version = channel.choose(ApiKey.FETCH, at_most=12 if topic_view.id is None else None)
         wanted = FetchPartition(partition, offset, max_bytes, current_leader_epoch=view.leader_epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Row = dict[str, Any]
+
+
+LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, the last that Python knows."""
+
+
+def microseconds(milliseconds: int) -> int:
+    """A time as rows have it. One before 1970 is that, one behind LAST_MS is this: a producer may write any."""
+    return min(max(milliseconds, 0), LAST_MS) * 1000
 
 
 def as_arrow(rows: list[Row], schema: StructType) -> pa.RecordBatch:

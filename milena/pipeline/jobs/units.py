@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from milena.pipeline.errors import PipelineError, loss
+from milena.pipeline.errors import PipelineError, TopicGone, loss, made_anew
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import SourceOptions, TopicPartition, as_json, offsets_of, source_options
+from milena.pipeline.options import SourceOptions, TopicPartition, offsets_of, source_options
 from milena.pipeline.planning import Stretch, cuts_by_offset, packed
 from milena.pipeline.plans import Ranges, ranges_of
+from milena.pipeline.position import Position, ids_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,31 +25,37 @@ UNIT: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Offsets of partitions, each from the first to the one after the last. ``size``: bytes, about."""
+    """Offsets of partitions, each from the first to the one after the last. ``size``: bytes, about; ``ids``: of the
+    topics, as far as they are known."""
 
     ranges: Mapping[TopicPartition, tuple[int, int]]
     size: int
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
         return sum(end - first for first, end in self.ranges.values())
 
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        return {place: end for place, (_, end) in self.ranges.items()}
+
     def plain(self) -> dict[str, object]:
         """As JSON has it."""
         return {
-            "starting": as_json({place: first for place, (first, _) in self.ranges.items()}),
-            "ending": as_json({place: end for place, (_, end) in self.ranges.items()}),
+            "starting": Position({place: first for place, (first, _) in self.ranges.items()}, self.ids).plain(),
+            "ending": Position(self.ends).plain(),
             "size": self.size,
         }
 
     @classmethod
     def of(cls, plain: Mapping[str, object]) -> Unit:
         """The other way round."""
-        first = offsets_of("starting", json.dumps(plain["starting"]))
-        end = offsets_of("ending", json.dumps(plain["ending"]))
+        first, ids = offsets_of("starting", json.dumps(plain["starting"]))
+        end, _ = offsets_of("ending", json.dumps(plain["ending"]))
         size = plain["size"]
         assert isinstance(size, int)
-        return cls({place: (at, end[place]) for place, at in first.items()}, size)
+        return cls({place: (at, end[place]) for place, at in first.items()}, size, ids)
 
 
 def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
@@ -61,18 +68,21 @@ def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
             raise PipelineError(f"there is no topic {name}" + (f", but {', '.join(there)}" if there else ""))
 
 
-def planned(options: SourceOptions, begun: Mapping[TopicPartition, int], target: int) -> list[Unit]:
+def planned(options: SourceOptions, begun: Position, target: int) -> list[Unit]:
     """What there is now, in the order of offsets. ``begun``: where partitions begin, if not at their first offset.
 
     Raises DataLoss, PipelineError."""
     with LoopThread() as loop:
         plan = plan_of(loop, options)
         every = plan.partitions()
+        now = ids_of(every)
+        for topic in begun.made_anew(now):
+            raise TopicGone(f"{made_anew(topic, begun.ids[topic], now[topic])}: name another folder")
         ranges = ranges_of(plan, every, every)
         stretches: list[Stretch] = []
         for one in every:
             first, end = ranges[one.topic, one.partition]
-            next_one = begun.get((one.topic, one.partition), first)
+            next_one = begun.ends.get((one.topic, one.partition), first)
             if not first <= next_one <= end:
                 what = f"{one.topic}-{one.partition}: offset {next_one} comes next, and {first} to {end - 1} are there"
                 loss(what, options.fail_on_data_loss)
@@ -86,7 +96,7 @@ def planned(options: SourceOptions, begun: Mapping[TopicPartition, int], target:
     return [_unit(one) for one in packed(stretches, target, cuts_by_offset)]
 
 
-def _unit(stretches: Iterable[Stretch]) -> Unit:
+def _unit(stretches: Sequence[Stretch]) -> Unit:
     ranges: Ranges = {}
     size = 0
     for one in stretches:
@@ -94,7 +104,7 @@ def _unit(stretches: Iterable[Stretch]) -> Unit:
         first, _ = ranges.get(place, (one.first, 0))
         ranges[place] = first, one.last + 1
         size += one.size
-    return Unit(ranges, size)
+    return Unit(ranges, size, ids_of(one.partition for one in stretches))
 
 
 def records_of(spark: SparkSession, place: Mapping[str, str], unit: Unit, columns: Sequence[str]) -> DataFrame:

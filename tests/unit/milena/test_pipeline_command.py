@@ -26,7 +26,8 @@ def test_each_job_has_help_without_spark(
 def test_without_spark_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
+    for name in ("pyspark", "pyspark.sql"):  # the latter may have been imported before
+        monkeypatch.setitem(__import__("sys").modules, name, None)
     monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.check_jdk", lambda: None)
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", "audit", "--tier", "."])
@@ -60,6 +61,9 @@ def test_progress_tells_speed_and_time_left() -> None:
 def test_of_what_spark_says_the_sentence_for_people_is_told() -> None:
     text = "An exception\n  File x\nmilena.pipeline.opened.Damaged: orders-0/1.log, at offset 7: wrong\n\tat java\n"
     assert told(text) == "orders-0/1.log, at offset 7: wrong"
+    assert told("x\nmilena.pipeline.plans.NoSuchTopic: option assign: there is no topic t\n") == (
+        "option assign: there is no topic t"
+    )
     assert told("first line\nsecond") == "Spark: first line"
     text = (
         "An error occurred while calling o75.parquet.\n: org.apache.spark.SparkException: Job aborted.\n\tat o.a.S\n"
@@ -82,6 +86,46 @@ def test_what_spark_says_through_its_gateway_is_no_stack_trace(monkeypatch: pyte
     values = Values({"master": "local", "conf": []}, frozenset())
     with pytest.raises(UserError, match=r"^Spark: it is full$"), running._session(values, "export"):
         raise Py4JError("An error occurred while calling o75.parquet.\n: java.io.IOException: it is full\n\tat x")
+
+
+def test_a_java_that_does_not_start_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("pyspark.errors")
+
+    def session(*_: object) -> None:
+        raise errors.PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(running, "check_library", lambda: None)
+    monkeypatch.setattr("milena.pipeline.session.session", session)
+    values = Values({"master": "local", "conf": [("spark.driver.memory", "1m")]}, frozenset())
+    with pytest.raises(UserError, match=r"^Spark's Java process did not start: what it said is above$"):
+        running._session(values, "export").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("audit --master here", "--master here: Spark takes local[*], local[N], spark://HOST:PORT, yarn, k8s://..."),
+        ("audit --master local[0]", "--master local[0]: Spark takes "),
+        ("audit --price -1", "--price -1: not a price"),
+        ("audit --price nan", "--price nan: not a price"),
+        ("profile -b here", "option kafka.bootstrap.servers: here is not HOST:PORT"),
+        ("export --key avro", "avro is neither bytes nor string nor json:SCHEMA"),
+        ("export --value json:", "json: is neither bytes nor string nor json:SCHEMA"),
+        ("replay --to here", "option --to: here is not HOST:PORT"),
+    ],
+)
+def test_a_wrong_option_is_told_before_spark_is_started(
+    line: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr("milena.pipeline.session.session", started)
+    monkeypatch.setattr(running, "check_library", lambda: None)
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", *line.split(), "--tier", str(tmp_path)])
+    assert main() > 0
+    said = capsys.readouterr().err
+    assert said.startswith(f"milena: {sentence}") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("job", ["audit", "profile", "export", "replay"])

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from milena.pipeline.jobs.audit.inventory import SEGMENTS, PartitionFacts
-from milena.pipeline.jobs.rows import Row, as_arrow
+from milena.pipeline.jobs.rows import Row, as_arrow, microseconds
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.places import storage_of
 from milena.protocol.types import Offset
@@ -100,7 +100,7 @@ async def checked(storage: RemoteStorage, row: Row, newest_ms: int) -> Row:
             row = row | {
                 "startOffset": segment.start_offset,
                 "endOffset": segment.end_offset,
-                "newest": max(segment.max_timestamp_ms, 0) * 1000,
+                "newest": microseconds(segment.max_timestamp_ms),
                 "metadata": serialize(segment),
             }
     told = None if contents is None else contents

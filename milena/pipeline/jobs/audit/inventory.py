@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from milena.pipeline.catalogue import in_order
-from milena.pipeline.jobs.rows import Row
+from milena.pipeline.jobs.rows import Row, microseconds
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions
 from milena.pipeline.places import log_dirs_of, storage_of
@@ -160,9 +160,9 @@ def _rows(
             "startOffset": int(start),
             "endOffset": None if segment is None else int(segment.end_offset),
             "state": None if segment is None else segment.state.name,
-            "newest": None if segment is None else max(segment.max_timestamp_ms, 0) * 1000,
-            "copied": None if segment is None else segment.event_timestamp_ms * 1000,
-            "modified": None if stored is None else stored.modified_ms * 1000,
+            "newest": None if segment is None else microseconds(segment.max_timestamp_ms),
+            "copied": None if segment is None else microseconds(segment.event_timestamp_ms),
+            "modified": None if stored is None else microseconds(stored.modified_ms),
             "size": 0 if stored is None else sum(stored.objects.values()),
             "objects": None if stored is None else list(stored.objects.items()),
             "listed": told,

@@ -19,7 +19,7 @@ from typing import Final
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.lock import others
 from milena.pipeline.jobs.units import Unit
-from milena.pipeline.options import TopicPartition
+from milena.pipeline.position import Position
 
 DATA: Final = "data"
 COMMITS: Final = "commits"
@@ -29,11 +29,11 @@ SETTINGS: Final = "export.json"
 
 @dataclass(slots=True)
 class Export:
-    """A table's folder. ``ends``: of each partition the offset after the last that was committed."""
+    """A table's folder. ``position``: of each partition the offset after the last that was committed."""
 
     folder: str
     commits: int = 0
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    position: Position = field(default_factory=Position)
 
     @classmethod
     def opened(cls, folder: str, settings: Mapping[str, str]) -> Export:
@@ -92,10 +92,10 @@ class Export:
 
     def _take(self, commit: Mapping[str, object]) -> None:
         self.commits += 1
-        for place, (first, end) in Unit.of(commit).ranges.items():
-            if place in self.ends and self.ends[place] > first:
-                raise PipelineError(f"commit {self.commits - 1} of {self.folder} has offsets that an earlier one has")
-            self.ends[place] = end
+        unit = Unit.of(commit)
+        if any(self.position.ends.get(place, first) > first for place, (first, _) in unit.ranges.items()):
+            raise PipelineError(f"commit {self.commits - 1} of {self.folder} has offsets that an earlier one has")
+        self.position = self.position.behind(unit.ends, unit.ids)
 
     def _carry_out(self, commit: Mapping[str, object]) -> None:
         moves = commit["moves"]

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from milena.pipeline.errors import PipelineError
+from milena.pipeline.jobs.export.forms import BYTES, STRING, Form
 
-BYTES: Final = "bytes"
-STRING: Final = "string"
-JSON: Final = "json:"
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What keys or values are. ``schema``: of JSON, as Spark's DDL."""
-
-    kind: str = BYTES
-    schema: str = ""
-
-    @classmethod
-    def of(cls, text: str) -> Form:
-        """``bytes``, ``string`` or ``json:id INT, name STRING``. Raises PipelineError."""
-        if text in (BYTES, STRING):
-            return cls(text)
-        if text.startswith(JSON) and text[len(JSON) :].strip():
-            return cls("json", text[len(JSON) :].strip())
-        raise PipelineError(f"{text} is neither bytes nor string nor json:SCHEMA, as in json:id INT, name STRING")
 
 
 def decoded(records: DataFrame, key: Form, value: Form) -> DataFrame:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from milena.pipeline.jobs.export.commits import DATA, SETTINGS, STAGING, Export
-from milena.pipeline.jobs.export.decoding import COLUMNS, Form, decoded
+from milena.pipeline.jobs.export.decoding import COLUMNS, decoded
+from milena.pipeline.jobs.export.forms import Form
 from milena.pipeline.jobs.lock import held
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.units import UNIT, planned, records_of
@@ -65,8 +66,8 @@ def _exported(
     progress: Progress,
 ) -> Exported:
     noted = table.noted()
-    ends = table.ends | ({} if noted is None else {place: end for place, (_, end) in noted.ranges.items()})
-    units = ([] if noted is None else [noted]) + planned(options, ends, UNIT)
+    begun = table.position if noted is None else table.position.behind(noted.ends, noted.ids)
+    units = ([] if noted is None else [noted]) + planned(options, begun, UNIT)
     whole, done = sum(unit.size for unit in units), 0
     progress("exported", 0, whole, "bytes")
     for unit in units:

@@ -82,14 +82,15 @@ def _history(
             results.write("verdicts", bucket + 1, judged(own, Judging(path, rules, common)))
             results.done(bucket + 1)
         progress("judged", size * (bucket + 1) // count, size, "bytes")
-    shutil.rmtree(results.path("lines"), ignore_errors=True)
     verdicts = results.read(spark, "verdicts", VERDICTS)
     verdicts.where("place < 0").drop("place", "anomaly", "where", "text").write.mode("overwrite").parquet(
         results.path("parts")
     )
     anomalies = verdicts.where("place >= 0").drop("events")
     anomalies.write.mode("overwrite").parquet(results.path("anomalies"))
-    return _ended(results, spark, path)
+    ended = _ended(results, spark, path)
+    shutil.rmtree(results.path("lines"), ignore_errors=True)  # a job that is killed before reads them again
+    return ended
 
 
 def split(spark: SparkSession, path: str, size: int, rules: HistoryRules, buckets: int) -> DataFrame:

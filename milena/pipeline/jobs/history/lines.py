@@ -152,8 +152,11 @@ def _lines(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[PartName, int, b
 
 
 def size_of(path: str) -> int:
-    """Of a history. Raises PipelineError."""
+    """Of a history. Raises PipelineError, also for a pipe, whose size nobody knows."""
     try:
-        return os.path.getsize(path)
+        size = os.path.getsize(path)
     except OSError as error:
         raise PipelineError(f"{path}: {error.strerror}") from None
+    if not os.path.isfile(path):
+        raise PipelineError(f"{path} is no file: tasks read the parts of one side by side")
+    return size

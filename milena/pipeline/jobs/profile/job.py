@@ -14,6 +14,7 @@ from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.results import Results, shown, topics_of
 from milena.pipeline.jobs.units import UNIT, Unit, planned, records_of
 from milena.pipeline.options import SourceOptions, source_options
+from milena.pipeline.position import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ def _profiled(
     spark: SparkSession, place: Mapping[str, str], options: SourceOptions, results: Results, progress: Progress
 ) -> Profiled:
     if results.plan is None:
-        results.plan = [unit.plain() for unit in planned(options, {}, UNIT)]
+        results.plan = [unit.plain() for unit in planned(options, Position(), UNIT)]
     units = units_of(results.plan)
     whole = sum(unit.size for unit in units)
     read = sum(unit.size for unit in units[: results.units_done()])

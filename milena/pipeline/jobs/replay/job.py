@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from milena.pipeline.errors import PipelineError
+from milena.pipeline.errors import PipelineError, made_anew
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.replay.target import ends_of
 from milena.pipeline.jobs.results import Results, shown, topics_of
 from milena.pipeline.jobs.units import Unit, planned, records_of
-from milena.pipeline.options import SourceOptions, TopicPartition, as_json, offsets_of, source_options
+from milena.pipeline.options import SourceOptions, TopicPartition, offsets_of, source_options
+from milena.pipeline.position import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,18 +82,19 @@ def _replayed(
     units = _units(results.plan)
     if results.units_done() == len(units):
         most = min(MOST, rate * SECONDS) if rate else MOST
-        units += [part for unit in planned(options, _ends(units), UNIT) for part in cut(unit, most)]
+        units += [part for unit in planned(options, _position(units), UNIT) for part in cut(unit, most)]
         results.plan = [unit.plain() for unit in units]
     left = units[results.units_done() :]
     whole, done, records = sum(unit.offsets for unit in left), 0, 0
     progress("replayed", 0, whole, "offsets")
     for number, unit in enumerate(left, results.units_done()):
-        before = _before(results, number, unit, to)
-        written = {place: end - before[place] for place, end in ends_of(to, unit.ranges).items()}
+        there = ends_of(to, unit.ranges)
+        before = _before(results, number, there, to)
+        written = {place: end - before.ends[place] for place, end in there.ends.items()}
         frame = ordered(records_of(spark, {**place, "includeHeaders": "true"}, unit, COLUMNS))
         rows = behind(frame, written).drop("offset")
         rows.write.format("milena").option("kafka.bootstrap.servers", to).mode("append").save()
-        new = sum(ends_of(to, unit.ranges).values()) - sum(before.values()) - sum(written.values())
+        new = sum(ends_of(to, unit.ranges).ends.values()) - sum(there.ends.values())
         results.done(number)
         done, records = done + unit.offsets, records + new
         progress("replayed", done, whole, "offsets")
@@ -126,7 +128,7 @@ def cut(unit: Unit, most: int) -> Iterator[Unit]:
     while left:
         ranges = {place: (first, min(end, first + step)) for place, (first, end) in left.items()}
         part = sum(end - first for first, end in ranges.values())
-        yield Unit(ranges, max(1, unit.size * part // unit.offsets))
+        yield Unit(ranges, max(1, unit.size * part // unit.offsets), unit.ids)
         left = {place: (ranges[place][1], end) for place, (_, end) in left.items() if ranges[place][1] < end}
 
 
@@ -134,19 +136,39 @@ def _units(plan: object) -> list[Unit]:
     return [Unit.of(one) for one in plan] if isinstance(plan, list) else []
 
 
-def _ends(units: list[Unit]) -> dict[TopicPartition, int]:
-    return {place: end for unit in units for place, (_, end) in unit.ranges.items()}
+def _position(units: list[Unit]) -> Position:
+    """Behind all of them."""
+    found = Position()
+    for unit in units:
+        found = found.behind(unit.ends, unit.ids)
+    return found
 
 
-def _before(results: Results, number: int, unit: Unit, to: str) -> dict[TopicPartition, int]:
-    """Where the target's logs ended before the unit was begun for the first time. Raises PipelineError."""
+def _before(results: Results, number: int, now: Position, to: str) -> Position:
+    """Where the target's logs ended before a unit was begun for the first time. ``now``: where they end. Raises
+    PipelineError."""
+    kept = _kept(results, number)
+    last = kept or _kept(results, number - 1) or now
+    for topic in last.made_anew(now.ids):
+        raise PipelineError(f"at {to}, {made_anew(topic, last.ids[topic], now.ids[topic])}: name another folder")
+    if kept is None:
+        results.keep(os.path.join(BEGUN, str(number)), json.dumps(now.plain()).encode())
+        return now
+    if kept.ends.keys() != now.ends.keys():
+        raise PipelineError(f"{results.path(BEGUN, str(number))} is not what this job has written")
+    for (topic, partition), end in now.ends.items():
+        if end < kept.ends[topic, partition]:
+            raise PipelineError(
+                f"at {to}, {topic}-{partition} ended at {kept.ends[topic, partition]}, and ends at {end} now: it has "
+                "lost records"
+            )
+    return kept
+
+
+def _kept(results: Results, number: int) -> Position | None:
+    """What was written down of a unit, if it was begun. Raises PipelineError."""
     path = results.path(BEGUN, str(number))
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            before = offsets_of(path, file.read())
-        if before.keys() != unit.ranges.keys():
-            raise PipelineError(f"{path} is not what this job has written")
-        return before
-    before = ends_of(to, unit.ranges)
-    results.keep(os.path.join(BEGUN, str(number)), json.dumps(as_json(before)).encode())
-    return before
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return Position(*offsets_of(path, file.read()))

@@ -8,9 +8,12 @@ from milena.pipeline.brokers import Brokers
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import TopicPartition, source_options
+from milena.pipeline.position import Position
+from milena.protocol.types import ZERO_UUID
+from milena.protocol.uuids import to_text
 
 
-def ends_of(bootstrap: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def ends_of(bootstrap: str, places: Iterable[TopicPartition]) -> Position:
     """Where the logs of these partitions end. Raises PipelineError, also if one does not exist."""
     wanted = sorted(places)
     with LoopThread() as loop:
@@ -25,4 +28,5 @@ def ends_of(bootstrap: str, places: Iterable[TopicPartition]) -> dict[TopicParti
                     f"topic {topic} at {bootstrap} has {len(view.partitions)} partitions, and there are records of "
                     f"partition {number}"
                 )
-        return {place: brokers.bounds(*place)[1] for place in wanted}
+        ids = {topic: to_text(topics[topic].id or ZERO_UUID) for topic, _ in wanted}
+        return Position({place: brokers.bounds(*place)[1] for place in wanted}, ids)

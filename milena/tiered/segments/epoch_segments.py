@@ -2,7 +2,9 @@
 
 Segments of an epoch rarely overlap, but they may: after an abandoned copy, or with one copy from each side of an
 unclean election. So they are sorted by their first offset of the epoch, and each has the highest end offset of itself
-and all before it: a search goes back only while an earlier segment can still contain the offset.
+and all before it: a search goes back only while an earlier segment can still contain the offset. Those with the same
+first offset, of which a log that is cleaned again and again has very many, are sorted by their ends: the latest one
+comes last.
 """
 
 from __future__ import annotations
@@ -73,10 +75,7 @@ class EpochSegments:
         return None
 
     def add(self, segment: RemoteLogSegmentMetadata) -> None:
-        start = segment.epoch_start(self.epoch)
-        index = bisect_right(self._starts, start)
-        while index and self._starts[index - 1] == start and self._segments[index - 1].id.int > segment.id.int:
-            index -= 1
+        start, index = segment.epoch_start(self.epoch), self._index(segment)
         self._starts.insert(index, start)
         self._segments.insert(index, segment)
         self._reach.insert(index, start)
@@ -100,10 +99,10 @@ class EpochSegments:
                 self.highest = end
 
     def _index(self, segment: RemoteLogSegmentMetadata) -> int:
-        index = bisect_left(self._starts, segment.epoch_start(self.epoch))
-        while self._segments[index] is not segment:
-            index += 1
-        return index
+        """Where it is, or belongs."""
+        start = segment.epoch_start(self.epoch)
+        behind = bisect_right(self._starts, start)
+        return bisect_left(self._segments, _rank(segment), bisect_left(self._starts, start), behind, key=_rank)
 
     def _renew_reach(self, index: int, *, inserted: bool = False) -> None:
         """Update the highest end offsets from ``index`` on until they do not change; always sets an inserted one."""
@@ -116,3 +115,8 @@ class EpochSegments:
             reach[index] = furthest
             inserted = False
             index += 1
+
+
+def _rank(segment: RemoteLogSegmentMetadata) -> tuple[Offset, int]:
+    """Of segments with the same first offset."""
+    return segment.end_offset, segment.id.int

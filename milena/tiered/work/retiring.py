@@ -4,7 +4,7 @@ another one outdoes, as the end of their copy was read only after it was made ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 from milena.protocol.types import Offset
 from milena.storage.log.partition_log import PartitionLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.segments.cleaner_offsets import CleanerOffsets
 from milena.tiered.segments.lineage import is_within_leader_epochs
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.shared.tier import Tier
@@ -24,9 +25,11 @@ _MARKED: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 def retired(tier: Tier, role: ReplicaRole, log: PartitionLog) -> list[RemoteLogSegmentMetadata]:
-    """The segments that are to be deleted now. The delay counts from when this leader has first met them; none goes
-    that has records of this log which no other segment serves: that must not be, and then its files are the last. Those
-    that a former leader has marked are among them: they may lie anywhere in the log, not just before its start."""
+    """The segments that are to be deleted now. The delay counts from when they were replaced, by the clock of the
+    broker that has published that, or from when this leader has first met them, whichever comes first: where leaders
+    follow each other quickly, none has met anything for long, and segments would pile up. None goes that has records of
+    this log which no other segment serves: that must not be, and then its files are the last. Those that a former
+    leader has marked are among them: they may lie anywhere in the log, not just before its start."""
     cache, now = tier.metadata.cache(role.partition), tier.runtime.clock.monotonic()
     if not cache.cleanings or not log.epochs.entries:
         return []
@@ -37,7 +40,12 @@ def retired(tier: Tier, role: ReplicaRole, log: PartitionLog) -> list[RemoteLogS
     marked = [one for one in listed if one.state is _MARKED and one.id not in role.copying]
     role.retiring = {one.id: role.retiring.get(one.id, now) for one in found}
     delay = tier.config().get_int(DELAY) / 1000
-    due = [one for one in found if now - role.retiring[one.id] >= delay]
+    replaced_at, now_ms = _replaced_at(cache, listed), tier.runtime.clock.time_ms()
+    due = [
+        one
+        for one in found
+        if now - role.retiring[one.id] >= delay or now_ms - replaced_at.get(one.id, now_ms) >= 1000 * delay
+    ]
     epochs = log.epochs.entries
     start, end = max(log.log_start_offset, epochs[0].start), log.local_log_start_offset
     may_vanish = {*tier.unreliable.of(role.partition), *(one.id for one in cache.doubtful())} if due else set()
@@ -53,6 +61,19 @@ def retired(tier: Tier, role: ReplicaRole, log: PartitionLog) -> list[RemoteLogS
             {one.id, *may_vanish} if cache.serves(one) else frozenset(),
         )
     ]
+
+
+def _replaced_at(cache: RemoteLogMetadataCache, listed: Sequence[RemoteLogSegmentMetadata]) -> Mapping[UUID, int]:
+    """When segments were replaced, in ms, as far as a segment that has done so is listed."""
+    published: dict[CleanerOffsets, int] = {}
+    for one in listed:
+        if one.cleaned and one.was_copied:
+            published[one.cleaned] = min(one.event_timestamp_ms, published.get(one.cleaned, one.event_timestamp_ms))
+    found = {
+        replaced: [published[one] for one in maps if one in published]
+        for replaced, maps in cache.cleanings.replaced.items()
+    }
+    return {replaced: min(times) for replaced, times in found.items() if times}
 
 
 def _outdone(

@@ -99,3 +99,15 @@ def test_keys_are_shown_as_text_if_they_are_that() -> None:
     assert shown_key(b"order-7", 7) == "order-7"
     assert shown_key(b"\x00\x01", 2) == "0001"
     assert shown_key(b"ab", 70) == "ab…"
+
+
+def test_a_time_behind_all_calendars_is_no_end_of_a_profile(
+    spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.add(run(0, 20))
+    monkeypatch.setattr(
+        "tests.pipeline.made_tiers.TIME", 1_700_000_000_000_000
+    )  # of a producer that writes microseconds
+    made.add(run(20, 30))
+    result = profile(spark, {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "profile"))
+    assert result.offsets == 30 and "30 records in 1 topic" in Path(result.page).read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -196,12 +197,13 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
     from milena.pipeline.session import session
 
     check_library()
+    logging.getLogger().addFilter(_is_no_interrupt)
     if not MASTERS.fullmatch(values.master):
         raise UsageError(
             f"--master {values.master}: Spark takes local[*], local[N], spark://HOST:PORT, yarn, k8s://..."
         )
     settings = {
-        "spark.log.level": "ERROR",
+        "spark.log.level": "OFF",  # the stack traces of what is told in one sentence
         **more,
         **(LOCAL if values.master.startswith("local") else {}),
         **dict(values.conf),
@@ -229,6 +231,11 @@ def _told_plainly() -> Iterator[None]:
         if NO_GATEWAY in str(error):
             raise UserError("Spark's Java process did not start: what it said is above") from None
         raise UserError(told(str(error))) from None
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """py4j logs Ctrl-C as an error, with a stack trace."""
+    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
 def _is_sparks(error: Exception) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,30 @@ def test_a_java_that_does_not_start_is_no_stack_trace(monkeypatch: pytest.Monkey
     values = Values({"master": "local", "conf": [("spark.driver.memory", "1m")]}, frozenset())
     with pytest.raises(UserError, match=r"^Spark's Java process did not start: what it said is above$"):
         running._session(values, "export").__enter__()
+
+
+def test_an_interrupt_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("pyspark")
+    given: list[Mapping[str, str]] = []
+
+    class Session:
+        def stop(self) -> None:
+            pass
+
+    def session(_master: str, _name: str, settings: Mapping[str, str]) -> Session:
+        given.append(settings)
+        return Session()
+
+    monkeypatch.setattr(running, "check_library", lambda: None)
+    monkeypatch.setattr("milena.pipeline.session.session", session)
+    values = Values({"master": "local", "conf": [("spark.log.level", "WARN")]}, frozenset())
+    with pytest.raises(KeyboardInterrupt), running._session(values, "export"):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            logging.exception("KeyboardInterrupt while sending command.")  # as py4j does
+            raise
+    assert caplog.records == [] and given[0]["spark.log.level"] == "WARN"
 
 
 @pytest.mark.parametrize(

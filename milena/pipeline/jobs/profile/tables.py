@@ -8,6 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
+from milena.pipeline.jobs.rows import LAST_MS
+
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 """What is read of a record."""
 MOST_KEYS: Final = 1000
@@ -65,12 +67,13 @@ STEP: Final = 60
 
 
 def sized(records: DataFrame) -> DataFrame:
-    """Records of COLUMNS to what the steps below need of each: no values, and keys that are cut to SHOWN."""
+    """Records of COLUMNS to what the steps below need of each: no values, keys that are cut to SHOWN, and times up to
+    LAST_MS."""
     return records.select(
         "topic",
         "partition",
         "offset",
-        "timestamp",
+        f.least("timestamp", f.timestamp_millis(f.lit(LAST_MS))).alias("timestamp"),
         f.substring("key", 1, SHOWN).alias("key"),
         f.octet_length("key").alias("length"),
         f.xxhash64("key").alias("hash"),

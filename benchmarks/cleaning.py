@@ -14,8 +14,9 @@ from benchmarks.sizes import Sizes
 from benchmarks.tier import Probe
 from benchmarks.tier_reads import create, fill_with
 from benchmarks.turns import Rounds
-from benchmarks.wire import alter_topic, leader_id, leader_of
+from benchmarks.wire import leader_id, leader_of
 from milena.protocol.records.records import BatchBuilder
+from tests.wire.admin import alter_topic
 
 TOPIC: Final = "keyed"
 SETTINGS: Final = {
@@ -111,10 +112,10 @@ class Watch:
         self.looked = now
         if now - self._begun > LIMIT:
             raise TimeoutError(f"{TOPIC} was not cleaned within {LIMIT:.0f} s")
-        self._look_at_workers()
+        self.look_at_workers()
         return True
 
-    def _look_at_workers(self) -> None:
+    def look_at_workers(self) -> None:
         children = Path(f"/proc/{self._broker}/task/{self._broker}/children").read_text().split()
         for child in children:
             try:

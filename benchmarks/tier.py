@@ -24,7 +24,6 @@ from benchmarks.wire import (
     PRODUCE,
     PRODUCE_VERSION,
     Wire,
-    alter_topic,
     batch_of,
     create_topic,
     fetch_body,
@@ -35,6 +34,7 @@ from benchmarks.wire import (
     produced_error,
 )
 from tests.oracle.kafka import NoKafka, jars
+from tests.wire.admin import alter_topic
 
 COPIED: Final = 300
 """MB, in segments of 10 MB."""

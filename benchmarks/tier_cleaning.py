@@ -14,7 +14,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.tier import Probe
 from benchmarks.tier_reads import TIERED, create, settings
 from benchmarks.turns import Rounds
-from benchmarks.wire import alter_topic
+from tests.wire.admin import alter_topic
 
 COMPACTED: Final = {
     "remote.log.compaction.enable": "true",

@@ -5,12 +5,10 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -34,14 +32,6 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 1) 
         topic = admin.list_topics(name, timeout=30).topics[name]
         if len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
             return
-
-
-def alter_topic(bootstrap: str, name: str, settings: Mapping[str, str]) -> None:
-    """Set some of a topic's configs; return when the controller has them."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:

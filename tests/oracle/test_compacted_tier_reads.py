@@ -11,13 +11,11 @@ from typing import Final, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.readers import READERS, Record
 from tests.oracle.tools import DUMP, OFFSETS, Tools
-from tests.wire.admin import create_topic
+from tests.wire.admin import alter_topic, create_topic
 from tests.wire.compacted import cleaned_in_tier
 from tests.wire.tiers import TIERED, logs, settings
 from tests.wire.waiting import wait_until
@@ -52,16 +50,9 @@ def cleaned(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> It
         # Records without a key are let in as long as it is not compacted.
         create_topic(running.bootstrap, TOPIC, 1, config=TIERED | {"min.cleanable.dirty.ratio": "0.01"})
         written = write(running.bootstrap)
-        compact(running.bootstrap)
+        alter_topic(running.bootstrap, TOPIC, {"cleanup.policy": "compact"})
         wait_until(lambda: cleaned_in_tier(running, f"{TOPIC}-0") == written.end, "the tier to be cleaned")
         yield Cleaned(running, written, folder / "tier" / "kafka-tiered-storage")
-
-
-def compact(bootstrap: str) -> None:
-    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    topic = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[change])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([topic])[topic].result(20)
 
 
 def write(bootstrap: str) -> Written:

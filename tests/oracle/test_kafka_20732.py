@@ -15,13 +15,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.kafka_node import running_kafka, started_kafka
 from tests.oracle.tier_settings import tier_settings
-from tests.wire.admin import create_topic
+from tests.wire.admin import alter_topic, create_topic
 from tests.wire.waiting import wait_until
 
 TOPIC = "kept"
@@ -83,13 +81,7 @@ class Kept:
     def limit(self) -> int:
         """Allow a little more than there is, and have no more copied; the limit."""
         limit = self.size() + SEGMENT // 2
-        configs = {"retention.bytes": str(limit), "remote.log.copy.disable": "true"}
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in configs.items()
-        ]
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=entries)
-        admin.incremental_alter_configs([resource])[resource].result(20)
+        alter_topic(self.bootstrap, TOPIC, {"retention.bytes": str(limit), "remote.log.copy.disable": "true"})
         return limit
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.pipeline.connector import NoConnector, connector_jars
 from tests.pipeline.made_tiers import MadeTier
+from tests.pipeline.standalone import Standalone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,24 @@ def spark() -> Iterator[SparkSession]:
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends with it
     gateway.proc.wait(60)
+
+
+@pytest.fixture(scope="session")
+def _standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs a JDK")
+    cluster = Standalone(tmp_path_factory.mktemp("standalone"))
+    try:
+        yield cluster
+    finally:
+        cluster.end()
+
+
+@pytest.fixture
+def standalone(_standalone: Standalone) -> Standalone:
+    """A Spark cluster with two workers."""
+    _standalone.bring(2)
+    return _standalone
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,9 +6,6 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,52 +15,54 @@ MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
-@dataclass
 class Standalone:
-    master: str
-    workers: Sequence[subprocess.Popen[bytes]]
+    """Its workers have one core each, on this machine. ``folder`` gets their logs and what they work with."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
+        _, log = self._start("master", MASTER, "--port", "0")
+        self.master = _said(log, r"spark://127\.0\.0\.1:\d+")
+
+    def bring(self, count: int) -> None:
+        """So many workers run then: those that are missing are started."""
+        down = [n for n in range(count) if n not in self._workers or self._workers[n].poll() is not None]
+        logs = []
+        for n in down:
+            memory = ["--cores", "1", "--memory", "700m"]
+            words = (*memory, "-d", str(self._folder / f"work-{n}"), self.master)
+            self._workers[n], log = self._start(f"worker-{n}", WORKER, *words)
+            logs.append(log)
+        for log in logs:
+            _said(log, "Successfully registered with master")
 
     def kill(self, worker: int) -> None:
         """With the executors that it has started."""
-        _kill(self.workers[worker])
+        _kill(self._workers[worker])
 
-
-@contextmanager
-def standalone(folder: Path, workers: int) -> Iterator[Standalone]:
-    """Workers of one core each, on this machine. ``folder`` gets their logs and what they work with."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *command: str) -> Path:
-        log = folder / f"{name}.log"
-        with log.open("wb") as out:
-            java = ["java", "-Xmx256m", "-cp", f"{_home()}/jars/*", *command]
-            scala = next(Path(_home(), "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
-            environment = os.environ | {"SPARK_HOME": _home(), "SPARK_SCALA_VERSION": scala}
-            started.append(
-                subprocess.Popen(java, stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-            )
-        return log
-
-    def said(log: Path, pattern: str) -> str:
-        wait_until(lambda: re.search(pattern, log.read_text()) is not None, f"{pattern} in {log.name}", 100)
-        found = re.search(pattern, log.read_text())
-        assert found is not None
-        return found[0]
-
-    here = ["--host", "127.0.0.1", "--webui-port", "0"]
-    try:
-        master = said(start("master", MASTER, *here, "--port", "0"), r"spark://127\.0\.0\.1:\d+")
-        memory = ["--cores", "1", "--memory", "700m"]
-        every = [
-            start(f"worker-{n}", WORKER, *here, *memory, "-d", str(folder / f"work-{n}"), master)
-            for n in range(workers)
-        ]
-        for log in every:
-            said(log, "Successfully registered with master")
-        yield Standalone(master, started[1:])
-    finally:
-        for process in started:
+    def end(self) -> None:
+        for process in self._started:
             _kill(process)
+
+    def _start(self, name: str, kind: str, *words: str) -> tuple[subprocess.Popen[bytes], Path]:
+        log = self._folder / f"{name}.log"
+        command = ["java", "-Xmx256m", "-cp", f"{_home()}/jars/*", kind, "--host", "127.0.0.1", "--webui-port", "0"]
+        scala = next(Path(_home(), "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
+        environment = os.environ | {"SPARK_HOME": _home(), "SPARK_SCALA_VERSION": scala}
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [*command, *words], stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
+        self._started.append(process)
+        return process, log
+
+
+def _said(log: Path, pattern: str) -> str:
+    wait_until(lambda: re.search(pattern, log.read_text()) is not None, f"{pattern} in {log.name}", 100)
+    found = re.search(pattern, log.read_text())
+    assert found is not None
+    return found[0]
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -6,116 +6,40 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
-from confluent_kafka import Producer
-from kafka import KafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from milena.pipeline.jobs.compact import job, winners
 from milena.pipeline.jobs.compact.job import Compacted, compact
-from milena.testing.local_cluster import LocalCluster
 from milena.tiered.orders.manifest import Manifest, encode_manifest
-from tests.wire.admin import Places, create_topic
-from tests.wire.compacted import write_each_key
-from tests.wire.tiers import settings
+from tests.pipeline.cleaned import KEYS, PUBLISHED, REFUSED, UPDATES, CleanedInFolder, cleaned_in_folder
+from tests.wire.admin import Places
 from tests.wire.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
-KEYS, UPDATES = 200, 12
-COMPACTED = {
-    "cleanup.policy": "compact",
-    "remote.storage.enable": "true",
-    "internal.segment.bytes": "40000",
-    "local.retention.bytes": "1",
-    "min.cleanable.dirty.ratio": "0.3",
-}
-ORDERS = {
-    "remote.log.compaction.enable": "true",
-    "remote.log.compaction.work.orders.enable": "true",
-    "remote.log.compaction.source.retention.ms": "500",
-}
-REFUSED = "result of a work order refused"
-
-
-class Cleaned:
-    """A cluster with a compacted topic ``t`` of one partition, on all brokers, in a tier."""
-
-    def __init__(self, cluster: LocalCluster, tier: Path) -> None:
-        self.cluster = cluster
-        self.tier = tier
-        self.last: dict[bytes, bytes] = {}
-
-    def write(self, updates: int) -> None:
-        producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "enable.idempotence": True, "linger.ms": 20})
-        for update in range(updates):
-            self.last |= write_each_key(producer, KEYS, update)
-
-    def orders(self) -> list[Path]:
-        """Those that nobody has carried out."""
-        found = sorted((self.tier / "milena-work").glob("t-0-*/*/order.json"))
-        return [one.parent for one in found if not (one.parent / "manifest.json").exists()]
-
-    def events(self, name: str) -> list[dict[str, object]]:
-        lines = (line for broker in self.cluster.brokers for line in self.cluster.log(broker.id).splitlines())
-        return [json.loads(line) for line in lines if f'"{name}"' in line]
-
-    def cleaned_to(self) -> int:
-        return max((int(str(one["cleaned_to"])) for one in self.events("log cleaned in the tier")), default=0)
-
-    def clean(self, carry_out: Callable[[], object], end: float = 0.6 * KEYS * UPDATES) -> None:
-        """The first order may be of a part of what was written."""
-        while (before := self.cleaned_to()) < end:
-            wait_until(lambda: bool(self.orders()), "a work order", 60)
-            carry_out()
-            wait_until(lambda before=before: self.cleaned_to() > before, "the result to be published", 60)  # type: ignore[misc]
-
-    def read(self) -> tuple[int, dict[bytes, bytes]]:
-        """What kafka-python reads from the beginning: how many records, and the last value of each key."""
-        partition = TopicPartition("t", 0)
-        consumer = KafkaConsumer(bootstrap_servers=self.cluster.bootstrap, enable_auto_commit=False)
-        consumer.assign([partition])
-        end = consumer.end_offsets([partition])[partition]
-        consumer.seek_to_beginning(partition)
-        count, found = 0, {}
-        while consumer.position(partition) < end:
-            for record in consumer.poll(1000).get(partition, []):
-                count += 1
-                found[record.key] = record.value
-        consumer.close()
-        return count, found
+Start: TypeAlias = Callable[[int], CleanedInFolder]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[int], Cleaned]]:
-    running: list[LocalCluster] = []
-
-    def started(brokers: int) -> Cleaned:
-        tier = tmp_path / "tier"
-        metadata = "rlmm.config.remote.log.metadata.topic"
-        more = {f"{metadata}.replication.factor": str(brokers), f"{metadata}.min.isr": "1"}
-        cluster = LocalCluster.start(
-            tmp_path / "cluster", brokers=brokers, overrides={**settings(tier), **ORDERS, **more}
-        )
-        running.append(cluster)
-        create_topic(cluster.bootstrap, "t", 1, replicas=brokers, config=COMPACTED)
-        return Cleaned(cluster, tier)
-
-    yield started
-    for one in running:
-        one.stop()
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Of so many brokers."""
+    with ExitStack() as stack:
+        yield lambda brokers: stack.enter_context(cleaned_in_folder(tmp_path, brokers=brokers))
 
 
-def ordered(cleaned: Cleaned) -> Path:
+def ordered(cleaned: CleanedInFolder) -> Path:
     """A new order."""
     wait_until(lambda: bool(cleaned.orders()), "a work order", 60)
     return cleaned.orders()[0]
 
 
-def is_there(cleaned: Cleaned, order: Path, _topic: str) -> bool:
+def is_there(cleaned: CleanedInFolder, order: Path, _topic: str) -> bool:
     return order in cleaned.orders()
 
 
@@ -124,7 +48,7 @@ def wait_until_gone(order: Path) -> None:
 
 
 def test_what_spark_has_cleaned_is_published_also_if_the_job_was_stopped_in_the_middle(
-    spark: SparkSession, start: Callable[[int], Cleaned], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleaned = start(1)
     cleaned.write(UPDATES)
@@ -165,7 +89,7 @@ def seen_by(seen: list[int], written: dict[Path, int]) -> Callable[[Manifest], b
 
 
 def test_the_result_of_a_leader_that_was_killed_is_not_published_and_the_next_ones_is(
-    spark: SparkSession, start: Callable[[int], Cleaned], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleaned = start(2)
     cleaned.write(UPDATES)
@@ -194,7 +118,7 @@ def test_the_result_of_a_leader_that_was_killed_is_not_published_and_the_next_on
 
     wait_until(issued, "the new leader's order", 60)
     assert int(new.split("-")[0]) > int(old.name.split("-")[0])
-    assert cleaned.events("log cleaned in the tier") == [], "the former leader's result is nobody's"
+    assert cleaned.events(PUBLISHED) == [], "the former leader's result is nobody's"
     cleaned.cluster.restart(leader)
     cleaned.clean(lambda: compact(spark, str(cleaned.tier)))
     count, found = cleaned.read()
@@ -202,7 +126,7 @@ def test_the_result_of_a_leader_that_was_killed_is_not_published_and_the_next_on
     assert cleaned.events(REFUSED) == []
 
 
-def test_the_command_carries_out_what_there_is(start: Callable[[int], Cleaned]) -> None:
+def test_the_command_carries_out_what_there_is(start: Start) -> None:
     cleaned = start(1)
     cleaned.write(UPDATES)
     words = ["pipeline", "compact", "--tier", str(cleaned.tier), "--master", "local[2]", "t"]

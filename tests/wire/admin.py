@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 
@@ -22,6 +23,14 @@ def place_topic(
     """A topic with these replicas for each partition, the first of which leads."""
     plan = [list(ids) for ids in replicas]
     _create(bootstrap, NewTopic(name, num_partitions=len(plan), replica_assignment=plan, config=config or {}))
+
+
+def alter_topic(bootstrap: str, name: str, config: Mapping[str, str]) -> None:
+    """Set some of a topic's configs; return when the controller has them."""
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+    admin = _admin(bootstrap)
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def _create(bootstrap: str, topic: NewTopic) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.testing.local_cluster import LocalCluster
-from tests.wire.admin import create_topic
+from tests.wire.admin import alter_topic, create_topic
 from tests.wire.compacted import broker_pid, is_clean, read, workers, write_each_key
 from tests.wire.waiting import wait_gone, wait_until
 
@@ -101,13 +99,7 @@ def test_the_offsets_of_a_group_outlive_compaction_and_a_kill(own: LocalCluster)
         consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
 
     commit(0)
-    admin = AdminClient({"bootstrap.servers": own.bootstrap})
-    changes = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in {**SMALL, "internal.segment.bytes": "5000"}.items()
-    ]
-    topic = ConfigResource(ConfigResource.Type.TOPIC, OFFSETS, incremental_configs=changes)
-    admin.incremental_alter_configs([topic])[topic].result(20)
+    alter_topic(own.bootstrap, OFFSETS, {**SMALL, "internal.segment.bytes": "5000"})
     for offset in range(500):
         commit(offset)
     consumer.close()

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena.protocol.records.batch import iter_batches
 from milena.testing.local_cluster import LocalCluster
-from tests.wire.admin import Places, create_topic
+from tests.wire.admin import Places, alter_topic, create_topic
 from tests.wire.command import milena, refused
 from tests.wire.properties import combined, write
 from tests.wire.tiers import TIERED, logs, settings
@@ -112,14 +111,8 @@ def test_else_both_together_are_refused_with_kafkas_words(tiered: LocalCluster, 
     with pytest.raises(KafkaException, match=r"Remote log storage only supports topics with cleanup.policy=delete"):
         create_topic(tiered.bootstrap, topic, partitions=1, config=COMPACTED)
     create_topic(tiered.bootstrap, topic, partitions=1, config=TIERED)
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC,
-        topic,
-        incremental_configs=[ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)],
-    )
-    admin = AdminClient({"bootstrap.servers": tiered.bootstrap})
     with pytest.raises(KafkaException, match=r"Remote log storage only supports topics with cleanup.policy=delete"):
-        admin.incremental_alter_configs([resource])[resource].result(20)
+        alter_topic(tiered.bootstrap, topic, {"cleanup.policy": "compact"})
 
 
 def test_a_broker_whose_tier_has_no_place_does_not_start(tmp_path: Path) -> None:

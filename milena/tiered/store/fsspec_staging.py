@@ -33,13 +33,13 @@ class FsspecStaging:
         return await self._do(f"cannot list {WORK}/{folder}", listed)
 
     async def size(self, path: str) -> int:
-        folder, _, name = path.rpartition("/")
-
         def found(system: FileSystem, top: str) -> int:
-            for other, info in list_folder(system, f"{top}/{folder}"):
-                if other == name:
-                    return int(info["size"])
-            raise FileNotFoundError(errno.ENOENT, f"there is no {WORK}/{path}")
+            where = f"{top}/{path}"
+            system.invalidate_cache(where)
+            info = system.info(where)
+            if info["type"] == "directory":
+                raise FileNotFoundError(errno.ENOENT, f"there is no {WORK}/{path}")
+            return int(info["size"])
 
         return await self._do(f"cannot look at {WORK}/{path}", found)
 

@@ -5,11 +5,12 @@ Objects appear whole. What lies there is nobody's record of anything: it counts 
 
 from __future__ import annotations
 
+import errno
 from typing import Final, Protocol
 
 from milena.runtime.disk import Disk, File
 from milena.tiered.segments.segment_metadata import TopicIdPartition
-from milena.tiered.store.remote_storage import RemoteStorageError, remote_errors
+from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorageError, remote_errors
 from milena.tiered.store.tier_names import ROOT, partition_folder
 
 WORK: Final = "milena-work"
@@ -17,6 +18,9 @@ WORK: Final = "milena-work"
 PIECE: Final = 4 << 20
 UNFINISHED: Final = ".part"
 """Ends the names of files that are being written."""
+_TIMES: Final = 5
+_CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY})
+"""While a folder was removed, somebody has renamed or removed a file in it, or written one."""
 
 
 def work_folder(partition: TopicIdPartition) -> str:
@@ -46,6 +50,15 @@ class Staging(Protocol):
     async def remove(self, folder: str) -> None:
         """With all that is in it."""
         ...
+
+
+async def is_there(staging: Staging, path: str) -> bool:
+    """Whether there is such an object, without a listing of its folder. Raises RemoteStorageError."""
+    try:
+        await staging.size(path)
+    except RemoteResourceNotFound:
+        return False
+    return True
 
 
 class LocalStaging:
@@ -88,7 +101,7 @@ class LocalStaging:
 
     async def remove(self, folder: str) -> None:
         with remote_errors(f"cannot remove {self._top}/{folder}"):
-            await self._disk.offload(self._disk.remove_tree, f"{self._top}/{folder}")
+            await self._disk.offload(self._remove, f"{self._top}/{folder}")
 
     def _read(self, path: str, start: int, length: int) -> bytes:
         file = self._disk.open(path, read_only=True)
@@ -96,6 +109,15 @@ class LocalStaging:
             return file.pread(length, start)
         finally:
             file.close()
+
+    def _remove(self, path: str) -> None:
+        for left in reversed(range(_TIMES)):
+            try:
+                self._disk.remove_tree(path)
+                return
+            except OSError as error:
+                if not left or error.errno not in _CHANGED:
+                    raise
 
     def _write(self, path: str, source: str | bytes) -> None:
         self._disk.list(f"{self._folder}/{ROOT}")  # fails if it is not mounted

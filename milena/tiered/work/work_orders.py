@@ -9,6 +9,7 @@ from typing import Final
 from milena.tiered.orders.order import MANIFEST, Issued
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.store.staging import is_there
 from milena.tiered.work.ordered_pass import TIMEOUT, OrderedPass
 from milena.tiered.work.roles import ReplicaRole
 
@@ -67,7 +68,7 @@ class WorkOrders:
                 order=order.name,
             )
             return Look.OVER
-        return Look.MADE if MANIFEST in await staging.names(order.folder) else Look.WAIT
+        return Look.MADE if await is_there(staging, order.path(MANIFEST)) else Look.WAIT
 
     async def take_back(self, role: ReplicaRole) -> None:
         """Nothing more is taken of the order, and what is there of it is removed."""

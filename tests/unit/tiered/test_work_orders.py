@@ -133,6 +133,30 @@ def test_an_order_is_put_into_words_off_the_loop(monkeypatch: pytest.MonkeyPatch
     on_ordered_tier(scenario)
 
 
+def test_a_leader_that_waits_lists_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of an order of 10,000 groups has 30,000 objects, and the leader looks in each round."""
+
+    async def scenario(tier: OrderedTier) -> None:
+        await filled(tier)
+        order, staging = await tier.issued(), tier.bench.tier.staging
+        assert staging is not None
+        listed: list[str] = []
+        names = staging.names
+
+        async def noted(folder: str = "") -> list[str]:
+            listed.append(folder)
+            return await names(folder)
+
+        monkeypatch.setattr(staging, "names", noted)
+        await tier.clean()
+        assert (tier.role.issued is not None, tier.cleaned_to(), listed) == (True, None, [])
+        await tier.worker.publish(order, await tier.worker.make(order))
+        await tier.clean()
+        assert (tier.cleaned_to(), listed) == ((0, 6), [])
+
+    on_ordered_tier(scenario)
+
+
 def test_an_order_that_nobody_carries_out_is_taken_back_and_the_leader_cleans() -> None:
     async def scenario(tier: OrderedTier) -> None:
         await filled(tier)

@@ -18,8 +18,9 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.compact.reading import SCANNED, KeyScan, Place, unpacked
+from milena.pipeline.jobs.compact.receipts import decode_receipt, written_groups
 from milena.pipeline.jobs.compact.winners import in_groups, records, sorted_keys, summaries, with_winners
-from milena.pipeline.jobs.compact.writing import WRITTEN, GroupTask, KeysTask, decode_receipt, receipt_name
+from milena.pipeline.jobs.compact.writing import GROUPS, KEYS, GroupTask, KeysTask, check_stands
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.rows import frame_of
 from milena.pipeline.loops import LoopThread
@@ -29,14 +30,15 @@ from milena.tiered.orders.manifest import MadeGroup, Manifest, StagedObject, enc
 from milena.tiered.orders.order import MANIFEST, ORDER, Order
 from milena.tiered.orders.taking_up import aborted_of, producers_of, waiting_orders
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
-from milena.tiered.store.staging import Staging
+from milena.tiered.store.staging import Staging, is_there
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_PARTS: Final = 10_000
-SOURCES: Final = StructType([StructField("group", IntegerType()), StructField("source", IntegerType())])
-GROUPS: Final = StructType([StructField("group", IntegerType())])
+PART: Final = 128 << 20
+"""Bytes of sources that a task has at least, if all cores have two."""
+MISSING: Final = StructType([StructField("group", IntegerType())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,97 +72,125 @@ def compact(
 
     Raises PipelineError, and what the first order has failed with that could not be carried out, after the others."""
     place, failed, errors = Place(tier, storage_options), set[str](), list[Exception]()
-    orders = segments = 0
+    done = segments = 0
     try:
         with _opened(place) as opened:
-            while True:
-                found = opened.loop.run(waiting_orders(opened.staging, time.time_ns() // 1_000_000))
-                for sentence in found.unreadable:
-                    if sentence not in failed:
-                        failed.add(sentence)
-                        told(sentence)
-                left = [one for one in found.orders if chosen(one.partition.topic) and one.folder not in failed]
-                if not left:
-                    if errors:
-                        raise errors[0]
-                    return Compacted(orders, len(failed), segments)
-                order = left[0]
-                sources = sum(len(group.sources) for group in order.groups)
-                progress("orders", orders, orders + len(left), "orders")
-                try:
-                    done = _tried(spark, opened, place, order, told)
-                except RemoteStorageError:
-                    raise
-                except Exception as error:
-                    told(f"{order.folder}: it failed; the other orders come first")
-                    errors.append(error)
-                    done = False
-                if done:
-                    orders, segments = orders + 1, segments + sources
-                else:
-                    failed.add(order.folder)
-                progress("orders", orders, orders + len(left) - 1, "orders")
+            while left := _left(opened, chosen, failed, told):
+                for at, order in enumerate(left):
+                    progress("orders", done, done + len(left) - at, "orders")
+                    if not _still_waits(opened, order):
+                        continue
+                    if _tried(spark, opened, place, order, told, errors):
+                        done, segments = done + 1, segments + sum(len(group.sources) for group in order.groups)
+                    else:
+                        failed.add(order.folder)
+                    progress("orders", done, done + len(left) - at - 1, "orders")
     except RemoteStorageError as error:
         raise PipelineError(f"option tier={tier}: {error}") from None
+    if errors:
+        raise errors[0]
+    return Compacted(done, len(failed), segments)
 
 
-def _tried(spark: SparkSession, opened: _Open, place: Place, order: Order, told: Callable[[str], None]) -> bool:
-    """Whether the order was carried out; if it was taken back meanwhile, what fails is no error."""
+def _left(opened: _Open, chosen: Callable[[str], bool], failed: set[str], told: Callable[[str], None]) -> list[Order]:
+    """The orders that are to be carried out now. ``failed`` gets those that cannot be read, and are told."""
+    found = opened.loop.run(waiting_orders(opened.staging, _now()))
+    for sentence in found.unreadable:
+        if sentence not in failed:
+            failed.add(sentence)
+            told(sentence)
+    return [one for one in found.orders if chosen(one.partition.topic) and one.folder not in failed]
+
+
+def _still_waits(opened: _Open, order: Order) -> bool:
+    """Others were carried out since it was read."""
+    made = opened.loop.run(is_there(opened.staging, order.path(MANIFEST)))
+    return not made and _stands(opened, order) and order.expires_at > _now()
+
+
+def _stands(opened: _Open, order: Order) -> bool:
+    return opened.loop.run(is_there(opened.staging, order.path(ORDER)))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _tried(
+    spark: SparkSession,
+    opened: _Open,
+    place: Place,
+    order: Order,
+    told: Callable[[str], None],
+    errors: list[Exception],
+) -> bool:
+    """Whether the order was carried out; if it has gone before, what fails is no error. ``errors`` gets what is. Raises
+    RemoteStorageError."""
+    done, failed = False, None
     try:
         carry_out(spark, opened, place, order)
+        done = True
     except CannotBeCarriedOut as error:
         told(f"{order.folder}: {error}")
         return False
-    except Exception:
-        if ORDER in opened.loop.run(opened.staging.names(order.folder)):
-            raise
-    if ORDER in opened.loop.run(opened.staging.names(order.folder)):
-        return True
-    opened.loop.run(opened.staging.remove(order.folder))  # what was written behind its back
-    told(f"{order.folder}: it was taken back meanwhile")
-    return False
+    except Exception as error:
+        failed = error
+    if not _stands(opened, order):
+        opened.loop.run(opened.staging.remove(order.folder))  # what was written behind its leader's back
+        if not done:
+            told(f"{order.folder}: its leader has taken it back meanwhile, or what another job made of it")
+        return done
+    if isinstance(failed, RemoteStorageError):
+        raise failed
+    if failed is not None:
+        told(f"{order.folder}: it failed; the other orders come first")
+        errors.append(failed)
+    return done
 
 
 def carry_out(spark: SparkSession, opened: _Open, place: Place, order: Order) -> None:
     """Raises CannotBeCarriedOut, PipelineError, RemoteStorageError, and what Spark raises."""
     aborted = tuple(opened.loop.run(aborted_of(opened.storage, order)))
     producers = opened.loop.run(producers_of(opened.staging, order))
-    sources = [
-        {"group": number, "source": at} for number, group in enumerate(order.groups) for at in range(len(group.sources))
-    ]
-    parts = min(len(sources), MOST_PARTS)
-    frame = frame_of(spark, sources, SOURCES).repartition(parts, "group", "source")
+    sources = [source for group in order.groups for source in group.sources]
+    parts = _parts(spark, len(sources), sum(source.segment.size for source in sources))
+    frame = spark.range(0, len(sources), 1, parts)
     scanned = frame.mapInArrow(KeyScan(place, order, aborted), SCANNED).persist(StorageLevel.DISK_ONLY)
     try:
         befores = _befores(order, scanned)
-        winners = with_winners(records(scanned)).persist(StorageLevel.DISK_ONLY)
+        winners = with_winners(records(scanned), parts).persist(StorageLevel.DISK_ONLY)
         try:
             keys = _keys(place, order, winners, parts)
-            left = _groups(opened, order)
-            missing = [number for number, made in left.items() if made is None]
-            if missing:
-                groups = frame_of(spark, [{"group": number} for number in missing], GROUPS)
+            made = opened.loop.run(written_groups(opened.staging, order))
+            if missing := [number for number in range(len(order.groups)) if number not in made]:
                 task = GroupTask(place, order, aborted, producers, befores)
-                in_groups(winners, groups, min(len(missing), MOST_PARTS)).mapInArrow(task, WRITTEN).count()
+                made |= _made(spark, order, winners, missing, task)
         finally:
             winners.unpersist()
     finally:
         scanned.unpersist()
-    made = [one for one in _groups(opened, order).values() if one is not None]
-    if len(made) != len(order.groups):
-        raise PipelineError(f"{order.folder}: {len(order.groups) - len(made)} groups were not written")
-    manifest = Manifest(order.id, order.leader_epoch, tuple(made), tuple(keys))
+    groups = [made[number] for number in sorted(made)]
+    if len(groups) != len(order.groups):
+        raise PipelineError(f"{order.folder}: {len(order.groups) - len(groups)} groups were not written")
+    check_stands(opened.loop, opened.staging, order.folder)
+    manifest = Manifest(order.id, order.leader_epoch, tuple(groups), tuple(keys))
     opened.loop.run(opened.staging.write(order.path(MANIFEST), encode_manifest(manifest)))
+
+
+def _parts(spark: SparkSession, count: int, size: int) -> int:
+    """How many tasks share so many sources or groups, which have so many bytes. Each is told the whole order, so very
+    many small ones would take longer for that than for the rest."""
+    return max(1, min(count, MOST_PARTS, max(2 * spark.sparkContext.defaultParallelism, size // PART)))
 
 
 def _befores(order: Order, scanned: DataFrame) -> dict[int, Before]:
     """What each group has before it: some bytes of each source."""
-    rows = {(row["group"], row["source"]): row for row in summaries(scanned).toLocalIterator()}
-    before, found = Before(), dict[int, Before]()
+    rows = {row["source"]: row for row in summaries(scanned).collect()}
+    before, found, at = Before(), dict[int, Before](), 0
     for number, group in enumerate(order.groups):
         found[number] = before
-        for at in range(len(group.sources)):
-            row = rows[number, at]
+        for _ in group.sources:
+            row, at = rows[at], at + 1
             before = before.then(
                 Scanned(unpacked(bytes(row["ended"])), unpacked(bytes(row["open"])), int(row["epoch"]))
             )
@@ -169,24 +199,20 @@ def _befores(order: Order, scanned: DataFrame) -> dict[int, Before]:
 
 def _keys(place: Place, order: Order, winners: DataFrame, parts: int) -> list[StagedObject]:
     """The objects of sorted keys, in order."""
-    task = KeysTask(place, order, uuid4().hex[:12])
-    rows = sorted_keys(winners, parts).mapInArrow(task, WRITTEN).collect()  # one row of each part
-    return [StagedObject(row["name"], row["size"], row["crc"]) for row in sorted(rows, key=lambda row: row["group"])]
+    task = KeysTask(place, order.folder, uuid4().hex[:12])
+    rows = sorted_keys(winners, parts).mapInArrow(task, KEYS).collect()  # one row of each part
+    return [StagedObject(row["name"], row["size"], row["crc"]) for row in sorted(rows, key=lambda row: row["part"])]
 
 
-def _groups(opened: _Open, order: Order) -> dict[int, MadeGroup | None]:
-    """What was written of each group; None: nothing."""
-    names = set(opened.loop.run(opened.staging.names(order.folder)))
-    found: dict[int, MadeGroup | None] = {}
-    for number in range(len(order.groups)):
-        name = receipt_name(number)
-        if name not in names:
-            found[number] = None
-            continue
-        path = order.path(name)
-        size = opened.loop.run(opened.staging.size(path))
-        found[number] = decode_receipt(opened.loop.run(opened.staging.read(path, 0, size)))
-    return found
+def _made(
+    spark: SparkSession, order: Order, winners: DataFrame, missing: list[int], task: GroupTask
+) -> dict[int, MadeGroup]:
+    """Write the groups that are ``missing``."""
+    groups = frame_of(spark, [{"group": number} for number in missing], MISSING)
+    parts = _parts(spark, len(missing), sum(order.groups[number].size for number in missing))
+    rows = in_groups(winners, groups, parts).mapInArrow(task, GROUPS).collect()  # a receipt of each
+    found = {row["group"]: decode_receipt(bytes(row["receipt"])) for row in rows}
+    return {number: made for number, made in found.items() if made is not None}
 
 
 @contextmanager

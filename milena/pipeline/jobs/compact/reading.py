@@ -38,7 +38,8 @@ SCANNED: Final = StructType(
     ]
 )
 """A record with a key that counts: the hash of that. And at the end of each source a row with the offset NONE: the
-producers (8 bytes each) whose transactions are open and have ended, and the last leader epoch."""
+producers (8 bytes each) whose transactions are open and have ended, and the last leader epoch. ``source``: its number
+in the order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def batches_of(tier: OpenTier, source: Source) -> Iterator[BatchView]:
 
 @dataclass(frozen=True, slots=True)
 class KeyScan:
-    """For ``mapInArrow`` on rows of group and source: rows of SCANNED."""
+    """For ``mapInArrow`` on numbers of sources (``id``), as the order has them: rows of SCANNED."""
 
     place: Place
     order: Order
@@ -75,33 +76,33 @@ class KeyScan:
             storage = storage_of(loop.runtime, self.place.tier, self.place.storage_options)
             loop.at_end(storage.close)
             tier = OpenTier(loop, storage)
+            every = [(number, source) for number, group in enumerate(self.order.groups) for source in group.sources]
             for rows in batches:
-                for row in rows.to_pylist():
-                    yield from self._scan(tier, row["group"], row["source"])
+                for at in rows.column(0).to_pylist():
+                    yield from self._scan(tier, at, *every[at])
 
-    def _scan(self, tier: OpenTier, group: int, number: int) -> Iterator[pa.RecordBatch]:
-        source = self.order.groups[group].sources[number]
+    def _scan(self, tier: OpenTier, at: int, group: int, source: Source) -> Iterator[pa.RecordBatch]:
         scan = Scan(self.order, source, self.aborted)
         found: list[tuple[int, bytes]] = []
         try:
             for batch in batches_of(tier, source):
                 found.extend(scan.of(batch))
                 if len(found) >= ROWS:
-                    yield _arrow(group, number, found)
+                    yield _arrow(group, at, found)
                     found = []
         except CannotBeCarriedOut as error:
             raise PipelineError(str(error)) from None
-        yield _arrow(group, number, found)
-        yield _last(group, number, scan.scanned)
+        yield _arrow(group, at, found)
+        yield _last(group, at, scan.scanned)
 
 
-def _arrow(group: int, number: int, found: list[tuple[int, bytes]]) -> pa.RecordBatch:
+def _arrow(group: int, source: int, found: list[tuple[int, bytes]]) -> pa.RecordBatch:
     count = len(found)
     empty = [None] * count
     return as_columns(
         (
             [group] * count,
-            [number] * count,
+            [source] * count,
             [offset for offset, _ in found],
             [hashed for _, hashed in found],
             empty,
@@ -112,8 +113,8 @@ def _arrow(group: int, number: int, found: list[tuple[int, bytes]]) -> pa.Record
     )
 
 
-def _last(group: int, number: int, scanned: Scanned) -> pa.RecordBatch:
-    values = (group, number, NONE, None, _packed(scanned.open), _packed(scanned.ended), int(scanned.epoch))
+def _last(group: int, source: int, scanned: Scanned) -> pa.RecordBatch:
+    values = (group, source, NONE, None, _packed(scanned.open), _packed(scanned.ended), int(scanned.epoch))
     return as_columns([[one] for one in values], SCANNED)
 
 

@@ -20,12 +20,13 @@ def records(scanned: DataFrame) -> DataFrame:
 
 def summaries(scanned: DataFrame) -> DataFrame:
     """The last rows of sources: few, however large those are."""
-    return scanned.where(f.col("offset") == NONE).select("group", "source", "open", "ended", "epoch")
+    return scanned.where(f.col("offset") == NONE).select("source", "open", "ended", "epoch")
 
 
-def with_winners(rows: DataFrame) -> DataFrame:
+def with_winners(rows: DataFrame, parts: int) -> DataFrame:
     """``rows``: of ``records``; with ``winner``, the last offset of the hash."""
-    return rows.withColumn("winner", f.max("offset").over(Window.partitionBy("hash")))
+    together = rows.repartition(parts, "hash")
+    return together.withColumn("winner", f.max("offset").over(Window.partitionBy("hash")))
 
 
 def in_groups(rows: DataFrame, groups: DataFrame, parts: int) -> DataFrame:

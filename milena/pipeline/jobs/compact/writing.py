@@ -1,12 +1,11 @@
 """What tasks write of a work order: cleaned groups with their winners, and sorted keys.
 
-An object is written to this machine's disk, and then put into the staging prefix whole. A group's receipt comes last:
-a job that goes on does not write it again.
+An object is written to this machine's disk, and then put into the staging prefix whole, under a name of its own: who
+has read a receipt finds what that tells, also if another job or another attempt writes the same group.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pyspark import TaskContext
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.compact.reading import NONE, Place, batches_of
+from milena.pipeline.jobs.compact.receipts import encode_receipt, receipt_name
 from milena.pipeline.jobs.rows import Row, as_arrow
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import OpenTier
@@ -32,45 +32,29 @@ from milena.storage.files.txn_index import AbortedTxn
 from milena.tiered.orders.carrying_out import Before, GroupWriter, Written
 from milena.tiered.orders.keys import entry_of
 from milena.tiered.orders.manifest import MadeGroup, StagedObject
-from milena.tiered.orders.order import Order
-from milena.tiered.store.staging import Staging
+from milena.tiered.orders.order import ORDER, Order
+from milena.tiered.store.staging import Staging, is_there
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WRITTEN: Final = StructType(
+GROUPS: Final = StructType([StructField("group", IntegerType()), StructField("receipt", BinaryType())])
+"""A group that was written."""
+KEYS: Final = StructType(
     [
-        StructField("group", IntegerType()),
+        StructField("part", IntegerType()),
         StructField("name", StringType()),
         StructField("size", LongType()),
         StructField("crc", LongType()),
     ]
 )
-"""An object of keys; ``group``: the number of its part. Of a group the receipt alone has the objects."""
-
-
-def receipt_name(group: int) -> str:
-    return f"group-{group}.receipt"
-
-
-def encode_receipt(made: MadeGroup) -> bytes:
-    log = None if made.log is None else made.log._asdict()
-    return json.dumps({"log": log, "winners": made.winners._asdict()}).encode()
-
-
-def decode_receipt(data: bytes) -> MadeGroup:
-    """Raises PipelineError."""
-    try:
-        found = json.loads(data)
-        log = None if found["log"] is None else StagedObject(**found["log"])
-        return MadeGroup(log, StagedObject(**found["winners"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise PipelineError(f"a receipt in the staging prefix cannot be read: {error}") from None
+"""An object of keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTask:
-    """For ``mapInArrow`` on rows of ``in_groups``: writes each group. ``befores``: what each has before it."""
+    """For ``mapInArrow`` on rows of ``in_groups``: writes each group, rows of GROUPS. ``befores``: what each has before
+    it."""
 
     place: Place
     order: Order
@@ -80,14 +64,14 @@ class GroupTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = _rows(batches)
-        with LoopThread() as loop, tempfile.TemporaryDirectory(prefix="milena-compact-") as folder:
+        with LoopThread() as loop, _own_folder() as folder:
             storage = storage_of(loop.runtime, self.place.tier, self.place.storage_options)
             loop.at_end(storage.close)
             staging = staging_of(loop.runtime, self.place.tier, self.place.storage_options, uuid4().hex)
             for group, those in groupby(rows, itemgetter(0)):
                 winners = ((offset, winner) for _, offset, winner in those if offset != NONE)
-                self._write(loop, OpenTier(loop, storage), staging, folder, group, winners)
-                yield as_arrow([{"group": group, "name": receipt_name(group), "size": 0, "crc": 0}], WRITTEN)
+                receipt = self._write(loop, OpenTier(loop, storage), staging, folder, group, winners)
+                yield as_arrow([{"group": group, "receipt": receipt}], GROUPS)
 
     def _write(
         self,
@@ -97,7 +81,8 @@ class GroupTask:
         folder: str,
         number: int,
         winners: Iterator[tuple[int, int]],
-    ) -> None:
+    ) -> bytes:
+        """The receipt."""
         order, disk = self.order, loop.runtime.disk
         group = order.groups[number]
         log, told = os.path.join(folder, "log"), os.path.join(folder, "winners")
@@ -108,30 +93,34 @@ class GroupTask:
 
         writer = GroupWriter(order, self.producers, self.aborted)
         made = writer.write(group, self.befores[number], batches(), winners, Written(disk, log), Written(disk, told))
-        names = f"group-{number}.log", f"group-{number}.winners"
-        if made.log is not None:
-            loop.run(staging.write(order.path(names[0]), log))
-        loop.run(staging.write(order.path(names[1]), told))
+        name = f"group-{number}-{uuid4().hex[:12]}"
         receipt = MadeGroup(
-            None if made.log is None else StagedObject(names[0], *made.log), StagedObject(names[1], *made.winners)
+            None if made.log is None else StagedObject(f"{name}.log", *made.log),
+            StagedObject(f"{name}.winners", *made.winners),
         )
-        loop.run(staging.write(order.path(receipt_name(number)), encode_receipt(receipt)))
+        check_stands(loop, staging, order.folder)
+        if receipt.log is not None:
+            loop.run(staging.write(order.path(receipt.log.name), log))
+        loop.run(staging.write(order.path(receipt.winners.name), told))
+        data = encode_receipt(receipt)
+        loop.run(staging.write(order.path(receipt_name(number)), data))
+        return data
 
 
 @dataclass(frozen=True, slots=True)
 class KeysTask:
-    """For ``mapInArrow`` on rows of ``sorted_keys``: writes an object for each part. ``attempt``: of the job, whose
-    parts others' must not replace."""
+    """For ``mapInArrow`` on rows of ``sorted_keys``: writes an object for each part, a row of KEYS. ``folder``: the
+    order's. ``attempt``: of the job, whose parts others' must not replace."""
 
     place: Place
-    order: Order
+    folder: str
     attempt: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        part, size = context.partitionId(), 0
-        with LoopThread() as loop, tempfile.TemporaryDirectory(prefix="milena-compact-") as folder:
+        part = context.partitionId()
+        with LoopThread() as loop, _own_folder() as folder:
             path = os.path.join(folder, "keys")
             written = Written(loop.runtime.disk, path)
             for batch in batches:
@@ -139,13 +128,25 @@ class KeysTask:
                 for hashed, offset in zip(hashes, offsets, strict=True):
                     written.add(entry_of(hashed, offset))
             written.close()
-            size = written.size
-            if size:
+            if written.size:
                 name = f"keys-{self.attempt}-{part:05d}.keys"
                 staging = staging_of(loop.runtime, self.place.tier, self.place.storage_options, uuid4().hex)
-                loop.run(staging.write(self.order.path(name), path))
-                row: Row = {"group": part, "name": name, "size": size, "crc": written.crc}
-                yield as_arrow([row], WRITTEN)
+                check_stands(loop, staging, self.folder)
+                loop.run(staging.write(f"{self.folder}/{name}", path))
+                row: Row = {"part": part, "name": name, "size": written.size, "crc": written.crc}
+                yield as_arrow([row], KEYS)
+
+
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """Where Spark's own files are: it has room there, and removes what an executor leaves that is killed."""
+    spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return tempfile.TemporaryDirectory(prefix="milena-compact-", dir=spark[os.getpid() % len(spark)] or None)
+
+
+def check_stands(loop: LoopThread, staging: Staging, folder: str) -> None:
+    """Raises PipelineError if the order was taken back: nobody would take what is written, nor remove it."""
+    if not loop.run(is_there(staging, f"{folder}/{ORDER}")):
+        raise PipelineError(f"{folder}: the order was taken back")
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:

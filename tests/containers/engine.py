@@ -86,6 +86,17 @@ class Container:
     def wait_logged(self, text: str) -> None:
         wait_until(lambda: text in self.log, f"{self.id} has not logged {text!r}", LIMIT)
 
+    def command_begun(self) -> dict[str, str]:
+        """Wait until its first process is no shell any more; what the kernel tells of that process. The engine must be
+        on this machine."""
+
+        def status() -> dict[str, str]:
+            lines = Path(f"/proc/{self.state()['Pid']}/status").read_text().splitlines()
+            return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+        wait_until(lambda: status()["Name"].startswith(("milena", "python")), f"{self.id} has not begun", LIMIT)
+        return status()
+
     def ended(self) -> int:
         """Wait for its end; the exit code."""
         wait_until(lambda: self.state()["Status"] == "exited", f"{self.id} runs", LIMIT)

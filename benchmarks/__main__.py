@@ -1,8 +1,8 @@
 """`make bench`: the same work against both forms of Milena, Kafka 4.3.1 and kfake, in one run and in turns; the ratios,
 and JSON in benchmarks/results.
 
-Stages: start latency crowd fan-out group throughput codecs scans replicated replicated-load partitions many tier
-segments spark.
+Stages: start latency crowd fan-out group throughput codecs scans replicated replicated-load partitions many cleaning
+tier tier-cleaning segments spark; and compact, which is measured if it is named.
 SHORT=1: less work, on one cluster where stages that follow each other need the same; where the forms are not compared
 the compiled one alone; many partitions on Milena alone. KFAKE names a program that starts kfake.
 """
@@ -22,7 +22,7 @@ from benchmarks.goals import report
 from benchmarks.kfake import Kfake, NoKfake
 from benchmarks.peers import Kafka, Milena, Peer
 from benchmarks.sizes import Sizes
-from benchmarks.stages import STAGES, groups, run
+from benchmarks.stages import STAGES, USUAL, groups, run
 from tests.oracle.kafka import NoKafka
 
 RESULTS = Path(__file__).with_name("results")
@@ -31,11 +31,11 @@ RESULTS = Path(__file__).with_name("results")
 def main(arguments: list[str]) -> int:
     parser = ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=RawTextHelpFormatter)
     parser.add_argument("--milena-only", action="store_true", help="leave Kafka and kfake out")
-    parser.add_argument("stages", nargs="*", metavar="STAGE", help="all, where none is named")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="all but compact, where none is named")
     options = parser.parse_args(arguments)
     if unknown := [word for word in options.stages if word not in STAGES]:
         parser.error(f"no stage {unknown[0]}; there are {', '.join(STAGES)}")
-    wanted = options.stages or list(STAGES)
+    wanted = options.stages or USUAL
     sizes = Sizes(short=bool(os.environ.get("SHORT")))
     peers = forms_here() + ([] if options.milena_only else others_here())
     results: dict[str, dict[str, float]] = {peer.name: {} for peer in peers}

@@ -35,4 +35,5 @@ class Sizes:
         self.many_partitions = 2_000 if short else 10_000
         self.spark_mb = 300 if short else 2_000
         self.cleaned_mb = 100 if short else 1_000
+        self.ordered_mb = 100 if short else 4_000
         self.tier_segment_bytes = 64 << 10 if short else 2 << 20

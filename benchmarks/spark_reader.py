@@ -11,8 +11,9 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
+from contextlib import suppress
 
+from benchmarks.process_tree import descendants, most_resident_mib
 from milena.pipeline.session import session
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -29,31 +30,18 @@ def main(text: str) -> int:
         begin = time.perf_counter()
         frame.write.format("noop").mode("overwrite").save()
         seconds.append(time.perf_counter() - begin)
-    print(json.dumps({"rows": frame.count(), "seconds": seconds[1:], "mib": most_resident_mib()}))
+    print(json.dumps({"rows": frame.count(), "seconds": seconds[1:], "mib": most_resident_mib_of_all()}))
     spark.stop()
     return 0
 
 
-def most_resident_mib() -> float:
-    """Of this process's descendants."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-    ours, waiting = set[int](), {os.getpid()}
-    while waiting:
-        ours |= waiting
-        waiting = {pid for pid, parent in parents.items() if parent in ours} - ours
-    found = 0
-    for pid in ours - {os.getpid()}:
-        try:
-            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        except OSError:
-            continue
-        found += next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
-    return found / 1024
+def most_resident_mib_of_all() -> float:
+    """Of this process's descendants together."""
+    found = 0.0
+    for pid in descendants(os.getpid()) - {os.getpid()}:
+        with suppress(OSError):  # it has just ended
+            found += most_resident_mib(pid)
+    return found
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from benchmarks.cleaning import cleaning
 from benchmarks.codecs import codecs
+from benchmarks.compact import compact
 from benchmarks.crowds import fan_out, many_producers
 from benchmarks.forms import COMPILED, PURE
 from benchmarks.groups import rebalance
@@ -41,6 +43,8 @@ class Stage:
     """In SHORT too, which else measures the compiled one alone."""
     kafka: bool = True
     kafka_takes_minutes: bool = False
+    named_alone: bool = False
+    """It is not measured unless it is named: it takes long."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "tier-cleaning": Stage(tier_cleaning, kafka=False),
     "segments": Stage(segments, kafka=False),
     "spark": Stage(spark, both_forms=True),
+    "compact": Stage(compact, kafka=False, named_alone=True),
 }
+USUAL: Final = [name for name, stage in STAGES.items() if isinstance(stage, ClusterStage) or not stage.named_alone]
 
 
 def groups(wanted: Sequence[str], *, short: bool) -> list[list[str]]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MOST_PARTS: Final = 10_000
 PART: Final = 128 << 20
-"""Bytes of sources that a task has at least, if all cores have two."""
+"""Bytes of sources that a task has, about; fewer if there would not be two tasks for each core."""
 MISSING: Final = StructType([StructField("group", IntegerType())])
 
 

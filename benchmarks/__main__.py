@@ -2,7 +2,7 @@
 and JSON in benchmarks/results.
 
 Stages: start latency crowd fan-out group throughput codecs scans replicated replicated-load partitions many tier
-segments spark.
+segments spark histories.
 SHORT=1: less work, on one cluster where stages that follow each other need the same; where the forms are not compared
 the compiled one alone; many partitions on Milena alone. KFAKE names a program that starts kfake.
 """

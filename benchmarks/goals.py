@@ -28,6 +28,16 @@ class Goal(NamedTuple):
     """``absolute`` is for the compiled form alone."""
 
 
+def _of_spark(name: str, about: str) -> dict[str, Goal]:
+    """The rate of our source, Kafka's that of Spark's connector; and both at Milena."""
+    return {
+        f"{name}_mb_s": Goal(f"{about}: source from the tier, Kafka: connector, MB/s", 2, more_is_better=True),
+        f"{name}_cpu_ms_mb": Goal("the same, processor time of driver and workers, ms/MB"),
+        f"{name}_connector_mb_s": Goal("the connector from Milena's brokers, MB/s"),
+        f"{name}_share": Goal("the source through that", None, 2, more_is_better=True, compiled=True),
+    }
+
+
 GOALS: Mapping[str, Goal] = {
     "ready_s": Goal("three brokers, exec to ready, s", 1 / 8, 1.0, to_pure=1.05),
     "first_write_s": Goal("exec to first acknowledged write, s"),
@@ -117,13 +127,22 @@ GOALS: Mapping[str, Goal] = {
     "tier_read_produce_growth": Goal("the same through the p99 before", None, 2),
     "tier_read_fetch_p99_ms": Goal("local fetch beside that consumer, p99 ms"),
     "tier_read_fetch_growth": Goal("the same through the p99 before", None, 2),
-    "spark_tier_mb_s": Goal("Spark on local[2]: our source from the tier, MB/s"),
-    "spark_tier_rows_s": Goal("the same, rows a second"),
-    "spark_tier_memory_mib": Goal("the same, most resident MiB of driver and workers"),
-    "spark_connector_mb_s": Goal("Spark's Kafka connector from the brokers, MB/s"),
-    "spark_tier_share": Goal("our source through the connector", None, 2, more_is_better=True, compiled=True),
-    "spark_connector_rows_s": Goal("the same, rows a second"),
-    "spark_connector_memory_mib": Goal("the same, most resident MiB of the driver"),
+    **_of_spark("spark", "Spark on local[2]"),
+    "spark_rows_s": Goal("the same, rows a second"),
+    "spark_memory_mib": Goal("the same, most resident MiB of driver and workers"),
+    "spark_connector_memory_mib": Goal("the connector from Milena, most resident MiB of the driver"),
+    **_of_spark("spark_one_core", "Spark on local[1]"),
+    **_of_spark("spark_gzip", "Spark on local[2], gzip"),
+    **_of_spark("spark_snappy", "Spark on local[2], snappy"),
+    **_of_spark("spark_lz4", "Spark on local[2], lz4"),
+    **_of_spark("spark_zstd", "Spark on local[2], zstd"),
+    "history_check_s": Goal("20 million (SHORT: 0.2) operations judged in one process, s a million", None, 60),
+    "history_check_cpu_s": Goal("the same, processor time a million, s"),
+    "history_check_memory_mib": Goal("the same, most resident MiB"),
+    "history_spark_s": Goal("the same history judged by Spark on local[2], s a million"),
+    "history_spark_cpu_s": Goal("the same, processor time a million, s"),
+    "history_spark_jvm_mib": Goal("the same, most resident MiB of the driver's JVM"),
+    "history_spark_workers_mib": Goal("the same, of all Python workers together"),
     "tier_follower_s": Goal("empty follower of 1,000 remote segments and 20 MB joins the ISR, s", None, 2),
     "remote_segments_mib": Goal("10,000 remote segments, MiB", None, 10),
     "remote_look_up_us": Goal("the same, a look-up by (epoch, offset), us", None, 5),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-TICKS: Final = os.sysconf("SC_CLK_TCK")
+from benchmarks.families import family, member, seconds_of
 
 
 class Taken(NamedTuple):
@@ -17,24 +16,9 @@ class Taken(NamedTuple):
     mib: float
 
 
-def descendants(root: int) -> set[int]:
-    """With ``root``."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int(_stat(int(folder.name))[1])
-        except OSError:
-            continue  # it has just ended
-    ours, waiting = set[int](), {root}
-    while waiting:
-        ours |= waiting
-        waiting = {pid for pid, parent in parents.items() if parent in ours} - ours
-    return ours
-
-
 def with_ended_children(pid: int) -> float:
     """Seconds of processor time of a process and of those children that have ended, and for which it has waited."""
-    return sum(map(int, _stat(pid)[11:15])) / TICKS
+    return seconds_of([member(pid)])
 
 
 class ProcessTree:
@@ -49,29 +33,16 @@ class ProcessTree:
         self._taken: dict[int, Taken] = {}
 
     def look(self) -> None:
-        for pid in descendants(self._root):
+        for one in family(self._root):
             try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                cpu = sum(map(int, _stat(pid)[11:13])) / TICKS
-                mib = most_resident_mib(pid)
+                command = Path(f"/proc/{one.pid}/cmdline").read_bytes()
             except OSError:
                 continue
             kind = next((name for name, part in self._kinds.items() if part in command), None)
             if kind is not None:
-                self._kind[pid], self._taken[pid] = kind, Taken(cpu, mib)
+                self._kind[one.pid], self._taken[one.pid] = kind, Taken(one.own, one.peak)
 
     def of(self, kind: str) -> Taken:
         """All processor time, and the memory of the largest."""
         every = [taken for pid, taken in self._taken.items() if self._kind[pid] == kind]
         return Taken(sum(one.cpu for one in every), max((one.mib for one in every), default=0.0))
-
-
-def most_resident_mib(pid: int) -> float:
-    """0 of one that has ended. Raises OSError."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0) / 1024
-
-
-def _stat(pid: int) -> list[str]:
-    """From the state on. Raises OSError."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -33,7 +33,9 @@ class Sizes:
         self.replicated_warming_records = 50_000 if short else 1_000_000
         self.replicated_records = 60_000 if short else 1_000_000
         self.many_partitions = 2_000 if short else 10_000
-        self.spark_mb = 300 if short else 2_000
+        self.spark_mb = 200 if short else 2_000
+        self.spark_codec_mb = 50 if short else 512
+        self.history_operations = 200_000 if short else 20_000_000
         self.cleaned_mb = 100 if short else 1_000
         self.ordered_mb = 100 if short else 4_000
         self.tier_segment_bytes = 64 << 10 if short else 2 << 20

@@ -1,5 +1,5 @@
-"""Spark on local[2] reads a topic of records of 1 KB: our source from the tier, and Spark's own Kafka connector from
-the brokers, Milena's and Kafka's."""
+"""Spark reads topics of records of 1 KB: our source from the tier, and Spark's own Kafka connector from the brokers,
+Milena's and Kafka's. Uncompressed with two cores and with one, and compressed by each codec."""
 
 from __future__ import annotations
 
@@ -7,85 +7,107 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-
-from confluent_kafka import Producer
+from typing import Any, Final, NamedTuple
 
 from benchmarks.forms import PURE
 from benchmarks.peers import Milena, Peer
 from benchmarks.sizes import Sizes
 from benchmarks.spark_reader import COLUMNS
+from benchmarks.spark_topics import CODECS, NONE, RECORD, fill, wait_until_tiered
 from benchmarks.tier_reads import settings
 from benchmarks.turns import NotMeasured, Rounds
 from tests.pipeline.connector import NoConnector, connector_jars
-from tests.wire.admin import create_topic
-from tests.wire.waiting import wait_until
 
-TOPIC = "spark"
-PARTITIONS = 4
-RECORD = 1024
-ROUNDS = 3
-TIERED = {"remote.storage.enable": "true", "segment.bytes": str(64 << 20), "local.retention.bytes": "-2"}
+ROUNDS: Final = 3
+CONNECTOR: Final = "_connector"
+"""In the names of figures of Spark's connector; but Kafka's have the name of ours, which are compared with them."""
+
+
+class Read(NamedTuple):
+    """What one process reads, topic after topic, by codec."""
+
+    cores: int
+    codecs: Sequence[str]
+
+    def name(self, codec: str) -> str:
+        """Of its figures."""
+        return f"spark_{codec}" if codec != NONE else "spark" if self.cores > 1 else "spark_one_core"
 
 
 def spark(peer: Peer, sizes: Sizes) -> Rounds:
-    """Without the connector's jars nothing is measured: there is nothing to compare with."""
+    """The pure form is read in uncompressed with two cores alone. Without the connector's jars nothing is measured:
+    there is nothing to compare with."""
     try:
         jars = connector_jars()
     except NoConnector as reason:
         raise NotMeasured(str(reason)) from None
+    reads = [Read(2, [NONE])] if peer.name == PURE else [Read(2, [NONE, *CODECS]), Read(1, [NONE])]
     with TemporaryDirectory(prefix=f"bench-{peer.name}-") as name:
         folder = Path(name)
-        is_ours = isinstance(peer, Milena)
-        with peer.cluster(1, folder / "cluster", settings(folder / "tier") if is_ours else None) as running:
-            create_topic(running.bootstrap, TOPIC, PARTITIONS, 1, TIERED if is_ours else {})
-            written = _fill(running.bootstrap, sizes.spark_mb)
+        tier = folder / "tier" if isinstance(peer, Milena) else None
+        with peer.cluster(1, folder / "cluster", settings(tier) if tier else None) as running:
+            for codec in reads[0].codecs:
+                size = sizes.spark_mb if codec == NONE else sizes.spark_codec_mb
+                fill(running.bootstrap, _topic(codec), codec, size, tiered=tier is not None)
+            brokers = {"kafka.bootstrap.servers": running.bootstrap, "startingOffsets": "earliest"}
             figures: dict[str, float] = {}
-            if is_ours:
-                wait_until(lambda: _tiered(folder / "tier") > 0.7 * written, "most segments are in the tier", 300)
-                environment = peer.environment if isinstance(peer, Milena) else {}
-                options = {"tier": str(folder / "tier"), "subscribe": TOPIC, "columns": ",".join(COLUMNS)}
-                figures |= _read("milena", options, "", environment, "tier")
-            if not is_ours or peer.name != PURE:
-                where = {"kafka.bootstrap.servers": running.bootstrap, "subscribe": TOPIC}
-                figures |= _read("kafka", {**where, "startingOffsets": "earliest"}, jars, {}, "connector")
-            if figures.keys() >= {"spark_tier_mb_s", "spark_connector_mb_s"}:
-                figures["spark_tier_share"] = figures["spark_tier_mb_s"] / figures["spark_connector_mb_s"]
-    yield figures
+            if isinstance(peer, Milena) and tier is not None:
+                wait_until_tiered(running.members.data(1), tier)
+                options = {"tier": str(tier), "columns": ",".join(COLUMNS)}
+                figures |= _all(reads, "milena", options, "", peer.environment, "")
+                if peer.name != PURE:
+                    figures |= _all(reads, "kafka", brokers, jars, {}, CONNECTOR)
+            else:
+                figures |= _all(reads, "kafka", brokers, jars, {}, "")
+    yield figures | _shares(figures)
 
 
-def _read(form: str, options: dict[str, str], jars: str, environment: dict[str, str], name: str) -> dict[str, float]:
-    asked = json.dumps({"format": form, "options": options, "rounds": ROUNDS, "jars": jars})
-    command = [sys.executable, "-m", "benchmarks.spark_reader", asked]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
-    if done.returncode:
-        raise RuntimeError(f"Spark with {form} failed: {done.stderr[-2000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    seconds = median(told["seconds"])
+def _topic(codec: str) -> str:
+    return f"spark-{codec}"
+
+
+def _shares(figures: Mapping[str, float]) -> dict[str, float]:
+    """Our rates through those of the connector at the same brokers."""
+    rates = {name.removesuffix("_mb_s"): rate for name, rate in figures.items() if name.endswith("_mb_s")}
     return {
-        f"spark_{name}_rows_s": told["rows"] / seconds,
-        f"spark_{name}_mb_s": told["rows"] * RECORD / (1 << 20) / seconds,
-        f"spark_{name}_memory_mib": told["mib"],
+        f"{name}_share": rate / rates[name + CONNECTOR] for name, rate in rates.items() if name + CONNECTOR in rates
     }
 
 
-def _fill(bootstrap: str, megabytes: int) -> int:
-    """Bytes of values."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1 << 17, "acks": "all"})
-    count = (megabytes << 20) // RECORD
-    value = os.urandom(RECORD - 16)
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(TOPIC, value + b"%016d" % number, b"%d" % number, partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush(300)
-    return count * RECORD
+def _all(
+    reads: Sequence[Read], form: str, options: Mapping[str, str], jars: str, environment: Mapping[str, str], suffix: str
+) -> dict[str, float]:
+    """``environment``: of the driver, and so of its workers. ``suffix``: of the names of figures."""
+    figures: dict[str, float] = {}
+    for read in reads:
+        frames = [
+            {"format": form, "options": {**options, "subscribe": _topic(codec)}, "rounds": ROUNDS}
+            for codec in read.codecs
+        ]
+        found = _read({"master": f"local[{read.cores}]", "jars": jars, "frames": frames}, environment)
+        for codec, told in zip(read.codecs, found, strict=True):
+            figures |= _figures(read.name(codec) + suffix, told)
+    return figures
 
 
-def _tiered(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*.log"))
+def _read(asked: Mapping[str, object], environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "benchmarks.spark_reader", json.dumps(asked)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    if done.returncode:
+        raise RuntimeError(f"Spark failed: {done.stderr[-2000:]}")
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _figures(name: str, told: Mapping[str, Any]) -> dict[str, float]:
+    size = told["rows"] * RECORD / (1 << 20)
+    return {
+        f"{name}_mb_s": size / median(told["seconds"]),
+        f"{name}_rows_s": told["rows"] / median(told["seconds"]),
+        f"{name}_cpu_ms_mb": median(told["cpu"]) / size * 1000,
+        f"{name}_memory_mib": told["mib"],
+    }

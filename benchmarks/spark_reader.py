@@ -1,8 +1,9 @@
-"""Reads a topic with Spark on local[2] again and again, in a process of its own.
+"""Reads topics with Spark, each again and again, in a process of its own.
 
-``python -m benchmarks.spark_reader JSON``: the object has ``format``, ``options``, ``rounds`` and ``jars``; the answer
-is one too: ``rows``, ``seconds`` of each round but the first, which warms up, and ``mib``, the most resident memory of
-all processes together.
+``python -m benchmarks.spark_reader JSON``: the object has ``master``, ``jars`` and ``frames``, which have ``format``,
+``options`` and ``rounds``. The answer is a list with an object for each frame: ``rows``, ``seconds`` and ``cpu``
+(seconds of all processes) of each round but the first, which warms up, and ``mib``, the most resident memory so far of
+the driver's JVM and the workers together.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.process_tree import descendants, most_resident_mib
+from benchmarks.families import family, peak_of, seconds_of
 from milena.pipeline.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
@@ -22,26 +26,32 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 def main(text: str) -> int:
     asked = json.loads(text)
     settings = {"spark.driver.memory": "2g", "spark.jars": asked["jars"]}
-    spark = session("local[2]", "bench", settings)
+    spark = session(asked["master"], "bench", settings)
     spark.sparkContext.setLogLevel("ERROR")
-    frame = spark.read.format(asked["format"]).options(**asked["options"]).load().select(*COLUMNS)
-    seconds = []
-    for _ in range(asked["rounds"] + 1):
-        begin = time.perf_counter()
-        frame.write.format("noop").mode("overwrite").save()
-        seconds.append(time.perf_counter() - begin)
-    print(json.dumps({"rows": frame.count(), "seconds": seconds[1:], "mib": most_resident_mib_of_all()}))
+    print(json.dumps([read(spark, **frame) for frame in asked["frames"]]))
     spark.stop()
     return 0
 
 
-def most_resident_mib_of_all() -> float:
-    """Of this process's descendants together."""
-    found = 0.0
-    for pid in descendants(os.getpid()) - {os.getpid()}:
-        with suppress(OSError):  # it has just ended
-            found += most_resident_mib(pid)
-    return found
+def read(spark: SparkSession, format: str, options: dict[str, str], rounds: int) -> dict[str, Any]:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    frame = spark.read.format(format).options(**options).load().select(*COLUMNS)
+    observed = Observation("warm")
+    _run(frame.observe(observed, f.count(f.lit(1)).alias("rows")))
+    seconds, cpu = [], []
+    for _ in range(rounds):
+        before, begin = seconds_of(family(os.getpid())), time.perf_counter()
+        _run(frame)
+        seconds.append(time.perf_counter() - begin)
+        cpu.append(seconds_of(family(os.getpid())) - before)
+    mib = peak_of(member for member in family(os.getpid()) if member.pid != os.getpid())
+    return {"rows": observed.get["rows"], "seconds": seconds, "cpu": cpu, "mib": mib}
+
+
+def _run(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
 
 
 if __name__ == "__main__":

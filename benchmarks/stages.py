@@ -18,6 +18,7 @@ from benchmarks.compact import compact
 from benchmarks.crowds import fan_out, many_producers
 from benchmarks.forms import COMPILED, PURE
 from benchmarks.groups import rebalance
+from benchmarks.histories import histories
 from benchmarks.kfake import Kfake
 from benchmarks.latency import latency
 from benchmarks.partitions import many, thousand
@@ -41,6 +42,8 @@ class Stage:
     measure: Callable[[Peer, Sizes], Rounds]
     both_forms: bool = False
     """In SHORT too, which else measures the compiled one alone."""
+    one_form: bool = False
+    """Nothing of it is compiled: the first one is measured alone."""
     kafka: bool = True
     kafka_takes_minutes: bool = False
     named_alone: bool = False
@@ -76,6 +79,7 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "segments": Stage(segments, kafka=False),
     "spark": Stage(spark, both_forms=True),
     "compact": Stage(compact, kafka=False, named_alone=True),
+    "histories": Stage(histories, one_form=True, kafka=False),
 }
 USUAL: Final = [name for name, stage in STAGES.items() if isinstance(stage, ClusterStage) or not stage.named_alone]
 
@@ -120,6 +124,8 @@ def measured(stage: Stage | ClusterStage, peers: Sequence[Peer], sizes: Sizes) -
             fits = isinstance(stage, ClusterStage) or (stage.kafka and not (sizes.short and stage.kafka_takes_minutes))
         elif peer.name == Kfake.name:
             fits = isinstance(stage, ClusterStage) and stage.kfake
+        elif isinstance(stage, Stage) and stage.one_form:
+            fits = peer.name == COMPILED or len(forms) == 1
         else:
             fits = peer.name == COMPILED or len(forms) == 1 or stage.both_forms or not sizes.short
         if fits:

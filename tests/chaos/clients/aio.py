@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
@@ -32,7 +33,14 @@ from aiokafka import TopicPartition as Place
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import BrokerResponseError, KafkaError, OffsetOutOfRangeError, ProducerClosed
+from aiokafka.errors import (
+    BrokerResponseError,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    ProducerClosed,
+)
 
 from milena.lab.chaos.clients import ChaosProducer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
@@ -74,7 +82,7 @@ class AiokafkaClients:
         return await RenewedProducer.of(make)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> AiokafkaConsumer:
-        consumer = await _started(lambda: AIOKafkaConsumer(**self._reading() | {"auto_offset_reset": "none"}))
+        consumer = await _started(lambda: AIOKafkaConsumer(**self._reading()))
         consumer.assign([Place(*partition) for partition in positions])
         for partition, offset in positions.items():
             consumer.seek(Place(*partition), offset)
@@ -99,7 +107,7 @@ class AiokafkaClients:
     def _reading(self) -> dict[str, Any]:
         return self._common | {
             "enable_auto_commit": False,
-            "auto_offset_reset": "earliest",
+            "auto_offset_reset": "none",  # see _Reader._out_of_range
             "check_crcs": True,
             "fetch_max_wait_ms": 200,
         }
@@ -229,6 +237,11 @@ class _Reader:
         except OffsetOutOfRangeError as error:
             await self._out_of_range(error.args[0], seconds)
             return ()
+        except NoOffsetForPartitionError as error:  # its group has committed nothing there
+            with suppress(KafkaError, TimeoutError):  # asked again with the next read
+                async with asyncio.timeout(self._request):
+                    await self._consumer.seek_to_beginning(error.args[0])
+            return ()
         except KafkaError:
             await asyncio.sleep(min(PAUSE, seconds))
             return ()
@@ -245,7 +258,8 @@ class _Reader:
             except (KafkaError, TimeoutError):
                 begin = end = {place: position}  # asked again with the next read
             there = begin[place] <= position <= end[place]
-            self._consumer.seek(place, position if there else begin[place])
+            with suppress(IllegalStateError):  # another member's meanwhile
+                self._consumer.seek(place, position if there else begin[place])
         await asyncio.sleep(min(PAUSE, seconds))
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from milena.node.client.cluster import Cluster, TopicView
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.node.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, find_offset
 from milena.node.client.raw_reads import MadeAnew, RawRecords, epoch_ends, read_raw, retried
 from milena.pipeline.errors import DataLoss, PipelineError, TopicGone, made_anew
 from milena.pipeline.loops import LoopThread
@@ -156,6 +156,8 @@ class Brokers:
                 yield read
                 return
             if after == at:
+                if read.end > last and at >= self._local_start(partition):
+                    return  # a cleaner has removed what the log ended with
                 empty += 1
                 if empty >= MOST_EMPTY:
                     raise DataLoss(
@@ -167,6 +169,11 @@ class Brokers:
             at = after
             pending = self._read(partition, at)
             yield read
+
+    def _local_start(self, partition: TopicIdPartition) -> int:
+        """Before it, an empty answer may mean that the tier did not answer in time."""
+        topic, number = partition.topic, partition.partition
+        return self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST_LOCAL)).offset
 
     def _read(self, partition: TopicIdPartition, at: int) -> Future[RawRecords]:
         work = read_raw(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
 
 
 class FoundOffset(NamedTuple):
@@ -27,7 +28,7 @@ class FoundOffset(NamedTuple):
 async def find_offset(
     cluster: Cluster, topic: str, partition: int, timestamp: int, *, isolation: int = 0
 ) -> FoundOffset:
-    """The offset for a time in ms, or for EARLIEST, LATEST, MAX_TIMESTAMP. Raises KafkaError, ChannelError."""
+    """The offset for a time in ms, or for one of the above. Raises KafkaError, ChannelError."""
     channel, view, _ = await cluster.leader(topic, partition)
     try:
         response: ListOffsetsResponse = await channel.request(

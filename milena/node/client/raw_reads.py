@@ -41,11 +41,13 @@ class MadeAnew(Exception):
 
 
 class RawRecords(NamedTuple):
-    """``data``: batches, of which the last may be incomplete. ``aborted``: None where uncommitted records are read."""
+    """``data``: batches, of which the last may be incomplete. ``aborted``: None where uncommitted records are read.
+    ``end``: the offset before which all that may be read is, the high watermark or the last stable offset."""
 
     data: bytes
     aborted: Sequence[AbortedTransaction] | None
     high_watermark: int
+    end: int
     log_start: int
 
 
@@ -115,7 +117,9 @@ def _taken(fetched: FetchedPartition, topic: str, offset: int) -> RawRecords:
         raise KafkaError(ErrorCode(fetched.error_code), where)
     records = fetched.records
     assert records is None or isinstance(records, bytes | bytearray | memoryview)
-    return RawRecords(bytes(records or b""), fetched.aborted, fetched.high_watermark, fetched.log_start_offset)
+    high_watermark = fetched.high_watermark
+    end = high_watermark if fetched.aborted is None else min(high_watermark, fetched.last_stable_offset)
+    return RawRecords(bytes(records or b""), fetched.aborted, high_watermark, end, fetched.log_start_offset)
 
 
 async def epoch_ends(cluster: Cluster, topic: str, partition: int, epochs: Iterable[int]) -> dict[int, int]:

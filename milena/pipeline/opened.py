@@ -15,7 +15,7 @@ from typing import Final
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.planning import Aborted, Stretch
-from milena.protocol.records.batch import BatchView, CorruptBatch, batch_size_at
+from milena.protocol.records.batch import HEADER_SIZE, BatchView, CorruptBatch, batch_size_at
 from milena.storage.files import offset_index, time_index
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
@@ -58,32 +58,47 @@ class OpenTier:
         assert segment is not None
         first = max(stretch.first, self._time_bound(segment, since))
         position = self._position(segment, first)
-        held, at = b"", stretch.first
+        at = stretch.first
         try:
-            for piece in self._pieces(segment, position):
-                data = memoryview(held + piece if held else piece)
-                begin, limit = 0, len(data)
-                while (size := batch_size_at(data, begin)) is not None and begin + size <= limit:
-                    batch = BatchView(data[begin : begin + size])
-                    if batch.base_offset > stretch.last:
-                        return
-                    _check(segment, batch)
-                    begin += size
-                    if batch.last_offset >= first:
-                        yield batch
-                        at = batch.last_offset + 1
-                    if batch.last_offset >= stretch.last:
-                        return
-                held = bytes(data[begin:])
-                position += begin
-            if held:
-                raise CorruptBatch(f"{len(held)} bytes at position {position} are not a whole batch")
+            for data in self._whole_batches(segment, position):
+                batch = BatchView(data)
+                if batch.base_offset > stretch.last:
+                    return
+                _check(segment, batch)
+                if batch.last_offset >= first:
+                    yield batch
+                    at = batch.last_offset + 1
+                if batch.last_offset >= stretch.last:
+                    return
         except CorruptBatch as error:
             raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
         except RemoteResourceNotFound as error:
             raise Moved(str(error)) from None
         except RemoteStorageError as error:
             raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
+
+    def _whole_batches(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[memoryview]:
+        """The batches from ``position`` on. Copied are those alone that pieces cut. Raises CorruptBatch."""
+        held = b""
+        for piece in self._pieces(segment, position):
+            data, begin = memoryview(piece), 0
+            if held:
+                head = memoryview(held + piece[:HEADER_SIZE])
+                size = batch_size_at(head, 0)
+                if size is None or size > len(held) + len(piece):
+                    held += piece
+                    continue
+                begin = size - len(held)
+                yield memoryview(held + piece[:begin])
+                position += size
+            limit = len(data)
+            while (size := batch_size_at(data, begin)) is not None and begin + size <= limit:
+                yield data[begin : begin + size]
+                begin += size
+                position += size
+            held = piece[begin:]
+        if held:
+            raise CorruptBatch(f"{len(held)} bytes at position {position} are not a whole batch")
 
     def _pieces(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[bytes]:
         """The log from ``position`` on. The next piece is under way while one is used."""

@@ -6,11 +6,14 @@ serves its offsets now is looked up again, and read from the offset on that was 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -30,8 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS: Final = 10_000
-BYTES: Final = 16 << 20
-"""Limits of an Arrow batch; one batch of records may pass them."""
+BYTES: Final = 2 << 20
+"""Limits of an Arrow batch; one batch of records may pass them. Memory of this size is used again: it is not given back
+to the kernel and taken from it page by page."""
 MOST_LOOKS: Final = 5
 """How often one stretch is looked up again."""
 
@@ -158,6 +162,15 @@ def _where(one: Stretch) -> str:
 
 def read(options: SourceOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
     """The rows of a task. Raises PipelineError."""
+    _keep_modules()
     with StretchReader(options, schema, task.since) as reader:
         for stretch in task.stretches:
             yield from reader.arrow(stretch)
+
+
+@cache
+def _keep_modules() -> None:
+    """Once in each of Spark's workers: it collects garbage after each task, and need not look at what its modules have
+    made, some 100,000 objects, each time. Of the first task something may be kept, too."""
+    if TaskContext.get() is not None:
+        gc.freeze()

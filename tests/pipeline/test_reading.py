@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
 
+from milena.pipeline import opened, reading
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.protocol.records.batch import Codec
 from milena.protocol.uuids import to_text
@@ -41,6 +45,37 @@ def test_a_record_has_all_its_columns(made: MadeTier) -> None:
 def test_compressed_batches_are_read(made: MadeTier, codec: Codec) -> None:
     made.add(run(0, 95, codec=codec))
     assert [row["value"] for row in rows(tier=made.folder)] == [b"v%d" % offset for offset in range(95)]
+
+
+@pytest.mark.parametrize("piece", [1, 60, 61, 62, 97, 250, 1000])
+def test_batches_that_fetched_pieces_cut_are_read(made: MadeTier, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    made.add([Batch(0, 1), Batch(1, 9), Batch(10, 1), *run(11, 40)])
+    monkeypatch.setattr(opened, "PIECE", piece)
+    assert [row["value"] for row in rows(tier=made.folder)] == [b"v%d" % offset for offset in range(40)]
+
+
+def test_a_log_that_ends_within_a_batch_is_a_loss(made: MadeTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = made.add(run(0, 40))
+    made.events.clear()
+    made.finished(replace(segment, size=segment.size - 10))
+    metadata = made.metadata(made.folder / "data")
+    made.log(segment).write_bytes(made.log(segment).read_bytes()[:-10])
+    for piece in (97, 1 << 20):
+        monkeypatch.setattr(opened, "PIECE", piece)
+        with pytest.raises(DataLoss, match="at offset 30: 181 bytes at position 563 are not a whole batch"):
+            rows(tier=made.folder, metadata=metadata)
+
+
+def test_a_worker_keeps_its_modules_from_the_collector(made: MadeTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.add(run(0, 3))
+    frozen: list[None] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(None))
+    reading._keep_modules.cache_clear()
+    assert offsets(tier=made.folder) == [0, 1, 2] and not frozen  # no task of Spark's
+    reading._keep_modules.cache_clear()
+    monkeypatch.setattr(TaskContext, "get", classmethod(lambda _: TaskContext()))
+    assert offsets(tier=made.folder) == offsets(tier=made.folder) == [0, 1, 2] and len(frozen) == 1
+    reading._keep_modules.cache_clear()
 
 
 def test_columns_are_chosen(made: MadeTier) -> None:

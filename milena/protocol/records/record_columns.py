@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate
-from typing import Final, final
+from typing import Final, cast, final
 
 from milena.protocol.records.batch import BatchView, CorruptBatch, TimestampType
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT, Header, RecordCursor
@@ -17,39 +17,33 @@ _MOST: Final = (1 << 63) - 1
 class BinaryColumn:
     """Values that are bytes or null. Value n is ``data[ends[n] : ends[n + 1]]``, or null where ``present[n]`` is 0."""
 
-    __slots__ = ("_parts", "ends", "present")
+    __slots__ = ("data", "ends", "present")
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self.data = bytearray()
         self.ends = array("q", (0,))
         self.present = bytearray()
 
     def __getitem__(self, index: int) -> bytes | None:
-        return self.data[self.ends[index] : self.ends[index + 1]] if self.present[index] else None
-
-    @property
-    def data(self) -> bytes:
-        """All values, joined when they are asked for: each is copied once more, and not with every one that comes."""
-        if len(self._parts) != 1:
-            self._parts = [b"".join(self._parts)]
-        return self._parts[0]
+        return bytes(self.data[self.ends[index] : self.ends[index + 1]]) if self.present[index] else None
 
     @property
     def size(self) -> int:
         """Bytes of ``data``."""
-        return self.ends[-1]
+        return len(self.data)
 
     def extend(self, values: list[bytes | None]) -> None:
-        there = [value for value in values if value is not None]
-        if len(there) == len(values):
+        """Those of a batch, say: joined while the processor's caches still have them."""
+        there = cast(list[bytes], values)
+        try:
+            self.data += b"".join(there)
             self.present += b"\1" * len(values)
-            lengths = list(map(len, there))
-        else:
+        except TypeError:  # a null is among them, which is rare
+            there = [b"" if value is None else value for value in values]
+            self.data += b"".join(there)
             self.present += bytes([value is not None for value in values])
-            lengths = [0 if value is None else len(value) for value in values]
-        ends = list(accumulate(lengths, initial=self.ends[-1]))
-        self.ends.extend(ends[1:])
-        self._parts += there
+        ends = list(accumulate(map(len, there), initial=self.ends.pop()))
+        self.ends.fromlist(ends)
 
 
 @final
@@ -72,12 +66,8 @@ class HeaderColumns:
             [name.encode(errors="surrogateescape").decode(errors="replace").encode() for name, _ in every]
         )
         self.values.extend([value for _, value in every])
-        ends = list(accumulate(map(len, headers), initial=self.ends[-1]))
-        self.ends.extend(ends[1:])
-
-
-def _utf8(name: str) -> bytes:
-    return name.encode(errors="surrogateescape").decode(errors="replace").encode()
+        ends = list(accumulate(map(len, headers), initial=self.ends.pop()))
+        self.ends.fromlist(ends)
 
 
 @final
@@ -147,16 +137,19 @@ class RecordColumns:
         headers: list[tuple[Header, ...]],
     ) -> None:
         """Append records, up to the first one whose numbers are too large: then raises CorruptBatch."""
-        good = len(offsets)
-        if offsets and not (
-            min(offsets) >= _LEAST and max(offsets) <= _MOST and min(timestamps) >= _LEAST and max(timestamps) <= _MOST
-        ):
+        before, good = len(self.offsets), len(offsets)
+        try:
+            self.offsets.fromlist(offsets)
+            self.timestamps.fromlist(timestamps)
+        except OverflowError:
             pairs = zip(offsets, timestamps, strict=True)
             good = [min(pair) >= _LEAST and max(pair) <= _MOST for pair in pairs].index(False)
-        self.offsets.extend(offsets[:good])
-        self.timestamps.extend(timestamps[:good])
+            del self.offsets[before:]
+            self.offsets.fromlist(offsets[:good])
+            self.timestamps.fromlist(timestamps[:good])
         self.keys.extend(keys[:good])
         self.values.extend(values[:good])
-        self.headers.extend(headers[:good])
+        if self._with_headers:
+            self.headers.extend(headers[:good])
         if good < len(offsets):
             raise CorruptBatch(f"offset {offsets[good]} or timestamp {timestamps[good]} has more than 64 bits")

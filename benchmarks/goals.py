@@ -130,6 +130,8 @@ GOALS: Mapping[str, Goal] = {
     **_of_spark("spark", "Spark on local[2]"),
     "spark_rows_s": Goal("the same, rows a second"),
     "spark_memory_mib": Goal("the same, most resident MiB of driver and workers"),
+    "spark_made_mb_s": Goal("Spark with a source in Python that reads nothing, MB/s"),
+    "spark_made_cpu_ms_mb": Goal("the same, processor time, ms/MB"),
     "spark_connector_memory_mib": Goal("the connector from Milena, most resident MiB of the driver"),
     **_of_spark("spark_one_core", "Spark on local[1]"),
     **_of_spark("spark_gzip", "Spark on local[2], gzip"),

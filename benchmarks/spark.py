@@ -25,6 +25,8 @@ from tests.pipeline.connector import NoConnector, connector_jars
 ROUNDS: Final = 3
 CONNECTOR: Final = "_connector"
 """In the names of figures of Spark's connector; but Kafka's have the name of ours, which are compared with them."""
+MADE: Final = "_made"
+"""In those of a source that reads nothing."""
 
 
 class Read(NamedTuple):
@@ -61,6 +63,8 @@ def spark(peer: Peer, sizes: Sizes) -> Rounds:
                 figures |= _all(reads, "milena", options, "", peer.environment, "")
                 if peer.name != PURE:
                     figures |= _all(reads, "kafka", brokers, jars, {}, CONNECTOR)
+                    made = {**options, "rows": str((sizes.spark_mb << 20) // RECORD)}
+                    figures |= _all([Read(2, [NONE])], "made", made, "", {}, MADE)
             else:
                 figures |= _all(reads, "kafka", brokers, jars, {}, "")
     yield figures | _shares(figures)
@@ -96,7 +100,10 @@ def _all(
 
 def _read(asked: Mapping[str, object], environment: Mapping[str, str]) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "benchmarks.spark_reader", json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    here = {"PYTHONPATH": str(Path(__file__).parents[1])}  # workers have a source of the benchmarks
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment, **here}
+    )
     if done.returncode:
         raise RuntimeError(f"Spark failed: {done.stderr[-2000:]}")
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.families import family, peak_of, seconds_of
+from benchmarks.spark_made import MadeSource
 from milena.pipeline.session import session
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def main(text: str) -> int:
     settings = {"spark.driver.memory": "2g", "spark.jars": asked["jars"]}
     spark = session(asked["master"], "bench", settings)
     spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(MadeSource)
     print(json.dumps([read(spark, **frame) for frame in asked["frames"]]))
     spark.stop()
     return 0

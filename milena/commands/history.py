@@ -87,7 +87,7 @@ def _check(path: Path, demands: Demands) -> int:
 
 def _said_of(judge: Judge) -> tuple[list[Violation], list[str]]:
     """Its violations, and where nobody tried to make progress."""
-    kinds = Counter(fault.kind.value for fault in judge.untried())
+    kinds = Counter(one.fault.kind.value for one in judge.unjudged() if one.untried)
     untried = [
         f"not judged: {judge.part}: nobody tried to write for long enough during {kind}, {count} times"
         for kind, count in kinds.items()

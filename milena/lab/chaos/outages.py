@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from milena.lab.histories.faults import Effect, Fault
-from milena.lab.histories.progress import PATIENCE, Stall
+from milena.lab.histories.progress import PATIENCE, Stall, Unjudged
 
 FLOWS: Final = 0.1
 """Seconds between two acknowledged writes that count as no outage."""
@@ -24,11 +24,15 @@ class Outages:
         self._faults = faults
         self._nexts = [min((one.begun for one in faults if one.begun >= fault.mended), default=inf) for fault in faults]
         self.seconds = [0.0] * len(faults)
+        self._unjudged: set[Fault] = set()
         self._untried: set[Fault] = set()
 
-    def untried(self, faults: Iterable[Fault]) -> None:
-        """Those during which nobody tried to write to a partition for long enough to judge its progress."""
-        self._untried.update(faults)
+    def unjudged(self, found: Iterable[Unjudged]) -> None:
+        """Those of one partition."""
+        for one in found:
+            self._unjudged.add(one.fault)
+            if one.untried:
+                self._untried.add(one.fault)
 
     def stalled(self, stalls: Iterable[Stall]) -> None:
         """Those of one partition."""
@@ -43,7 +47,7 @@ class Outages:
     def rows(self) -> list[KindOfFault]:
         """In the order in which kinds were first injected."""
         found: dict[str, list[float]] = {}
-        judged = Counter(one.kind.value for one in self._faults if _is_judged(one) and one not in self._untried)
+        judged = Counter(one.kind.value for one in self._faults if _is_judged(one) and one not in self._unjudged)
         untried = Counter(one.kind.value for one in self._faults if one in self._untried)
         seen = Counter(fault.kind.value for fault in self._faults if fault.effect is Effect.SEEN)
         for fault, seconds in zip(self._faults, self.seconds, strict=True):
@@ -61,8 +65,8 @@ def _is_judged(fault: Fault) -> bool:
 
 class KindOfFault(NamedTuple):
     """``seen``: how often its effect was noticed. ``judged``: how often progress was judged while it lasted, in all
-    partitions; ``untried``: how often not, since nobody tried to write to one of them. Median and worst seconds until
-    writes flowed again."""
+    partitions; ``untried``: how often not, since nobody tried to write to one of them for so long. Median and worst
+    seconds until writes flowed again."""
 
     kind: str
     times: int

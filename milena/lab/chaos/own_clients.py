@@ -182,7 +182,7 @@ class _Admin:
     async def topics(self) -> Sequence[str] | None:
         try:
             return list((await self._cluster.metadata()).topics)
-        except ChannelError:
+        except (KafkaError, ChannelError):
             return None
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ def _judged(path: Path, about: Mapping[str, object], demands: Demands) -> Judged
     def body(judge: Judge) -> list[Violation]:
         figures.stalled(judge.stalls(SECOND))
         outages.stalled(judge.stalls(FLOWS))
-        outages.untried(judge.untried())
+        outages.unjudged(judge.unjudged())
         return violations_of(judge)
 
     safe: list[Violation] = []

@@ -65,8 +65,9 @@ class Gathered:
     def add(self, judge: Judge) -> None:
         self.violations += violations_of(judge)
         self.doomed.setdefault(judge.part.name, []).extend(judge.doomed())
-        for fault in judge.untried():
-            self._untried.setdefault(fault.kind, set()).add(str(judge.part))
+        for fault, untried in judge.unjudged():
+            if untried:
+                self._untried.setdefault(fault.kind, set()).add(str(judge.part))
 
     def untried(self) -> list[str]:
         """For people."""

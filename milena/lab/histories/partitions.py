@@ -20,7 +20,7 @@ from milena.lab.histories.events import (
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
 from milena.lab.histories.observed import Observed
-from milena.lab.histories.progress import Due, Stalls, Tries, Waits, told
+from milena.lab.histories.progress import Due, Stalls, Tries, Unjudged, Waits, told
 
 
 class PartitionRules:
@@ -76,15 +76,16 @@ class PartitionRules:
         for name, text in (*self._log.verdict(), *self._keys.verdict(), *self._progress()):
             yield name, self._where, text
 
-    def untried(self) -> Iterator[Fault]:
+    def unjudged(self) -> Iterator[Unjudged]:
         """Faults of which progress would have been judged here, had anybody tried to write for long enough."""
         tries = Tries(self.writes.spans())
         for fault in self._faults:
             begun = fault.begun + fault.within
-            is_judged = self.partition in fault.writable and self._patience < fault.mended - begun < inf
-            lasting = is_judged and tries.seconds_from_first(begun, fault.mended) <= self._patience
-            if lasting or (self.partition in fault.late and not self._was_tried(fault, tries)):
-                yield fault
+            lasted = fault.mended - begun if self.partition in fault.writable else 0.0
+            left = tries.seconds_from_first(begun, fault.mended) if self._patience < lasted < inf else inf
+            is_late = self.partition in fault.late and not self._was_tried(fault, tries)
+            if is_late or left <= self._patience:
+                yield Unjudged(fault, is_late or lasted - left >= self._patience)
 
     def _was_tried(self, fault: Fault, tries: Tries) -> bool:
         """Whether anybody tried to write for long enough while it was to recover."""

@@ -31,7 +31,7 @@ from milena.lab.histories.groups import OFFSETS_TOPIC, GroupRules
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.metadata import MetadataRules
 from milena.lab.histories.partitions import PartitionRules
-from milena.lab.histories.progress import PATIENCE, Stall
+from milena.lab.histories.progress import PATIENCE, Stall, Unjudged
 
 PARTITION: Final = "partition"
 TOPICS: Final = "topics"
@@ -108,9 +108,9 @@ class Judge:
         """Times of more than so many seconds in which writes to a partition waited and none was acknowledged."""
         return self._rules.writes.longer_than(seconds) if isinstance(self._rules, PartitionRules) else iter(())
 
-    def untried(self) -> Iterator[Fault]:
+    def unjudged(self) -> Iterator[Unjudged]:
         """Faults of which the progress of a partition was not judged, since nobody tried to write for long enough."""
-        return self._rules.untried() if isinstance(self._rules, PartitionRules) else iter(())
+        return self._rules.unjudged() if isinstance(self._rules, PartitionRules) else iter(())
 
     def doomed(self) -> Iterator[str]:
         """Values that were acknowledged where that promises nothing, and must be lost (``Fault.doomed``)."""

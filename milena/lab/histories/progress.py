@@ -12,7 +12,7 @@ partition is due from the first fault on, whenever no fault excuses it: of sever
 likewise.
 
 Only time in which clients were trying counts, from the begin of a write to its end, whatever its outcome: where nobody
-tried for long enough, there was neither progress nor a lack of it (``Judge.untried``). A write that
+tried for long enough, there was neither progress nor a lack of it (``Judge.unjudged``). A write that
 began before a fault and was acknowledged late is a write that was acknowledged then. acks=1 is neither an attempt nor
 progress.
 """
@@ -42,6 +42,14 @@ class Stall(NamedTuple):
     ended: float
     waited: tuple[Span, ...]
     """The parts of it in which somebody waited."""
+
+
+class Unjudged(NamedTuple):
+    """A fault of which the progress of a partition was not judged. ``untried``: for as long as that takes nobody tried
+    to write; else the fault ended too soon after somebody did."""
+
+    fault: Fault
+    untried: bool
 
 
 class Stalls:

@@ -88,7 +88,8 @@ class Cluster:
         """The newest leader epochs of each topic ever seen."""
 
     async def metadata(self, topics: Sequence[str] | None = None, *, allow_auto_create: bool = False) -> ClusterView:
-        """Request metadata of the cluster and ``topics`` (None: all). Raises ChannelError if no node answers.
+        """Request metadata of the cluster and ``topics`` (None: all). Raises ChannelError if no node can
+        be reached, KafkaError REQUEST_TIMED_OUT if one is silent.
 
         The answer is returned unchanged. What is remembered never goes back to an older leader epoch, which a broker
         that is cut off from the others may return (KIP-320); the next request then goes to another node.

@@ -19,7 +19,7 @@ from milena.lab.histories import events
 from milena.lab.histories.events import Event, Invoke, Poll, RequestOutcome, Send
 from milena.lab.histories.faults import Effect, Fault, Kind
 from milena.lab.histories.parts import Demands
-from milena.lab.histories.progress import Stall
+from milena.lab.histories.progress import Stall, Unjudged
 from tests.fixtures.properties import examples
 
 OK, UNKNOWN = RequestOutcome.OK, RequestOutcome.UNKNOWN
@@ -138,9 +138,10 @@ def test_progress_is_judged_where_a_fault_outlasts_what_it_may_take_and_the_pati
     (row,) = Outages(faults).rows()
     assert (row.times, row.judged, row.untried) == (3, 1, 0)
     outages = Outages(faults)
-    outages.untried(faults[:1])
-    (row,) = outages.rows()
-    assert (row.times, row.judged, row.untried) == (3, 0, 1)
+    for untried in (False, True):
+        outages.unjudged([Unjudged(faults[0], untried)])
+        (row,) = outages.rows()
+        assert (row.times, row.judged, row.untried) == (3, 0, untried)
 
 
 def test_the_terminal_gets_the_verdict_as_a_table_also_without_plotly(

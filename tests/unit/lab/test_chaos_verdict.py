@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -108,6 +109,16 @@ def test_where_nobody_tried_to_write_there_was_neither_progress_nor_the_lack_of_
     verdict = judged(tmp_path, *WORK, BEFORE, *tried, AFTER, STOP)
     told = "nobody tried to write to plain-0 while stop was to be judged"
     assert (told in verdict.idle) is untried
+
+
+@pytest.mark.parametrize(("tried", "untried"), [([], True), ([18.2], False), ([18.8], False), ([23.2], True)])
+def test_a_fault_that_ends_just_after_it_could_be_judged_is_no_reproach_to_who_tried_soon(
+    tried: list[float], untried: bool, tmp_path: Path
+) -> None:
+    verdict = judged(
+        tmp_path, *WORK, BEFORE, *(write(PLAIN.name, at) for at in tried), AFTER, replace(STOP, mended=23.5)
+    )
+    assert any("nobody tried" in text for text in verdict.idle) is untried
 
 
 def test_the_command_says_where_nobody_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,27 @@
+"""The adapter of Milena's own clients: what it says where nobody answers."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from milena.lab.chaos import own_clients
+from milena.node.client.cluster import Cluster
+from milena.node.links.outgoing import Unreachable
+from milena.protocol.errors import ErrorCode, KafkaError
+
+
+class Silent:
+    """A cluster of which each question ends with ``error``."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def metadata(self) -> object:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [KafkaError(ErrorCode.REQUEST_TIMED_OUT, "silent"), Unreachable("nobody listens")])
+async def test_which_topics_there_are_is_not_known_if_no_broker_answers(error: Exception) -> None:
+    assert await own_clients._Admin(cast(Cluster, Silent(error))).topics() is None

@@ -37,6 +37,8 @@ LOG_DIRS: Final = (f"{DATA}/log-1", f"{DATA}/log-2")
 LIMIT: Final = 120.0
 """Seconds that any step may take."""
 STEP: Final = 0.05
+PAUSED: Final = "is paused"
+"""The engine's answer to who asks a container that is."""
 SERVICES: Final = {CONTROLLER: "controller", **{number: f"broker-{number}" for number in BROKERS}}
 NAMES: Final = {CONTROLLER: f"controller-{CONTROLLER}", **{number: f"broker-{number}" for number in BROKERS}}
 """Of the nodes, as `milena lab` calls them."""
@@ -265,8 +267,15 @@ class ContainersPlace:
         self._lost.update(dict.fromkeys(self._ask_if_up(node, "lost_objects") or ()))
 
     def _ask_if_up(self, node: int, verb: str, **arguments: object) -> Any:
-        """None from one that is paused, or down by another fault."""
-        return self._unless_it_ends(node, self.ask, node, verb, **arguments) if self._runs(node) else None
+        """None from one that is paused, or down by another fault, which may begin meanwhile."""
+        if not self._runs(node):
+            return None
+        try:
+            return self._unless_it_ends(node, self.ask, node, verb, **arguments)
+        except AssertionError as error:
+            if PAUSED in str(error):
+                return None
+            raise
 
     def _unless_it_ends(self, node: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """None if the node ends meanwhile by another fault."""

@@ -111,6 +111,15 @@ def test_a_paused_node_is_fenced_until_it_goes_on(run: Run) -> None:
     wait_until(lambda: run.fenced() == [], "broker 2 to be back")
 
 
+def test_who_asks_a_node_that_was_paused_meanwhile_hears_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(run.place.pause(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(run.place, "_runs", lambda _: True)
+        assert run(run.place.troubles(2)) == {}
+    run(run.place.resume(2))
+    assert run(run.place.troubles(2))
+
+
 def test_an_isolated_broker_is_fenced_and_clients_reach_it(run: Run) -> None:
     others = [node for node in (*BROKERS, CONTROLLER) if node != 3]
     for other in others:

@@ -12,13 +12,14 @@ found.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
+
+from milena.lab.histories.orders import in_order, lasts
 
 Value: TypeAlias = tuple[int, str] | None
 """(offset, metadata), or None for no offset."""
@@ -118,7 +119,7 @@ def judge(writes: Iterable[Write], reads: Iterable[Read]) -> Iterator[tuple[Wron
     newest: dict[Read, Write] = {}
     for _ in range(NARROWINGS):
         only = {read: one[0] for read, one in explained.items() if len(one) == 1}
-        last, told = _lasts(known, only), _told(known, only)
+        last, told = lasts(known, only), _told(known, only)
         newest = {read: told.to(read) for read in asked}
         explained = {
             read: [one for one in fits[read] if newest[read] in (INITIAL, one) or last[one] > newest[read].begun]
@@ -137,14 +138,6 @@ def judge(writes: Iterable[Write], reads: Iterable[Read]) -> Iterator[tuple[Wron
         is_back = conflict[-1].value is not None and any(read.value is None for read in conflict)
         text = f"no order of writes explains that {'; '.join(map(str, conflict))}"
         yield Wrong.DELETED_BACK if is_back else Wrong.ORDER, text
-
-
-def _lasts(writes: Iterable[Write], seen: Mapping[Read, Write]) -> dict[Write, float]:
-    """The latest time at which each write had taken effect: it was acknowledged, or read."""
-    last = {write: write.ended for write in writes}
-    for read, write in seen.items():
-        last[write] = min(last[write], read.ended)
-    return last
 
 
 def _told(writes: Iterable[Write], seen: Mapping[Read, Write]) -> _Told:
@@ -167,13 +160,20 @@ def _name(read: Read, fits: Sequence[Write], newest: Write) -> Wrong:
 
 
 def _conflict(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]) -> list[Read]:
-    """A minimal set of reads that cannot all be explained together."""
-    left = dict(explained)
-    for read in explained:
-        rest = {one: fits for one, fits in left.items() if one is not read}
-        if not _is_explained(writes, rest):
-            left = rest
-    return list(left)
+    """A minimal set of reads that cannot all be explained together. Many at once are left out first."""
+    left = list(explained)
+    size = max(1, len(left) // 2)
+    while True:
+        at = 0
+        while at < len(left):
+            rest = left[:at] + left[at + size :]
+            if _is_explained(writes, {one: explained[one] for one in rest}):
+                at += size
+            else:
+                left = rest
+        if size == 1:
+            return left
+        size //= 2
 
 
 def _is_explained(writes: Sequence[Write], explained: Mapping[Read, Sequence[Write]]) -> bool:
@@ -181,72 +181,6 @@ def _is_explained(writes: Sequence[Write], explained: Mapping[Read, Sequence[Wri
     reads = list(explained)
     choices = (sorted(explained[read], key=lambda write: (write.sure, write.begun), reverse=True) for read in reads)
     for count, chosen in enumerate(itertools.product(*choices)):
-        if count == CHOICES or _in_order(writes, dict(zip(reads, chosen, strict=True))):
+        if count == CHOICES or in_order(writes, dict(zip(reads, chosen, strict=True))):
             return True
     return False
-
-
-def _in_order(writes: Sequence[Write], seen: Mapping[Read, Write]) -> bool:
-    """Whether the effective writes have an order: a write precedes all that began after it had taken effect, and the
-    write that a read saw follows all that the reader's node had returned before."""
-    kept = {write for write in writes if write.sure} | set(seen.values())
-    last = {write: time for write, time in _lasts(writes, seen).items() if write in kept}
-    behind, waits = _edges(writes, seen)
-    order = {write: index for index, write in enumerate(writes)}
-    free = [(write.begun, order[write]) for write in kept if not waits.get(write)]
-    heapq.heapify(free)
-    ends = sorted((last[write], order[write]) for write in kept)
-    done: set[Write] = set()
-    while len(done) < len(kept):
-        placed = _next(writes, free, ends, done, waits)
-        if placed is None:
-            return False
-        done.add(placed)
-        for write in behind.get(placed, ()):
-            waits[write].discard(placed)
-            if not waits[write]:
-                heapq.heappush(free, (write.begun, order[write]))
-    return True
-
-
-def _next(
-    writes: Sequence[Write],
-    free: list[tuple[float, int]],
-    ends: list[tuple[float, int]],
-    done: set[Write],
-    waits: Mapping[Write, set[Write]],
-) -> Write | None:
-    """One of the remaining writes that none of the others must precede."""
-    while free and writes[free[0][1]] in done:
-        heapq.heappop(free)
-    while writes[ends[0][1]] in done:
-        ends.pop(0)
-    left = ends[0][1]
-    for index in (free[0][1] if free else left, left):
-        write = writes[index]
-        others = next((time for time, other in ends if other != index and writes[other] not in done), EVER)
-        if not waits.get(write) and write.begun < others:
-            return write
-    return None
-
-
-def _edges(
-    writes: Sequence[Write], seen: Mapping[Read, Write]
-) -> tuple[dict[Write, list[Write]], dict[Write, set[Write]]]:
-    """For each write: those that must follow it; and those that must precede it."""
-    told = [(write.ended, write.node, write) for write in writes if write.sure]
-    told += [(read.ended, read.node, write) for read, write in seen.items()]
-    at_node: dict[str, list[tuple[float, str, Write]]] = {}
-    for known in told:
-        at_node.setdefault(known[1], []).append(known)
-    at_node.pop("", None)
-    waits: dict[Write, set[Write]] = {}
-    for read, write in seen.items():
-        to_it = told if read.settled else at_node.get(read.node, ())
-        before = (one for at, _, one in to_it if at <= read.begun and one is not write)
-        waits.setdefault(write, set()).update(before)
-    behind: dict[Write, list[Write]] = {}
-    for write in writes:
-        for one in waits.get(write, ()):
-            behind.setdefault(one, []).append(write)
-    return behind, waits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, permutations
 
@@ -125,3 +126,25 @@ def test_an_excuse_explains_that_nothing_is_there_and_not_that_it_comes_back() -
     assert found(some, Read(None, 4, 5, "a", excuse=2)) == []
     assert found(some, Read(None, 4, 5, "a", excuse=6)) == [Wrong.LOST]
     assert found(some, Read(None, 4, 5, "a", excuse=2), Read(ONE, 6, 7, "a")) != []
+
+
+def test_a_long_history_takes_no_more_memory_than_it_has_events() -> None:
+    """Each read follows what was committed before it: noted one by one that would be 200 million pairs."""
+    some = [Write((at, ""), 4.0 * at, 4.0 * at + 1, True, "a") for at in range(20_000)]
+    seen = [Read(write.value, write.begun + 2, write.begun + 3, "a") for write in some]
+    tracemalloc.start()
+    assert found(some, *seen) == []
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2_000 * len(some)
+
+
+def test_of_many_reads_those_are_named_that_contradict_each_other() -> None:
+    some = [Write((at, ""), 4.0 * at, 4.0 * at + 1, True, "a") for at in range(3, 300)]
+    seen = [Read(write.value, write.begun + 2, write.begun + 3, "a") for write in some]
+    late = seen[-1].ended
+    some += [Write(ONE, late, late + 1, True, "a"), Write(TWO, late, EVER, False, "a")]
+    told = [Read(value, late + at, late + at + 1, "a") for value, at in ((TWO, 4), (ONE, 6))]
+    ((wrong, text),) = judge(some, [*seen, *told])
+    assert wrong is Wrong.ORDER
+    assert text == f"no order of writes explains that {told[0]}; {told[1]}"

@@ -27,7 +27,7 @@ from milena.lab.histories.group_events import (
     Sync,
     Trouble,
 )
-from milena.lab.histories.registers import EVER
+from milena.lab.histories.register_events import EVER
 
 Found: TypeAlias = tuple[str, str]
 

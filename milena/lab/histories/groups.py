@@ -43,7 +43,8 @@ from milena.lab.histories.group_events import (
     Trouble,
 )
 from milena.lab.histories.progress import PATIENCE, Due, Stalls, told
-from milena.lab.histories.registers import EVER, Read, Value, Write, judge
+from milena.lab.histories.register_events import EVER, Read, Value, Write
+from milena.lab.histories.registers import judge
 
 Found: TypeAlias = tuple[str, str, str]
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from milena.lab.histories.registers import Read, Write
+    from milena.lab.histories.register_events import Read, Write
 
 _NONE: Final = -1
 

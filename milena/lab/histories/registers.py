@@ -17,13 +17,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
 from milena.lab.histories.orders import in_order, lasts
+from milena.lab.histories.register_events import EVER, Read, Value, Write
 
-Value: TypeAlias = tuple[int, str] | None
-"""(offset, metadata), or None for no offset."""
-EVER: Final = float("inf")
 CHOICES: Final = 500
 NARROWINGS: Final = 3
 
@@ -36,38 +34,6 @@ class Wrong(Enum):
     BACK = "commit went back"
     DELETED_BACK = "deleted offset is back"
     ORDER = "group offsets out of order"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Write:
-    """``ended`` is ``EVER`` and ``sure`` false if the outcome is unknown. An expiry begins when its commit is old
-    enough and ends with that commit: it takes place only while no write follows, so before any write that began
-    since."""
-
-    value: Value
-    begun: float
-    ended: float
-    sure: bool
-    node: str = ""
-
-    def __str__(self) -> str:
-        what = "the deletion" if self.value is None else f"{self.value[0]} ({self.value[1]!r})"
-        return f"{what} of {self.begun:.3f} to {self.ended:.3f}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Read:
-    value: Value
-    begun: float
-    ended: float
-    node: str = ""
-    settled: bool = False
-    excuse: float = EVER
-    """The time from which on anything may have been deleted, any number of times."""
-
-    def __str__(self) -> str:
-        what = "no offset" if self.value is None else f"{self.value[0]} ({self.value[1]!r})"
-        return f"{what} was read from {self.begun:.3f} to {self.ended:.3f}{' in the end' if self.settled else ''}"
 
 
 INITIAL: Final = Write(None, -EVER, -EVER, True)

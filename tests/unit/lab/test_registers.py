@@ -9,7 +9,8 @@ from itertools import chain, combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milena.lab.histories.registers import EVER, Read, Value, Write, Wrong, judge
+from milena.lab.histories.register_events import EVER, Read, Value, Write
+from milena.lab.histories.registers import Wrong, judge
 from tests.fixtures.properties import examples
 
 NODES = ("a", "b", "")

@@ -102,7 +102,7 @@ async def read_raw(
             response = decode_fetch_response(version, body)
             if response.error_code:
                 raise KafkaError(ErrorCode(response.error_code))
-            found.append(_taken(only(only(response.topics)[2]), topic, offset))
+            found.append(_taken(only(only(response.topics)[2]), topic, offset, committed))
 
         data = [encode_fetch_request(version, request)]
         await channel.request_raw(ApiKey.FETCH, version, data, take, timeout=WAIT_MS / 1000 + 30)
@@ -111,14 +111,14 @@ async def read_raw(
     return await retried(cluster, topic, once)
 
 
-def _taken(fetched: FetchedPartition, topic: str, offset: int) -> RawRecords:
+def _taken(fetched: FetchedPartition, topic: str, offset: int, committed: bool) -> RawRecords:
     if fetched.error_code:
         where = f"{topic}-{fetched.partition} cannot be read from offset {offset} on"
         raise KafkaError(ErrorCode(fetched.error_code), where)
     records = fetched.records
     assert records is None or isinstance(records, bytes | bytearray | memoryview)
     high_watermark = fetched.high_watermark
-    end = high_watermark if fetched.aborted is None else min(high_watermark, fetched.last_stable_offset)
+    end = min(high_watermark, fetched.last_stable_offset) if committed else high_watermark
     return RawRecords(bytes(records or b""), fetched.aborted, high_watermark, end, fetched.log_start_offset)
 
 

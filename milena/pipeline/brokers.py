@@ -146,7 +146,7 @@ class Brokers:
 
     def _reads(self, partition: TopicIdPartition, at: int, last: int) -> Iterator[RawRecords]:
         """From ``at`` on, the next one under way while one is used. Raises DataLoss."""
-        pending, empty = self._read(partition, at), 0
+        pending, empty, local = self._read(partition, at), 0, at + 1
         while True:
             read = self._answer(partial(pending.result), partition, at)
             after = at
@@ -156,8 +156,9 @@ class Brokers:
                 yield read
                 return
             if after == at:
-                if read.end > last and at >= self._local_start(partition):
+                if read.end > last and not read.data and at >= local:
                     return  # a cleaner has removed what the log ended with
+                local = self._local_start(partition)  # for the next answer: another leader may have given this one
                 empty += 1
                 if empty >= MOST_EMPTY:
                     raise DataLoss(
@@ -165,7 +166,7 @@ class Brokers:
                         f"{read.high_watermark}"
                     )
             else:
-                empty = 0
+                empty, local = 0, after + 1
             at = after
             pending = self._read(partition, at)
             yield read

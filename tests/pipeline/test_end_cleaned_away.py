@@ -48,7 +48,7 @@ def read(
 def test_what_a_cleaner_has_removed_at_the_end_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     assert read(monkeypatch, asked, high_watermark=20, end=20) == [0]
-    assert asked == [0, RECORDS]
+    assert asked == [0, RECORDS, RECORDS]
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ class Values:
         self.given = given
 
     # What type a value has is for its option to say: each command reads its own.
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the option
         try:
             return self.found[name]
         except KeyError:

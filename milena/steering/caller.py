@@ -25,7 +25,7 @@ class NodeVerbs:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def call(self, verb: str, **arguments: object) -> Any:
+    def call(self, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         """Raises UserError with what the node said, NobodyListens where there is nobody to ask."""
         reason = "the node has ended"
         try:

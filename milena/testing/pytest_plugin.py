@@ -46,7 +46,7 @@ def milena_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClus
 
     started: list[LocalCluster] = []
 
-    def start(directory: str | os.PathLike[str] | None = None, **arguments: Any) -> LocalCluster:
+    def start(directory: str | os.PathLike[str] | None = None, **arguments: Any) -> LocalCluster:  # noqa: ANN401 - the arguments of LocalCluster.start, passed on
         cluster = LocalCluster.start(directory or tmp_path_factory.mktemp("milena"), **arguments)
         started.append(cluster)
         return cluster

@@ -145,7 +145,7 @@ class ProcessDriver:
     async def heal(self, one: str, other: str) -> None:
         await self.verb(one, "heal", peer=self._node(other).id)
 
-    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:
+    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         try:
             return await asyncio.to_thread(self._node(node).verbs.call, verb, **arguments)
         except UserError as error:

@@ -1,4 +1,8 @@
-"""Small by test, not by wish: modules, functions and their docstrings."""
+"""Soft limits for the sizes of modules and functions, and a docstring for each module.
+
+A longer function is split so that the parent keeps the control flow and the leaves are pure. What is better left in one
+piece is listed in ``EXCEPTIONS`` with the reason.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,17 @@ from pathlib import Path
 
 from tests.architecture.source import modules, text, tree
 
-MODULE_LINES = 400
-TEST_MODULE_LINES = 600
-FUNCTION_LINES = 60
+MODULE_LINES = 600
+FUNCTION_LINES = 70
 
-EXCEPTIONS: dict[str, int] = {}
-"""``file`` or ``file:function`` -> its size. The list may only shrink, and so may each number in it."""
+EXCEPTIONS: dict[str, str] = {}
+"""``file`` or ``file:function`` -> why it is longer."""
 
 
 def sizes() -> Iterator[tuple[str, int, int]]:
     """(name, lines, limit) of each module and function."""
     for path in modules():
-        lines = len(text(path).splitlines())
-        yield str(path), lines, TEST_MODULE_LINES if path.parts[0] == "tests" else MODULE_LINES
+        yield str(path), len(text(path).splitlines()), MODULE_LINES
         for function in functions(path):
             assert function.end_lineno is not None
             yield f"{path}:{function.name}", function.end_lineno - function.lineno + 1, FUNCTION_LINES
@@ -32,20 +34,10 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield found
 
 
-def test_modules_and_functions_are_small() -> None:
-    too_long = [
-        f"{name} has {lines} lines, {EXCEPTIONS.get(name, limit)} are allowed"
-        for name, lines, limit in sizes()
-        if lines > EXCEPTIONS.get(name, limit)
-    ]
-    assert not too_long, "\n".join(too_long)
-
-
-def test_the_list_of_exceptions_only_shrinks() -> None:
-    actual = {name: (lines, limit) for name, lines, limit in sizes()}
-    stale = [name for name, allowed in EXCEPTIONS.items() if name not in actual or actual[name][0] < allowed]
-    needless = [name for name, allowed in EXCEPTIONS.items() if name in actual and allowed <= actual[name][1]]
-    assert not stale + needless, f"shrink or remove: {stale + needless}"
+def test_modules_and_functions_are_small_or_have_a_reason() -> None:
+    long = {name: lines for name, lines, limit in sizes() if lines > limit}
+    assert not {name: lines for name, lines in long.items() if name not in EXCEPTIONS}
+    assert not [name for name in EXCEPTIONS if name not in long], "no longer needed"
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -67,7 +67,7 @@ class ControllerLink:
 
     async def request(
         self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: object
-    ) -> Any:
+    ) -> Any:  # noqa: ANN401 - decoded response; callers annotate it
         """Ask the active controller, again and again until it answers. Raises KafkaError REQUEST_TIMED_OUT after
         ``timeout`` seconds (``controller.socket.timeout.ms`` where None), and ChannelError when the link is closed.
 

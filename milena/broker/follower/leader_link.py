@@ -216,7 +216,7 @@ class LeaderLink:
         if self._channel is not None:
             self._channel.close()
 
-    async def _request(self, key: ApiKey, **fields: object) -> Any:
+    async def _request(self, key: ApiKey, **fields: object) -> Any:  # noqa: ANN401 - decoded response; callers annotate it
         channel = await self._connected()
         return await channel.request(key, timeout=self._settings.timeout, **fields)
 

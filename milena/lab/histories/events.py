@@ -247,7 +247,7 @@ def _partition(topic: str, number: int) -> TopicPartition:
     return topic, number
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: Any) -> Any:  # noqa: ANN401 - fields of any event, from JSON
     return tuple([_frozen(one) if isinstance(one, list) else one for one in value])
 
 

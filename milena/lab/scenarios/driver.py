@@ -98,6 +98,6 @@ class Driver(Protocol):
 
     async def heal(self, one: str, other: str) -> None: ...
 
-    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:
+    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         """Ask a running node. Raises VerbError, or what else its answer is."""
         ...

@@ -120,7 +120,7 @@ class SimulatedDriver:
     async def heal(self, one: str, other: str) -> None:
         self._world.fabric.heal(_machine(one), _machine(other))
 
-    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:
+    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         found = self._cluster.controller if node == CONTROLLER else self._cluster.brokers[node_id(node)]
         assert found is not None
         return await found.verbs.call(verb, **arguments)

@@ -106,11 +106,11 @@ class Stage:
         if (channel := self._channels.pop(node, None)) is not None:
             channel.close()
 
-    async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: object) -> Any:
+    async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
         """Raises ChannelError, KafkaError."""
         return await self.channel(node).request(api, version, timeout=LIMIT, **fields)
 
-    async def verb(self, node: str, verb: str, **arguments: object) -> Any:
+    async def verb(self, node: str, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
         return await self.driver.verb(node, verb, **arguments)
 
     def rule(self, name: str) -> tuple[str, int]:
@@ -119,7 +119,7 @@ class Stage:
             raise ScenarioFailed(f"no rule is called {name!r}{nearest(name, list(self.rules))}")
         return self.rules[name]
 
-    async def of_replica(self, name: str, verb: str, **arguments: object) -> Any:
+    async def of_replica(self, name: str, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
         """Carry out a verb of a replica, ``A`` or ``A/u-1``."""
         broker, partition = replica_of(name)
         return await self.verb(broker, verb, topic=partition.topic, partition=partition.number, **arguments)
@@ -165,7 +165,7 @@ class Stage:
 
     # -- values
 
-    async def resolve(self, value: object) -> Any:
+    async def resolve(self, value: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
         """With every ``$name`` replaced: remembered values, ``$topic_id``, ``$leader_epoch``, ``$partition_epoch``,
         and ``$A.epoch``, a broker's epoch at the controller. ``$name + 1`` and ``$name - 1`` are its neighbours."""
         if isinstance(value, str) and value.startswith("$"):

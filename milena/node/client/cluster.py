@@ -193,7 +193,7 @@ class Cluster:
             raise ChannelError(str(last))
         raise ChannelError(f"no node answers at {', '.join(f'{h}:{p}' for h, p in addresses)}; last error: {last}")
 
-    async def ask_any(self, key: ApiKey, /, *, timeout: float | None = None, **fields: object) -> Any:
+    async def ask_any(self, key: ApiKey, /, *, timeout: float | None = None, **fields: object) -> Any:  # noqa: ANN401 - decoded response; callers annotate it
         """Send a request to any node, in its highest common version."""
         channel = await self.any_channel()
         return await channel.request(key, timeout=timeout, **fields)

@@ -268,7 +268,7 @@ class Membership:
             await self._cluster.pause(attempt)
             attempt += 1
 
-    async def _ask(self, key: ApiKey, *, timeout: float | None = None, **fields: object) -> Any:
+    async def _ask(self, key: ApiKey, *, timeout: float | None = None, **fields: object) -> Any:  # noqa: ANN401 - decoded response; callers annotate it
         channel = await self._channel()
         return await channel.request(key, timeout=timeout, **fields)
 

@@ -13,4 +13,4 @@ class Asking(Protocol):
 
     async def request(
         self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: object
-    ) -> Any: ...
+    ) -> Any: ...  # noqa: ANN401 - decoded response; callers annotate it

@@ -112,7 +112,7 @@ class Channel:
 
     async def request(
         self, key: ApiKey, version: int | None = None, /, *, timeout: float | None = None, **fields: object
-    ) -> Any:
+    ) -> Any:  # noqa: ANN401 - decoded response; callers annotate it
         """Send a request built from plain field values and return the decoded response, of the type that
         ``milena.protocol.apis`` declares for ``key``.
 

@@ -38,7 +38,7 @@ class Dispatcher:
     def __init__(
         self,
         runtime: Runtime,
-        node: Any,
+        node: Any,  # noqa: ANN401 - each API module declares what it needs of the node
         role: Role,
         apis: ApiTable,
         metrics: Metrics,

@@ -59,7 +59,7 @@ class Verbs:
     def __contains__(self, verb: str) -> bool:
         return verb in self._verbs or verb in _EFFECTS
 
-    async def call(self, verb: str, **arguments: Any) -> Any:
+    async def call(self, verb: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON of any command
         """Execute a verb. Raises VerbError with a sentence if it cannot be executed."""
         effect = _EFFECTS.get(verb)
         function = self._verbs.get(verb) if effect is None else self._add_rule

@@ -31,7 +31,7 @@ from milena.protocol.schemas.structs import StructCodec, codec
 T = TypeVar("T")
 
 
-def decode_request(key: int, version: int, body: Data) -> Any:
+def decode_request(key: int, version: int, body: Data) -> Any:  # noqa: ANN401 - a message of any key and version
     """The request in ``body``, which is what follows its header. Nothing refers to ``body`` afterwards.
 
     Raises DecodeError for a malformed or truncated body, TooManyElements for one that holds more than the API may,
@@ -46,7 +46,7 @@ def decode_request_in_steps(key: int, version: int, body: Data) -> Steps[Any]:
     return _codec(key, version, "request").read_in_steps(Reader(body, 0, max_elements(key)), Pace())
 
 
-def decode_response(key: int, version: int, body: Data) -> Any:
+def decode_response(key: int, version: int, body: Data) -> Any:  # noqa: ANN401 - a message of any key and version
     """The response in ``body``, as ``decode_request``, but for bytes left over: DecodeError."""
     reader = Reader(body)
     entity = _codec(key, version, "response").read(reader)
@@ -54,12 +54,12 @@ def decode_response(key: int, version: int, body: Data) -> Any:
     return entity
 
 
-def build_request(_key: int, _version: int, /, **fields: object) -> Any:
+def build_request(_key: int, _version: int, /, **fields: object) -> Any:  # noqa: ANN401 - a message of any key and version
     """A request from plain data: nested mappings and sequences of mappings, as ``StructCodec.build`` says."""
     return _codec(_key, _version, "request").build(fields)
 
 
-def build_response(_key: int, _version: int, /, **fields: object) -> Any:
+def build_response(_key: int, _version: int, /, **fields: object) -> Any:  # noqa: ANN401 - a message of any key and version
     """A response from plain data, as ``build_request``."""
     return _codec(_key, _version, "response").build(fields)
 
@@ -100,7 +100,7 @@ def replaced(_entity: T, /, **fields: object) -> T:
 
 
 @overload
-def get(entity: object, name: str, default: None) -> Any: ...
+def get(entity: object, name: str, default: None) -> Any: ...  # noqa: ANN401 - a message of any key and version
 @overload
 def get(entity: object, name: str, default: tuple[()]) -> tuple[Any, ...]: ...
 @overload

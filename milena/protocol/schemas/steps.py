@@ -94,7 +94,7 @@ def read_elements(elements: Elements, reader: Reader, pace: Pace) -> Steps[tuple
     return tuple(found)
 
 
-def write_elements(elements: Elements, writer: Writer, value: Any, pace: Pace) -> Steps[None]:
+def write_elements(elements: Elements, writer: Writer, value: Any, pace: Pace) -> Steps[None]:  # noqa: ANN401 - elements of any type
     """Append an array."""
     if not elements.begin_write(writer, value):
         return

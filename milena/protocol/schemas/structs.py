@@ -100,7 +100,7 @@ class StructCodec:
         self._names = {name for field in self._fields() for name in (field.name, field.alias)}
         """What a mapping may hold: the names of this version, and those of others that were met and dropped."""
 
-    def read(self, reader: Reader) -> Any:
+    def read(self, reader: Reader) -> Any:  # noqa: ANN401 - a value of any kio type
         """One instance. Unknown tagged fields are skipped. Raises DecodeError."""
         values = {field.name: field.read(reader) for field in self._plain}
         if self._flexible:
@@ -176,7 +176,7 @@ class StructCodec:
         for tag, data in present:
             writer.tag(tag, data)
 
-    def build(self, value: object) -> Any:
+    def build(self, value: object) -> Any:  # noqa: ANN401 - a value of any kio type
         """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
 
         A field that is missing gets the schema's default, else zero, empty, or None if that is allowed. A name that
@@ -210,7 +210,7 @@ class StructCodec:
 
 
 @cache
-def codec(cls: Any, layout: Layout | None = None) -> StructCodec:
+def codec(cls: Any, layout: Layout | None = None) -> StructCodec:  # noqa: ANN401 - a value of any kio type
     """The codec of a dataclass in kio's form. Raises TypeError for a form that it does not know."""
     return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
 

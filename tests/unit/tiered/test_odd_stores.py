@@ -105,7 +105,7 @@ def test_what_a_library_raises_is_an_error_of_the_call(
 
 
 @pytest.mark.parametrize("call", ["fetch", "fetch an index", "list", "list all", "foreign"])
-@pytest.mark.parametrize("answer", ANSWERS, ids=repr)
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: repr(answer).partition(" at ")[0])
 def test_what_a_library_answers_is_looked_at(tmp_path: Path, call: str, answer: object) -> None:
     async def body(it: Surroundings) -> None:
         system = odd(Recording, lambda: answer)

@@ -18,6 +18,7 @@ COMMANDS = {
     "produce": ("milena.commands.produce:main", "write lines of standard input as records"),
     "consume": ("milena.commands.consume:main", "print records"),
     "sim": ("milena.commands.sim:main", "run a simulated cluster under load and faults, from a seed"),
+    "chaos": ("milena.commands.chaos:main", "run clients and faults against a cluster, and judge what the clients saw"),
     "history": ("milena.commands.history:main", "judge what clients saw, from a file, and draw it"),
     "scenario": (
         "milena.commands.scenario.command:main",

@@ -12,10 +12,10 @@ import pytest
 
 from milena.lab.chaos.clients import Clients
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome
+from milena.testing.chaos_clients.limits import Limits
 from milena.testing.local_cluster import LocalCluster
 from tests.chaos.clients.contract import ClientsContract
 from tests.chaos.clients.java_clients import JavaClients
-from tests.chaos.clients.limits import Limits
 from tests.wire.waiting import wait_gone
 
 

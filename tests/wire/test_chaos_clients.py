@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from milena.lab.chaos.clients import Clients
-from tests.chaos.clients.aio import AiokafkaClients
-from tests.chaos.clients.confluent import ConfluentClients
+from milena.testing.chaos_clients.aio import AiokafkaClients
+from milena.testing.chaos_clients.confluent import ConfluentClients
+from milena.testing.chaos_clients.kafka_python import KafkaPythonClients
+from milena.testing.chaos_clients.limits import Limits
 from tests.chaos.clients.contract import ClientsContract
-from tests.chaos.clients.kafka_python import KafkaPythonClients
-from tests.chaos.clients.limits import Limits
 
 
 class TestConfluent(ClientsContract):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from milena.commands.chaos import main
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import faults
 from milena.lab.chaos.runner import Order, run
 from milena.testing.chaos_processes import ProcessesPlace
-from tests.chaos.__main__ import main
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -30,11 +30,11 @@ async def test_nothing_is_lost_while_nodes_are_killed_and_cut_off(tmp_path: Path
     assert {path.stem for path in (tmp_path / "logs").iterdir()} > {"broker-1", "broker-2", "broker-3"}
 
 
-def test_a_failed_run_tells_how_to_run_it_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_prints_the_command_that_repeats_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing that loses records happens in this one, so that an unsafe run is blind."""
     arguments = ["--on", "simulation", "--seed", "3", "--seconds", "2", "--faults", "hang", "--unsafe"]
     assert main([*arguments, "--pace", "0.5", "--report", str(tmp_path)]) == 1
     said = capsys.readouterr().out.splitlines()
     assert "failed: 0 anomalies" in said
-    assert said[-1].startswith("again: python -m tests.chaos --on simulation --seed 3")
+    assert said[-1].startswith("to repeat: milena chaos --on simulation --seed 3")
     assert json.loads((tmp_path / "run.json").read_text())["faults"] == ["hang"]

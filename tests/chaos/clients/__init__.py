@@ -1,5 +1,5 @@
-"""Client libraries that people use, behind ``milena.lab.chaos.clients.Clients``: a module each.
+"""The tests of chaos client adapters (``contract``), and the adapter of Kafka's Java client.
 
-Threads are bridged in ``bridge``; what errors mean is in ``outcomes`` and in each module's docstring. The same tests
-run over all of them: ``contract``, collected by tests/wire, and for Java by tests/oracle.
+The adapters of the Python libraries are in ``milena.testing.chaos_clients``. tests/wire runs the contract over them,
+tests/oracle runs it over the Java client.
 """

@@ -13,8 +13,8 @@ import pytest
 
 from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, Clients, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
+from milena.testing.chaos_clients.limits import Limits
 from milena.testing.local_cluster import LocalCluster
-from tests.chaos.clients.limits import Limits
 from tests.wire.admin import Places
 from tests.wire.waiting import wait_until
 

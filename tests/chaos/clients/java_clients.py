@@ -25,11 +25,11 @@ from typing import Any
 
 from milena.lab.chaos.clients import Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
-from tests.chaos.clients import outcomes
-from tests.chaos.clients.admin import Admin
-from tests.chaos.clients.bridge import AT_ONCE, Polling, Windows, new_name
+from milena.testing.chaos_clients import outcomes
+from milena.testing.chaos_clients.admin import Admin
+from milena.testing.chaos_clients.bridge import AT_ONCE, Polling, Windows, new_name
+from milena.testing.chaos_clients.limits import Limits
 from tests.chaos.clients.jvm import Jvm
-from tests.chaos.clients.limits import Limits
 
 PAUSE = 0.1
 """Seconds after a poll that failed, which may be at once."""

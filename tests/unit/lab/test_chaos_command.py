@@ -12,22 +12,57 @@ from typing import Any
 
 import pytest
 
-from milena.commands import history
+from milena.command_line.errors import UsageError, UserError
+from milena.commands import chaos, history
+from milena.commands.chaos import again_of
 from milena.lab.chaos.clients import Sent
 from milena.lab.chaos.journal import HISTORY
 from milena.lab.chaos.runner import ABOUT, Order
 from milena.lab.histories.events import RequestOutcome, Send, write
-from tests.chaos import __main__ as command
-from tests.chaos.__main__ import SAID, again_of, judging_of
-from tests.chaos.clients.confluent import sent_of
+from milena.testing.chaos import CLIENT_LOG, Task, judging_of, run_at
+from milena.testing.chaos_clients.confluent import sent_of
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_command_that_runs_it_again_has_a_new_folder_for_its_report() -> None:
-    again = "python -m tests.chaos --on processes --seed 3 --unsafe"
     for report in (["--report", "/tmp/one"], ["--report=/tmp/one"], []):
-        assert again_of(["--on", "processes", *report, "--seed", "3", "--unsafe"]) == again
+        again = again_of(["--on", "processes", *report, "--seed", "3", "--unsafe"], ("milena", "chaos"))
+        assert again == "milena chaos --on processes --seed 3 --unsafe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--on", "moon"], "--on moon: must be one of processes, simulation"),
+        (["--faults", "kill,fire"], "unknown fault 'fire'"),
+        (["--clients", "milena,pykafka"], "unknown library 'pykafka'"),
+        (["--on", "simulation", "--clients", "aiokafka"], "Milena's own client only"),
+        (["--seconds", "0"], "must be more than 0 seconds"),
+        (["--pace", "nan"], "not a number of seconds"),
+    ],
+)
+def test_wrong_options_are_refused_before_a_cluster_starts(arguments: list[str], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        chaos.main(arguments)
+
+
+def test_a_report_needs_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="not empty"):
+        chaos.main(["--report", str(tmp_path)])
+
+
+def test_a_run_in_the_simulation_writes_a_report_and_its_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, file = tmp_path / "report", tmp_path / "history.jsonl"
+    options = ["--on", "simulation", "--seed", "3", "--seconds", "4", "--faults", "kill", "--pace", "1"]
+    code = chaos.main([*options, "--report", str(report), "--history", str(file)])
+    assert "1 anomal" not in capsys.readouterr().out
+    assert file.read_bytes() == (report / HISTORY).read_bytes()
+    assert json.loads((report / ABOUT).read_text())["place"] == "simulation"
+    assert code in (0, 1)  # a run this short may show too little
 
 
 class Known:
@@ -44,7 +79,7 @@ def test_a_record_that_was_acknowledged_without_an_offset_has_an_unknown_one() -
 WARNING = """
 import logging, sys
 from pathlib import Path
-from tests.chaos.__main__ import keep_warnings
+from milena.testing.chaos import keep_warnings
 
 keep_warnings(Path(sys.argv[1]))
 logging.getLogger("aiokafka.producer").warning("Unable to connect")
@@ -55,7 +90,7 @@ def test_what_libraries_warn_of_goes_to_a_file(tmp_path: Path) -> None:
     """In a process of its own, whose logging nobody else has set up."""
     command = [sys.executable, "-c", WARNING, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "aiokafka.producer WARNING Unable to connect" in (tmp_path / SAID).read_text()
+    assert "aiokafka.producer WARNING Unable to connect" in (tmp_path / CLIENT_LOG).read_text()
     assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -88,9 +123,7 @@ def test_a_cluster_ends_even_if_its_logs_cannot_be_kept(tmp_path: Path, monkeypa
     async def failed(*_: object) -> Any:
         raise TimeoutError
 
-    monkeypatch.setattr(command, "PLACES", {"here": opened})
-    monkeypatch.setattr(command, "libraries", lambda *_: [])
-    monkeypatch.setattr(command, "run", failed)
+    monkeypatch.setattr("milena.testing.chaos.run", failed)
     with pytest.raises(OSError, match="no space"):
-        asyncio.run(command._elsewhere("here", Order(1, 1), tmp_path, 0, []))
+        asyncio.run(run_at(opened, Task("here", Order(1, 1), tmp_path, ""), lambda _: []))
     assert place.closed

@@ -10,8 +10,8 @@ import pytest
 
 from milena.lab.chaos.clients import Got, Sent
 from milena.lab.histories.events import RequestOutcome, TopicPartition
-from tests.chaos.clients import contained
-from tests.chaos.clients.contained import MOST, Contained
+from milena.testing.chaos_clients import contained
+from milena.testing.chaos_clients.contained import MOST, Contained
 
 PLACE = ("plain", 0)
 

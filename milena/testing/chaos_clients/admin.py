@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from milena.lab.histories.events import RequestOutcome
-from tests.chaos.clients import outcomes
+from milena.testing.chaos_clients import outcomes
 
 UNSURE = -1
 """In place of an error code: the request may have been sent, and there is no answer."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from milena.lab.chaos.clients import ChaosProducer, Sent
 from milena.lab.histories.events import TopicPartition
-from tests.chaos.clients.outcomes import FATAL
+from milena.testing.chaos_clients.outcomes import FATAL
 
 
 class RenewedProducer:

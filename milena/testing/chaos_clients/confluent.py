@@ -41,11 +41,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from milena.lab.chaos.clients import ChaosProducer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
-from tests.chaos.clients import outcomes
-from tests.chaos.clients.admin import UNSURE, Admin
-from tests.chaos.clients.bridge import AT_ONCE, Mailbox, Polling, Windows, Worker, new_name, settle
-from tests.chaos.clients.limits import Limits
-from tests.chaos.clients.renewed import RenewedProducer
+from milena.testing.chaos_clients import outcomes
+from milena.testing.chaos_clients.admin import UNSURE, Admin
+from milena.testing.chaos_clients.bridge import AT_ONCE, Mailbox, Polling, Windows, Worker, new_name, settle
+from milena.testing.chaos_clients.limits import Limits
+from milena.testing.chaos_clients.renewed import RenewedProducer
 
 SERVE = 0.2
 """Seconds after which a producer's thread looks whether it shall end."""

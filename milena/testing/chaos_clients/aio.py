@@ -44,11 +44,11 @@ from aiokafka.errors import (
 
 from milena.lab.chaos.clients import ChaosProducer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
-from tests.chaos.clients import outcomes
-from tests.chaos.clients.admin import UNSURE, Admin
-from tests.chaos.clients.bridge import AT_ONCE, Windows, new_name
-from tests.chaos.clients.limits import Limits
-from tests.chaos.clients.renewed import RenewedProducer
+from milena.testing.chaos_clients import outcomes
+from milena.testing.chaos_clients.admin import UNSURE, Admin
+from milena.testing.chaos_clients.bridge import AT_ONCE, Windows, new_name
+from milena.testing.chaos_clients.limits import Limits
+from milena.testing.chaos_clients.renewed import RenewedProducer
 
 T = TypeVar("T", AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient)
 

@@ -1,0 +1,140 @@
+"""`milena chaos`: clients work on a cluster while faults are injected; the history of their operations is judged."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.options import CommandLine, Option, port_number, seconds
+from milena.lab.histories.faults import Kind
+
+if TYPE_CHECKING:
+    from milena.testing.chaos import Setting
+
+CHAOS = CommandLine(
+    "chaos",
+    "Start a cluster of a controller and three brokers, let clients write and read while faults are injected, and\n"
+    "judge the history of their operations: no acknowledged record may be lost, reordered or duplicated, and each\n"
+    "partition must accept writes as soon as enough replicas are available. The seed determines the faults; in the\n"
+    "simulation it determines everything. The report folder gets history.jsonl, run.json, plan.txt, run.log,\n"
+    "report.json, report.html (if plotly is installed) and the nodes' logs. The exit code is 1 if a promise was\n"
+    "broken or the run could not be judged.",
+    options=[
+        Option(
+            "--on",
+            "where the cluster runs: processes of this machine, or simulation (virtual time)",
+            "PLACE",
+            default="processes",
+        ),
+        Option("--seed", "the seed of the faults", "N", default=1, convert=int),
+        Option(
+            "--seconds",
+            "duration of the faults; starting and the final checks take longer",
+            "S",
+            default=60.0,
+            convert=seconds,
+        ),
+        Option("--faults", f"only these kinds, separated by commas: {', '.join(kind.value for kind in Kind)}", "KINDS"),
+        Option("--unsafe", "add unclean elections, and judge acks=1 as a promise: losses must then be found"),
+        Option("--pace", "seconds between two records of a partition and a client library", "S", convert=seconds),
+        Option(
+            "--clients",
+            "client libraries, separated by commas: milena, confluent-kafka, kafka-python, aiokafka; by default all "
+            "that are installed",
+            "NAMES",
+        ),
+        Option("--port", "the first broker's port; 0: free ports", "PORT", default=0, convert=port_number),
+        Option("--history", "also write the history to FILE, one JSON object per line", "FILE"),
+        Option("--report", "an empty or new folder for the report; by default a temporary one", "FOLDER"),
+    ],
+    examples=[
+        "milena chaos --seed 7 --seconds 120 --report chaos-7",
+        "milena chaos --on simulation --seed 7",
+        "milena chaos --faults kill,isolate,full-disk --clients milena",
+        "milena chaos --unsafe",
+    ],
+)
+
+
+def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
+    """Return the exit code. ``setting``: places and libraries to choose from; None for those of the wheel. Raise
+    UserError."""
+    options = CHAOS.parse(arguments)
+    if options.help:
+        print(CHAOS.help())
+        return 0
+    # Imported here, because completion and --help import this module and need no cluster.
+    from milena.lab.chaos.runner import Order
+    from milena.testing.chaos import SETTING, SIMULATION, Task, copy_history, pace_of, perform
+
+    setting = SETTING if setting is None else setting
+    if options.on not in setting.place_names:
+        raise UsageError(f"--on {options.on}: must be one of {', '.join(setting.place_names)}")
+    for name, value in (("--seconds", options.seconds), ("--pace", options.pace)):
+        if value == 0:
+            raise UsageError(f"{name} 0: must be more than 0 seconds")
+    if options.on == SIMULATION and options.clients not in (None, "milena"):
+        raise UsageError("--clients: the simulation has Milena's own client only")
+    names = None if options.clients is None else options.clients.split(",")
+    for name in names or ():
+        if name not in setting.library_names:
+            raise UsageError(f"--clients: unknown library {name!r}; there are {', '.join(setting.library_names)}")
+    pace = pace_of(options.on) if options.pace is None else options.pace
+    order = Order(options.seed, options.seconds, _kinds(options.faults), options.unsafe, pace)
+    if options.history is not None:
+        _check_writable(Path(options.history))
+    report = _report_folder(options.report)
+    task = Task(options.on, order, report, again_of(arguments, setting.program), names, options.port)
+    try:
+        return perform(task, setting)
+    finally:
+        if options.history is not None:
+            copy_history(report, Path(options.history))
+
+
+def again_of(arguments: Sequence[str], program: Sequence[str]) -> str:
+    """Return the command that repeats a run. It has no --report, because that folder is no longer empty."""
+    kept: list[str] = []
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        if word == "--report":
+            left[:1] = []
+        elif not word.startswith("--report="):
+            kept.append(word)
+    return shlex.join([*program, *kept])
+
+
+def _kinds(text: str | None) -> list[Kind] | None:
+    if text is None:
+        return None
+    known = {kind.value: kind for kind in Kind}
+    for name in text.split(","):
+        if name not in known:
+            raise UsageError(f"--faults: unknown fault {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in text.split(",")]
+
+
+def _report_folder(name: str | None) -> Path:
+    if name is None:
+        return Path(mkdtemp(prefix="chaos-"))
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UserError(f"{folder} is not empty: a report needs a folder of its own")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {reason_of(error)}") from None
+    return folder
+
+
+def _check_writable(file: Path) -> None:
+    """Report a path that cannot be written before the run."""
+    try:
+        file.write_text("")
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {reason_of(error)}") from None

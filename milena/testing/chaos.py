@@ -1,0 +1,260 @@
+"""Run `milena chaos`: open a place, run clients and faults there, judge the history and print the verdict.
+
+``Setting`` names the places and client libraries to choose from. The tests pass one that also has containers and
+Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shlex
+import shutil
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Protocol
+
+from milena.command_line.errors import UserError
+from milena.lab.chaos.clients import Clients
+from milena.lab.chaos.journal import HISTORY
+from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.place import Place
+from milena.lab.chaos.report import write_report
+from milena.lab.chaos.runner import ABOUT, PACE, Order, run
+from milena.lab.chaos.simulated import run_simulated
+from milena.lab.chaos.topics import TOPICS
+from milena.lab.chaos.verdict import Verdict, demands_of
+from milena.lab.histories.checker import counts
+from milena.lab.world.trace import quiet_logs
+from milena.testing.chaos_clients.contained import Contained
+from milena.testing.chaos_processes import ProcessesPlace
+
+SIMULATION: Final = "simulation"
+PROCESSES: Final = "processes"
+SIMULATED_PACE: Final = 0.2
+CLIENT_LOG: Final = "clients.log"
+PRINTED: Final = 30
+"""The most violations that are printed; the report has all."""
+
+
+class OpenedPlace(Place, Protocol):
+    """A place that accepts any client libraries."""
+
+    def use(self, libraries: Sequence[Clients]) -> None: ...
+
+
+async def _processes(folder: Path, port: int) -> OpenedPlace:
+    return await ProcessesPlace.open(folder, port=port)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """An adapter in ``milena.testing.chaos_clients`` and the package that it needs."""
+
+    package: str
+    module: str
+    adapter: str
+
+    def is_installed(self) -> bool:
+        return find_spec(self.package) is not None
+
+    def make(self, bootstrap: str) -> Clients:
+        """Return the adapter for a cluster at ``bootstrap`` (comma-separated addresses). Raise UserError if the
+        library is not installed."""
+        if not self.is_installed():
+            raise UserError(f"the package {self.package} is not installed")
+        module = import_module(f"milena.testing.chaos_clients.{self.module}")
+        made: Clients = getattr(module, self.adapter)(bootstrap)
+        return made
+
+
+class LibraryLike(Protocol):
+    def is_installed(self) -> bool: ...
+
+    def make(self, bootstrap: str) -> Clients: ...
+
+
+LIBRARIES: Final[Mapping[str, LibraryLike]] = {
+    "confluent-kafka": Library("confluent_kafka", "confluent", "ConfluentClients"),
+    "kafka-python": Library("kafka", "kafka_python", "KafkaPythonClients"),
+    "aiokafka": Library("aiokafka", "aio", "AiokafkaClients"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """``program``: the words of the command, for messages. ``places``: functions that open a cluster in a folder, with
+    its first broker at a port if the port is not 0; they raise UserError if the cluster cannot run here. The
+    simulation is available in addition, and Milena's own client in addition to ``libraries``."""
+
+    program: Sequence[str]
+    places: Mapping[str, Callable[[Path, int], Awaitable[OpenedPlace]]]
+    libraries: Mapping[str, LibraryLike]
+
+    @property
+    def place_names(self) -> list[str]:
+        return [*self.places, SIMULATION]
+
+    @property
+    def library_names(self) -> list[str]:
+        return [OwnClients.name, *self.libraries]
+
+    def installed(self) -> list[str]:
+        """The names of the libraries that work on this machine."""
+        return [OwnClients.name, *(name for name, one in self.libraries.items() if one.is_installed())]
+
+    def clients(self, names: Sequence[str], place: Place) -> list[Clients]:
+        """Return clients of these libraries for the place. Raise UserError for an unknown or missing library."""
+        bootstrap = ",".join(f"{host}:{port}" for host, port in place.bootstrap)
+        made: list[Clients] = []
+        for name in names:
+            if name == OwnClients.name:
+                made.append(OwnClients(place.runtime, place.bootstrap))
+            elif name in self.libraries:
+                try:
+                    made.append(Contained(self.libraries[name].make(bootstrap)))
+                except UserError as error:
+                    raise UserError(f"{name}: {error}") from None
+            else:
+                raise UserError(f"unknown client library {name!r}; there are {', '.join(self.library_names)}")
+        return made
+
+
+SETTING: Final = Setting(("milena", "chaos"), {PROCESSES: _processes}, LIBRARIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run: where, with what order, which libraries (None: all that are installed), which port, and the folder of
+    the report. ``again``: the command that repeats it."""
+
+    place: str
+    order: Order
+    report: Path
+    again: str
+    libraries: Sequence[str] | None = None
+    port: int = 0
+
+
+def pace_of(place: str) -> float:
+    """Return the default of seconds between two records of a partition and a library."""
+    return SIMULATED_PACE if place == SIMULATION else PACE
+
+
+def perform(task: Task, setting: Setting) -> int:
+    """Run, judge and print. Return the exit code: 1 if a promise was broken or the run could not be judged."""
+    keep_warnings(task.report)
+    try:
+        verdict, errors = _run(task, setting)
+        _draw(task.order, task.report)
+    except UserError as error:
+        print(f"{error}\nto repeat: {task.again}")
+        return 1
+    except Exception as error:
+        for one in _leaves(error):
+            traceback.print_exception(one)
+        print(f"failed: the run could not be judged; see {task.report}\nto repeat: {task.again}")
+        print(f"to judge the history until then: {judging_of(task.report)}")
+        return 1
+    return _print_verdict(verdict, errors, task)
+
+
+def judging_of(report: Path) -> str:
+    """Return the command that judges the history of an incomplete run."""
+    file, about = report / HISTORY, report / ABOUT
+    return shlex.join(["milena", "history", "report", str(file), "--about", str(about), "--out", str(report)])
+
+
+def keep_warnings(report: Path) -> None:
+    """Write log messages of client libraries to a file instead of the terminal."""
+    logging.captureWarnings(True)
+    logging.basicConfig(
+        filename=report / CLIENT_LOG,
+        level=logging.WARNING,
+        format="%(asctime)s %(name)s %(levelname)s %(message)s",
+        force=True,
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in nested groups of tasks."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _run(task: Task, setting: Setting) -> tuple[Verdict, list[str]]:
+    """Return the verdict, and a sentence for each library that raised an error its adapter does not know."""
+    if task.place == SIMULATION:
+        quiet_logs()
+        verdict, digest = run_simulated(task.order, task.report)
+        print(f"digest {digest}")
+        return verdict, []
+    names = setting.installed() if task.libraries is None else task.libraries
+    return asyncio.run(run_at(setting.places[task.place], task, lambda place: setting.clients(names, place)))
+
+
+async def run_at(
+    opened: Callable[[Path, int], Awaitable[OpenedPlace]], task: Task, clients: Callable[[Place], list[Clients]]
+) -> tuple[Verdict, list[str]]:
+    """Open a place, run there and close it. The nodes' logs are kept in any case."""
+    place = await opened(task.report / "cluster", task.port)
+    try:
+        used = clients(place)
+        place.use(used)
+        verdict = await run(task.order, place, task.report, _print_now)
+        return verdict, [text for one in used if isinstance(one, Contained) and (text := one.told())]
+    finally:
+        try:
+            await place.keep(task.report / "logs")
+        finally:
+            await place.close()
+
+
+def _print_now(line: str) -> None:
+    print(line, flush=True)
+
+
+def _draw(order: Order, report: Path) -> None:
+    """Write the report, with its page if plotly is installed."""
+    about = json.loads((report / ABOUT).read_text())
+    demands = demands_of(list(TOPICS.values()), unsafe=order.unsafe)
+    try:
+        write_report(report, report / HISTORY, about, demands, _print_now)
+    except UserError as reason:
+        print(f"no report.html: {reason}")
+
+
+def _print_verdict(verdict: Verdict, errors: Sequence[str], task: Task) -> int:
+    print(f"{verdict.writes} acknowledged writes; the report is in {task.report}")
+    for anomaly, count in sorted(counts(verdict.controls).items(), key=lambda one: one[0].value):
+        print(f"expected without promises: {anomaly.value}: {count}")
+    for topic, losses in verdict.losses.items():
+        texts = ", ".join(f"{client} {count}" for client, count in losses.items())
+        print(f"writes lost in {topic}, by client: {texts or 'none'}")
+    for violation in verdict.violations[:PRINTED]:
+        print(violation)
+    if verdict.blind:
+        print(f"no loss found in {' and '.join(verdict.blind)}: this run does not show that the checker finds losses")
+    for text in verdict.idle:
+        print(f"{text}: the run shows too little")
+    for text in errors:
+        print(f"{text}; see {CLIENT_LOG}")
+    failed = bool(verdict.violations or verdict.blind or verdict.idle or errors)
+    print(f"{'failed' if failed else 'passed'}: {len(verdict.violations)} anomalies")
+    if failed:
+        print(f"to repeat: {task.again}")
+    return 1 if failed else 0
+
+
+def copy_history(report: Path, target: Path) -> None:
+    """Copy the history of a run, complete or not, if there is one."""
+    if (report / HISTORY).exists():
+        shutil.copyfile(report / HISTORY, target)

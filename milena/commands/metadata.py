@@ -55,12 +55,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(values: Values) -> int:
     from milena.controller.log.log_damage import MetadataLost, judge
-    from milena.controller.log.log_repair import committed, look
+    from milena.controller.log.log_repair import committed, inspect
     from milena.protocol.types import Offset
     from milena.runtime.files import RealDisk
 
     folder, disk = _folder(values.folder), RealDisk()
-    found = look(disk, folder)
+    found = inspect(disk, folder)
     for reason in found.damaged.values():
         print(f"damaged: {folder}/{reason}")
     for damage in found.survey.damages:

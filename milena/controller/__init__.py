@@ -1,4 +1,4 @@
-"""The controller: owner of the metadata log, of registrations, topics, configurations and elections."""
+"""The controller: the metadata log, broker registrations, topics, configurations and leader elections."""
 
 if __name__ != "milena.controller":  # by the link at the root of the repository: every module would exist twice
     raise ImportError("import milena.controller, not controller")

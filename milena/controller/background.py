@@ -1,7 +1,8 @@
-"""What a controller does by itself: fence brokers that are not heard of, balance leaders, elect for want of a leader.
+"""The controller's periodic tasks: expire broker sessions, elect preferred leaders, elect leaders uncleanly.
 
-Differs from Kafka: a partition without a leader is elected uncleanly as soon as its configuration allows that, not at
-the next look; a broker whose process has gone is fenced without waiting for its session (``controller.process_watch``).
+Differs from Kafka: a partition without a leader is elected uncleanly as soon as its configuration allows it, not only
+at the next interval; a broker whose process has ended is fenced before its session expires
+(``controller.process_watch``).
 As in Kafka, ``leader.imbalance.per.broker.percentage`` has no effect.
 """
 
@@ -35,7 +36,7 @@ UNCLEAN_ELECTIONS: Final = "unclean.leader.election.enable"
 
 
 class Leader(Protocol):
-    """What the controller's own work needs of it."""
+    """The part of the controller that its periodic tasks use."""
 
     @property
     def config(self) -> NodeConfig: ...
@@ -50,7 +51,7 @@ class Leader(Protocol):
 
 
 class Background:
-    """The controller's own work. ``start`` once it leads."""
+    """Owns the controller's periodic tasks. Call ``start`` once the controller is active."""
 
     def __init__(self, controller: Leader, tasks: Tasks) -> None:
         self._controller = controller
@@ -60,7 +61,7 @@ class Background:
         self._log = controller.log
         self._tasks = tasks
         self._watch: ProcessWatch | None = None
-        self._refused: tuple[int, str] | None = None
+        self._last_rejection: tuple[int, str] | None = None
 
     def start(self) -> None:
         config = self._controller.config
@@ -74,38 +75,40 @@ class Background:
             self._tasks.keep(partial(self._repeat, balance, interval), name="preferred leaders")
 
     def stop(self) -> None:
-        """Connections end from now on because this node ends them."""
+        """Stop watching connections: from now on they close because this node stops."""
         if self._watch is not None:
             self._watch.close()
 
-    def heard(self, broker_id: int, epoch: int, caller: Caller) -> None:
-        """A heartbeat was taken."""
+    def heartbeat_received(self, broker_id: int, epoch: int, caller: Caller) -> None:
+        """Record over which connection a broker sends its heartbeats."""
         if self._watch is not None:
-            self._watch.heard(broker_id, epoch, caller)
+            self._watch.heartbeat_received(broker_id, epoch, caller)
 
-    def registering(self, request: Registration, host: str) -> None:
-        """An incarnation registers from ``host``: where its predecessor has gone, that one's session ends."""
+    def before_registration(self, request: Registration, host: str) -> None:
+        """End the session of the broker's former incarnation if that process has ended (``ProcessWatch.succeeds``)."""
         former = self._state.image.brokers.get(request.broker_id)
         if self._watch is not None and former is not None and self._watch.succeeds(request, host):
             self._state.sessions.end(former.id, former.epoch)
 
-    def refused(self, request: Registration, error: KafkaError) -> None:
-        """A registration was refused, with a reason for which the answer has no place. Brokers try again for long."""
-        refused = (request.broker_id, error.text)
-        if error.code is not ErrorCode.DUPLICATE_BROKER_REGISTRATION and refused != self._refused:
-            self._refused = refused
-            self._log.warning("registration refused", broker=request.broker_id, reason=error.text)
+    def registration_rejected(self, request: Registration, error: KafkaError) -> None:
+        """Log why a registration was rejected, once per broker and reason: the response has no field for the message,
+        and brokers retry for a long time."""
+        rejection = (request.broker_id, error.text)
+        if error.code is not ErrorCode.DUPLICATE_BROKER_REGISTRATION and rejection != self._last_rejection:
+            self._last_rejection = rejection
+            self._log.warning("broker registration rejected", broker=request.broker_id, reason=error.text)
 
     def configs_changed(self, records: Sequence[MetadataRecord]) -> None:
-        """Changes of configurations were written: they may allow elections that nobody could win before."""
+        """Hold unclean elections at once if ``records`` may allow them for partitions without a leader."""
         if self._state.index.leaderless_count and any(
             isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTIONS for record in records
         ):
             self._tasks.attempt(self._sweep(elect_unclean), name="unclean elections")
 
     async def _watch_sessions(self) -> None:
-        """Fence brokers whose sessions have run out, one after the other. A process that stood still has heartbeats in
-        its sockets, which it reads first: it looks one interval later then."""
+        """Fence brokers whose sessions have expired, one at a time. If this process was suspended, heartbeats wait in
+        its
+        sockets: wait one more interval, so that they are read first."""
         interval = max(self._state.sessions.timeout / FENCE_CHECKS_PER_SESSION, 0.001)
         while True:
             begun = self._clock.monotonic()
@@ -113,11 +116,11 @@ class Background:
             if self._clock.monotonic() - begun > 2 * interval:
                 await self._clock.sleep(interval)
             while (result := expire_one(self._state, self._clock.monotonic())).response is not None:
-                self._log.warning("broker fenced: its session timed out", broker=result.response)
+                self._log.warning("broker fenced, session expired", broker=result.response)
                 await self._metadata.write(result.records, atomic=result.atomic)
 
     def _fence(self, broker: BrokerImage) -> None:
-        self._log.warning("broker fenced: its process has gone", broker=broker.id, broker_epoch=broker.epoch)
+        self._log.warning("broker fenced, process ended", broker=broker.id, broker_epoch=broker.epoch)
         result = fence_gone(self._state, broker)
         self._metadata.write(result.records, atomic=result.atomic)
 
@@ -127,7 +130,7 @@ class Background:
             await self._sweep(decide)
 
     async def _sweep(self, decide: Callable[[ControllerState], Result[Swept]]) -> None:
-        """Go on until nothing is left to do."""
+        """Repeat ``decide`` until it leaves nothing to do."""
         more = True
         while more:
             result = decide(self._state)

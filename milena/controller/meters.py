@@ -1,4 +1,4 @@
-"""The controller's gauges and counters, under Kafka's names."""
+"""The controller's gauges and counters, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Measured(Protocol):
-    """What the gauges show."""
+    """The part of the controller that the gauges read."""
 
     @property
     def metadata(self) -> MetadataLog: ...
@@ -26,13 +26,13 @@ class Measured(Protocol):
 
 
 def register_gauges(controller: Measured, metrics: Metrics) -> None:
-    """Call once the controller leads."""
+    """Register the gauges. Call once the controller is active."""
     state, metadata = controller.state, controller.metadata
 
     def gauge(group: str, name: str, read: Callable[[], float], help_text: str) -> None:
         metrics.gauge(f"kafka_controller_{group}_{name}", read, help_text)
 
-    gauge("kafkacontroller", "activecontrollercount", lambda: int(controller.ready), "1 on the controller that leads.")
+    gauge("kafkacontroller", "activecontrollercount", lambda: int(controller.ready), "1 on the active controller.")
     gauge(
         "kafkacontroller",
         "activebrokercount",
@@ -49,11 +49,11 @@ def register_gauges(controller: Measured, metrics: Metrics) -> None:
         "kafkacontroller",
         "controlledshutdownbrokercount",
         lambda: sum(b.in_controlled_shutdown and not b.fenced for b in state.image.brokers.values()),
-        "Brokers that are about to stop.",
+        "Brokers in controlled shutdown.",
     )
-    gauge("kafkacontroller", "globaltopiccount", lambda: len(state.image.topics), "Topics of the cluster.")
+    gauge("kafkacontroller", "globaltopiccount", lambda: len(state.image.topics), "Topics in the cluster.")
     gauge(
-        "kafkacontroller", "globalpartitioncount", lambda: state.image.partition_count(), "Partitions of the cluster."
+        "kafkacontroller", "globalpartitioncount", lambda: state.image.partition_count(), "Partitions in the cluster."
     )
     gauge(
         "kafkacontroller",
@@ -65,7 +65,7 @@ def register_gauges(controller: Measured, metrics: Metrics) -> None:
         "kafkacontroller",
         "preferredreplicaimbalancecount",
         lambda: state.index.imbalanced_count,
-        "Partitions that are not led by their preferred replica.",
+        "Partitions whose leader is not the preferred replica.",
     )
     gauge(
         "kafkacontroller",
@@ -83,12 +83,12 @@ def register_gauges(controller: Measured, metrics: Metrics) -> None:
 
 
 class ElectionMeters:
-    """Counts elections by how sure it is that nothing was lost. Elections from before the start do not count."""
+    """Counts unclean elections and elections of eligible leader replicas since the start of this controller."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._unclean = metrics.counter(
             "kafka_controller_controllerstats_uncleanleaderelectionspersec_total",
-            "Elections of replicas that were neither in sync nor eligible.",
+            "Unclean leader elections.",
         )
         self._eligible = metrics.counter(
             "kafka_controller_controllerstats_electionfromeligibleleaderreplicaspersec_total",

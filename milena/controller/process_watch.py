@@ -1,12 +1,11 @@
-"""Noticing that a broker's process has gone before its session has run out (Milena's own; docs/decisions says why).
+"""Detects that a broker's process has ended before its session expires (not in Kafka; docs/decisions has the reasons).
 
-The end of the connection that carried a broker's heartbeats is a hint, no proof. The proof is that nobody listens any
-more where that very incarnation was seen listening: while it was unfenced the controller has connected to its
-listeners, and those that took the connection must now refuse it, all of them and twice. Anything else, a time-out or
-another error among them, leaves the broker to its session.
+That the connection of a broker's heartbeats closed is a hint. The proof is that connections to the listeners of that
+incarnation are refused. While the broker was unfenced, the controller connected to its listeners once; all of those
+that accepted must now refuse, twice in a row. After any other result, such as a timeout, the broker keeps its session.
 
-A process that was started anew may listen already when the controller looks. It is believed to be the successor when
-it registers the same addresses from the same host: two processes cannot listen there at once.
+A restarted process may listen again when the controller checks. It is taken as the successor if it registers the same
+addresses from the same host: two processes cannot listen there at the same time.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from milena.runtime.tasks import Tasks
 
 CONNECT_TIMEOUT: Final = 1.0
 PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4)
-"""Seconds before each look: a dying process may close its connections before its listeners."""
+"""Seconds before each check: a dying process may close its connections before its listeners."""
 REFUSALS: Final = 2
-"""Looks in a row that must find nobody."""
+"""Checks in a row in which all listeners must refuse."""
 MAX_ANSWER: Final = 1 << 20
 
 Address = tuple[str, int]
@@ -40,7 +39,7 @@ Address = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """One incarnation. ``caller`` is the connection of its last heartbeat; ``gone`` says that it has ended."""
+    """One incarnation. ``caller``: the connection of its last heartbeat; ``gone``: it has closed."""
 
     broker: int
     epoch: int
@@ -52,7 +51,7 @@ class _Watched:
 
 
 class ProcessWatch:
-    """Watches the connections of heartbeats. ``fence`` is called, once, for a broker whose process has gone."""
+    """Watches the connections of heartbeats. ``fence`` is called once for a broker whose process has ended."""
 
     def __init__(
         self, runtime: Runtime, tasks: Tasks, state: ControllerState, fence: Callable[[BrokerImage], None]
@@ -67,11 +66,11 @@ class ProcessWatch:
         self._log = get_logger("controller")
 
     def close(self) -> None:
-        """What ends from now on says nothing. Idempotent."""
+        """Ignore connections that close from now on. Idempotent."""
         self._closed = True
 
-    def heard(self, broker_id: int, epoch: int, caller: Caller) -> None:
-        """A heartbeat of this incarnation was taken; it came over ``caller``."""
+    def heartbeat_received(self, broker_id: int, epoch: int, caller: Caller) -> None:
+        """Record that a heartbeat of this incarnation came over ``caller``."""
         watched = self._watched.get(broker_id)
         if watched is None or watched.epoch != epoch:
             watched = self._watched[broker_id] = _Watched(broker_id, epoch, caller)
@@ -83,10 +82,10 @@ class ProcessWatch:
         broker = self._unfenced(watched)
         if broker is not None and not watched.proving:
             watched.proving = True
-            self._tasks.attempt(self._prove(watched, broker), name=f"see broker {broker_id} listening")
+            self._tasks.attempt(self._prove(watched, broker), name=f"probe listeners of broker {broker_id}")
 
     def succeeds(self, request: Registration, host: str) -> bool:
-        """Whether a registering incarnation is the successor of the registered one, which has gone."""
+        """Return whether the request registers the successor of an incarnation whose process has ended."""
         former = self._state.image.brokers.get(request.broker_id)
         watched = self._watched.get(request.broker_id)
         return (
@@ -100,14 +99,15 @@ class ProcessWatch:
         )
 
     def _unfenced(self, watched: _Watched) -> BrokerImage | None:
-        """The registration of this very incarnation, if it is unfenced."""
+        """Return the registration of this incarnation if it is unfenced, else None."""
         broker = self._state.image.brokers.get(watched.broker)
         if broker is None or broker.epoch != watched.epoch or broker.fenced:
             return None
         return broker
 
     async def _prove(self, watched: _Watched, broker: BrokerImage) -> None:
-        """See where it listens: an address that cannot be reached from here proves nothing later."""
+        """Record which listeners accept connections. An address that is unreachable from here cannot be a proof
+        later."""
         seen = []
         for endpoint in broker.endpoints:
             if await self._connect((endpoint.host, endpoint.port)) is None:
@@ -116,7 +116,7 @@ class ProcessWatch:
             watched.seen_listening = tuple(seen)
         if not watched.gone and not seen:
             self._log.warning(
-                "a broker is not reached at any address that it advertises; others may not reach it either",
+                "broker unreachable at its advertised addresses",
                 broker=watched.broker,
                 advertised=[f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints],
             )
@@ -126,13 +126,13 @@ class ProcessWatch:
             return
         watched.gone = True
         if self._watched.get(watched.broker) is watched and watched.seen_listening and self._unfenced(watched):
-            self._tasks.attempt(self._look(watched), name=f"look for broker {watched.broker}")
+            self._tasks.attempt(self._check(watched), name=f"check that broker {watched.broker} has ended")
 
-    async def _look(self, watched: _Watched) -> None:
+    async def _check(self, watched: _Watched) -> None:
         refused = 0
         for pause in PAUSES:
             await self._runtime.clock.sleep(pause)
-            refused = refused + 1 if await self._nobody_listens(watched) else 0
+            refused = refused + 1 if await self._all_refuse(watched) else 0
             broker = self._unfenced(watched)
             if not watched.gone or broker is None:
                 return
@@ -140,14 +140,14 @@ class ProcessWatch:
                 self._fence(broker)
                 return
 
-    async def _nobody_listens(self, watched: _Watched) -> bool:
+    async def _all_refuse(self, watched: _Watched) -> bool:
         for address in watched.seen_listening:
             if await self._connect(address) != errno.ECONNREFUSED:
                 return False
         return True
 
     async def _connect(self, address: Address) -> int | None:
-        """None where somebody took the connection, which is closed again; else the error's number."""
+        """Connect and close again. Return None if the connection was accepted, else the errno."""
         framer = KafkaFramer(self._buffers, MAX_ANSWER)
         try:
             connection = await self._runtime.network.connect(*address, framer, _Silent(), timeout=CONNECT_TIMEOUT)
@@ -158,7 +158,7 @@ class ProcessWatch:
 
 
 class _Silent:
-    """Says nothing and hears nothing."""
+    """Sends nothing and ignores what it receives."""
 
     def connection_made(self, connection: Connection) -> None:
         pass

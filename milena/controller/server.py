@@ -1,7 +1,7 @@
-"""A controller: its parts, put together, and the order in which they begin and end.
+"""The controller node: its parts, and the order in which they start and stop.
 
-Start: lock and format the directory, load snapshot and log, begin an epoch, write what a new cluster begins with,
-listen. Stop: accept nothing new, end what waits, sync and close the log, let the directory go.
+Start: lock and format the directory, load snapshot and log, begin an epoch, write the activation records, serve. Stop:
+accept no new connections, end waiting requests, sync and close the log, unlock the directory.
 
 It is the only voter of its cluster: ``controller.quorum.voters`` names it alone, or is not set.
 """
@@ -60,7 +60,7 @@ F = TypeVar("F", bound=Fields)
 
 
 class Controller:
-    """One controller. API modules know it as ``node``."""
+    """One controller. Handlers know it as ``node``."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Controller:
         rules: Rules | None = None,
         apis: ApiTable | None = None,
     ) -> None:
-        """Nothing is touched before ``start``. Raises ConfigError if other voters are named."""
+        """Does no I/O. Raises ConfigError if ``controller.quorum.voters`` names other voters."""
         self.runtime = runtime
         self.config = config
         self.node_id = NodeId(config.node_id)
@@ -99,7 +99,7 @@ class Controller:
         self._tasks = runtime.new_tasks(f"controller {self.node_id}")
         self.log = get_logger("controller", node=self.node_id)
         self.client_log = LimitedLog(self.log, runtime.clock.monotonic)
-        """For what others can cause as often as they like."""
+        """For events that clients and other nodes can cause without limit."""
         self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
         self._state: ControllerState | None = None
         self._metadata: MetadataLog | None = None
@@ -110,7 +110,7 @@ class Controller:
         if config.quorum_voters and list(config.quorum_voters) != [self.node_id]:
             raise ConfigError(
                 f"controller.quorum.voters names {', '.join(map(str, config.quorum_voters))}: "
-                f"only node {self.node_id} itself can be a voter, quorums are not supported yet"
+                f"only node {self.node_id} itself can be a voter, quorums of several voters are not supported yet"
             )
 
     @property
@@ -147,7 +147,7 @@ class Controller:
         return dict(self.server.bound)
 
     async def start(self) -> None:
-        """Returns when it leads and answers.
+        """Return when the controller is active and serves requests.
 
         Raises OSError; DirectoryError if the directory must not be used or its content is damaged.
         """
@@ -176,28 +176,28 @@ class Controller:
         self.server.serve()
         self.ready = True
         self.log.info(
-            "controller leads", cluster=cluster_id, epoch=self._metadata.epoch, offset=self._state.next_offset
+            "controller active", cluster=cluster_id, epoch=self._metadata.epoch, offset=self._state.next_offset
         )
 
     def _format(self) -> str:
-        """Lock the directory and make it this node's; the cluster's id."""
+        """Lock the directory and format it for this node if it is new. Return the cluster id."""
         directory, disk = self._directory, self.runtime.disk
         directory.open()
         if directory.meta is None:
             cluster_id = self._formatting.cluster_id or to_text(self.runtime.random.uuid())
             write_bootstrap(disk, directory.path, self._formatting, self.runtime.clock.time_ms())
-            self.log.info("new cluster", cluster=cluster_id, directory=directory.path)
+            self.log.info("cluster formatted", cluster=cluster_id, directory=directory.path)
         else:
             cluster_id = self._formatting.cluster_id or directory.meta.cluster_id
         directory.format(cluster_id, self.node_id, self.runtime.random.uuid)
         if self.config.is_broker and self.config.metadata_log_dir in self.config.log_dirs:
-            directory.unlock()  # the broker of this process locks all of its directories, this one with them
+            directory.unlock()  # the broker of this process locks all its log directories, including this one
         return cluster_id
 
     def _open(self, metadata: MetadataLog) -> None:
         try:
             metadata.open()
-        except ValueError as error:  # damaged batches, snapshots, records and quorum states are all of this kind
+        except ValueError as error:  # damaged batches, snapshots, records and quorum states raise subclasses of it
             raise DirectoryError(f"the metadata log in {metadata.folder} cannot be used: {error}") from error
 
     async def _activate(self, metadata: MetadataLog, state: ControllerState) -> None:
@@ -210,8 +210,8 @@ class Controller:
         await committed
 
     def advertised(self) -> dict[str, tuple[str, int]]:
-        """Where this controller is reached, by listener name: as configured, with the ports it is bound to, and by this
-        machine's name where it listens on all addresses."""
+        """Return this controller's advertised addresses by listener name: as configured, with the bound ports, and this
+        machine's name in place of a wildcard address."""
         advertised = {}
         for endpoint in self.config.advertised_controller_listeners or self.config.controller_listeners:
             host, port = self.server.bound.get(endpoint.name, (endpoint.host, endpoint.port))
@@ -225,19 +225,19 @@ class Controller:
 
     @property
     def healthy(self) -> bool:
-        """It leads."""
+        """Whether the controller is active."""
         return self.ready
 
     def current_leader(self) -> CurrentLeader:
         return CurrentLeader(self.node_id, self.metadata.epoch)
 
     def leader_endpoints(self, listener_name: str) -> tuple[NodeEndpoint, ...]:
-        """This controller's address on the listener that a request came through."""
+        """Return this controller's address on the listener of a request."""
         address = self.advertised().get(listener_name)
         return () if address is None else (NodeEndpoint(self.node_id, *address),)
 
     def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
-        """Write a command's records now; its answer is given once they are committed. Raises KafkaError."""
+        """Write a command's records now; the response is sent once they are committed. Raises KafkaError."""
         committed = self.metadata.write(result.records, atomic=result.atomic)
         fields = answer(result.response)
         return fields if committed.done() else _when(committed, fields)
@@ -246,7 +246,7 @@ class Controller:
         return self.runtime.clock.monotonic()
 
     def _committed(self) -> None:
-        """The high watermark has moved."""
+        """Called after the high watermark has advanced."""
         state = self.state
         changed_at = state.features_changed_at
         if self._features_known_at < changed_at < self.metadata.high_watermark:
@@ -259,7 +259,7 @@ class Controller:
             self._brokers_left.clear()
 
     async def _beat(self) -> None:
-        """Write a record without content where nothing else is written, and look after the snapshots."""
+        """Append NoOpRecords while nothing else is written, and create and delete snapshots."""
         idle = self.config.get_int("metadata.max.idle.interval.ms") / 1000
         while True:
             await self.runtime.clock.sleep(idle or 1.0)
@@ -269,14 +269,14 @@ class Controller:
                 await self._keeper.tend()
 
     async def brokers_left(self, timeout: float) -> None:
-        """Wait until no broker is unfenced, as after their controlled shutdowns, or ``timeout`` seconds are over."""
+        """Wait until every broker is fenced, as after controlled shutdowns, for at most ``timeout`` seconds."""
         if self.ready:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._brokers_left.wait()
 
     async def stop(self) -> None:
-        """Idempotent. Raises OSError, KafkaError if the log cannot be closed in order."""
+        """Idempotent. Raises OSError, KafkaError if the log cannot be closed cleanly."""
         self.ready = False
         if self._background is not None:
             self._background.stop()

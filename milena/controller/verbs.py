@@ -50,7 +50,7 @@ class ControllerVerbs:
         if topic is not None and topic not in topics:
             raise LookupError(f"no topic {topic!r}")
         return {
-            f"{found.name}-{number}": {
+            f"{topic_image.name}-{number}": {
                 "leader": partition.leader,
                 "leader_epoch": partition.leader_epoch,
                 "partition_epoch": partition.partition_epoch,
@@ -61,6 +61,6 @@ class ControllerVerbs:
                 "elr": list(partition.elr),
                 "recovery_state": partition.recovery_state,
             }
-            for found in (topics.values() if topic is None else [topics[topic]])
-            for number, partition in sorted(found.partitions.items())
+            for topic_image in (topics.values() if topic is None else [topics[topic]])
+            for number, partition in sorted(topic_image.partitions.items())
         }

@@ -40,6 +40,7 @@ PATTERNS: Final = {
 CLEAN: Final = (
     "README.md",
     "docs/configuration.md",
+    "milena/controller",
     "milena/lab/world",
     "milena/node/links",
     "milena/report",

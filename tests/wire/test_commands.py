@@ -183,7 +183,7 @@ MISTAKES = [
     (
         "topic alter {topic} --partitions 1",
         1,
-        "topic {topic}: Topic '{topic}' has 1 partition(s) already; 1 is no increase",
+        "topic {topic}: Topic '{topic}' has 1 partition(s) already; 1 is not an increase",
     ),
     (
         "topic alter {topic} --config retention=1",

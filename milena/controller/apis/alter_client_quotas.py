@@ -1,6 +1,7 @@
-"""AlterClientQuotas (key 49), versions 0-1: quotas of users, client ids and addresses are kept, not enforced. KIP-546.
+"""AlterClientQuotas (key 49), versions 0-1: quotas of users, client ids and addresses are stored, not enforced.
+KIP-546.
 
-Differs from Kafka: an address must be an IP address; Kafka also takes a host name that it can look up.
+Differs from Kafka: an address must be an IP address; Kafka also accepts a host name that it can resolve.
 """
 
 from __future__ import annotations

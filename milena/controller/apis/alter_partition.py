@@ -1,6 +1,6 @@
-"""AlterPartition (key 56), versions 2-3: leaders change the ISRs of their partitions.
+"""AlterPartition (key 56), versions 2-3: a leader changes the ISRs of its partitions.
 
-v3 members with their broker epochs (KIP-903); below that no epoch is checked. KIPs: 497, 704, 841, 903.
+v3 names each ISR member with its broker epoch (KIP-903); in v2 no epoch is checked. KIPs: 497, 704, 841, 903.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _log_refusals(node: Needs, broker: int, outcomes: Outcomes) -> None:
                 continue
             topic = node.state.image.topics_by_id.get(topic_id)
             node.client_log.info(
-                "alter partition refused",
+                "AlterPartition rejected",
                 broker=broker,
                 topic=topic.name if topic else str(topic_id),
                 partition=outcome.partition,

@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45), versions 0-1: other replicas for partitions, or back to the former ones.
+"""AlterPartitionReassignments (key 45), versions 0-1: start, change or cancel reassignments of replicas.
 
-v1 a request may forbid that the replication factor changes. KIPs: 455, 860.
+v1 allow_replication_factor_change. KIPs: 455, 860.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def handle(
     node: Committing, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> Reply[AlterPartitionReassignmentsResponseFields]:
     allowed = messages.get(request, "allow_replication_factor_change", True)
-    wanted = [
+    requested = [
         (topic.name, [Target(p.partition_index, p.replicas) for p in topic.partitions]) for topic in request.topics
     ]
-    result = alter_reassignments(node.state, wanted, allow_factor_change=allowed)
+    result = alter_reassignments(node.state, requested, allow_factor_change=allowed)
     return node.commit(result, lambda outcomes: _answer(outcomes, allowed=allowed))
 
 

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73), version 0: a broker says in which of its directories replicas lie. KIP-858."""
+"""AssignReplicasToDirs (key 73), version 0: a broker reports the log directory of each replica. KIP-858."""
 
 from __future__ import annotations
 

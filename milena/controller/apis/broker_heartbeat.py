@@ -1,6 +1,6 @@
-"""BrokerHeartbeat (key 63), versions 0-2: a broker lives, and asks to be fenced, unfenced or let go.
+"""BrokerHeartbeat (key 63), versions 0-2: keeps a broker's session; asks to be fenced, unfenced or shut down.
 
-v1 offline log directories, v2 cordoned ones. What changes nothing is answered without waiting for the disk.
+v1 offline log directories, v2 cordoned ones. A heartbeat that changes nothing is answered without waiting for the disk.
 KIPs: 631, 858, 1066.
 """
 
@@ -40,7 +40,7 @@ def handle(node: Needs, ctx: RequestContext, request: BrokerHeartbeatRequest) ->
     )
     result = heartbeat(node.state, beat, node.now())
     answer = node.commit(result, _answer)
-    node.background.heard(beat.broker_id, beat.broker_epoch, ctx.caller)
+    node.background.heartbeat_received(beat.broker_id, beat.broker_epoch, ctx.caller)
     return answer
 
 

@@ -1,4 +1,4 @@
-"""BrokerRegistration (key 62), versions 0-4: a broker enters the cluster, or amends what it said of itself.
+"""BrokerRegistration (key 62), versions 0-4: register a broker incarnation, or update its registration.
 
 v1 ZooKeeper migration (refused), v2 log directories, v3 the epoch of a clean shutdown, v4 as v3.
 KIPs: 631, 858, 866, 966.
@@ -50,11 +50,11 @@ def handle(
         migrating=messages.get(request, "is_migrating_zk_broker", False),
         previous_epoch=request.previous_broker_epoch if ctx.version >= CLEAN_SHUTDOWN_SINCE else None,
     )
-    node.background.registering(registration, ctx.client_host)
+    node.background.before_registration(registration, ctx.client_host)
     try:
         result = register(node.state, registration, node.now())
     except KafkaError as error:
-        node.background.refused(registration, error)
+        node.background.registration_rejected(registration, error)
         raise
     return node.commit(result, _answer)
 
@@ -64,6 +64,6 @@ def _answer(epoch: int) -> BrokerRegistrationResponseFields:
 
 
 def _endpoints(listeners: Iterable[Listener]) -> tuple[ListenerImage, ...]:
-    """By name: of two under one name the last counts, as in Kafka."""
+    """The listeners by name; the last of two with one name counts, as in Kafka."""
     by_name = {e.name: ListenerImage(e.name, e.host, e.port, e.security_protocol) for e in listeners}
     return tuple(by_name.values())

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0-3: more partitions for topics. KIP-195."""
+"""CreatePartitions (key 37), versions 0-3: add partitions to topics. KIP-195."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Needs(Committing, Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: CreatePartitionsRequest) -> Reply[CreatePartitionsResponseFields]:
-    wanted = [
+    requested = [
         NewPartitions(
             topic.name,
             topic.count,
@@ -35,7 +35,7 @@ def handle(node: Needs, ctx: RequestContext, request: CreatePartitionsRequest) -
         )
         for topic in request.topics
     ]
-    result = create_partitions(node.state, wanted, node.runtime.random, validate_only=request.validate_only)
+    result = create_partitions(node.state, requested, node.runtime.random, validate_only=request.validate_only)
     return node.commit(result, _answer)
 
 

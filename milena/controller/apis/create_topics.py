@@ -1,6 +1,6 @@
 """CreateTopics (key 19), versions 2-7.
 
-v4 defaults (-1) for partitions and replication factor, v5 the effective configuration in the answer, v7 topic ids.
+v4 defaults (-1) for partitions and replication factor, v5 the effective configuration in the response, v7 topic ids.
 KIPs: 4, 195, 464, 525, 516.
 """
 
@@ -49,10 +49,10 @@ def handle(node: Needs, ctx: RequestContext, request: CreateTopicsRequest) -> Re
         for topic in request.topics
     ]
     result = create_topics(node.state, topics, node.runtime.random, validate_only=request.validate_only)
-    given = {topic.name: topic.configs for topic in topics}
+    configs = {topic.name: topic.configs for topic in topics}
 
     def answer(outcomes: Outcomes) -> CreateTopicsResponseFields:
-        return {"topics": _topics(node, ctx.version, given, outcomes)}
+        return {"topics": _topics(node, ctx.version, configs, outcomes)}
 
     return node.commit(result, answer)
 
@@ -64,7 +64,7 @@ def failed(ctx: RequestContext, request: CreateTopicsRequest, error: KafkaError)
 def _topics(
     node: Needs,
     version: int,
-    given: Mapping[str, Mapping[str, str | None]],
+    configs: Mapping[str, Mapping[str, str | None]],
     outcomes: Outcomes,
 ) -> list[CreatableTopicResultFields]:
     view = ConfigView(node.state.config, node.state.image, None, synonyms=False, documentation=False)
@@ -73,16 +73,16 @@ def _topics(
     def entries(overrides: tuple[tuple[str, str], ...]) -> list[CreatableTopicConfigsFields]:
         if version < CONFIGS_SINCE:
             return []
-        given = dict(overrides)
+        explicit = dict(overrides)
         return [
             {
                 "name": entry["name"],
-                "value": given.get(entry["name"], entry["value"]),
+                "value": explicit.get(entry["name"], entry["value"]),
                 "read_only": entry["read_only"],
                 "config_source": entry["config_source"],
                 "is_sensitive": entry["is_sensitive"],
             }
-            for entry in view.topic_entries(given)
+            for entry in view.topic_entries(explicit)
         ]
 
     answers: list[CreatableTopicResultFields] = []
@@ -90,7 +90,7 @@ def _topics(
         if isinstance(outcome, KafkaError):
             answers.append(_refused(name, outcome))
             continue
-        overrides = tuple((key, value) for key, value in given[name].items() if value is not None)
+        overrides = tuple((key, value) for key, value in configs[name].items() if value is not None)
         answers.append(
             {
                 "name": name,

@@ -1,6 +1,6 @@
-"""DeleteTopics (key 20), versions 1-6: by name, from v6 on by id too. ``delete.topic.enable`` may forbid it.
+"""DeleteTopics (key 20), versions 1-6: by name, since v6 also by id. ``delete.topic.enable`` may forbid it.
 
-KIPs: 4, 516, 599 (the error of a forbidden deletion, v3).
+KIPs: 4, 516, 599 (TOPIC_DELETION_DISABLED, v3).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Needs(Committing, Protocol):
 def handle(node: Needs, ctx: RequestContext, request: DeleteTopicsRequest) -> Reply[DeleteTopicsResponseFields]:
     if not node.config.get_bool("delete.topic.enable"):
         code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
-        raise KafkaError(code, "Topics cannot be deleted here: delete.topic.enable is false.")
-    return node.commit(delete_topics(node.state, _wanted(ctx, request)), _answer)
+        raise KafkaError(code, "Topic deletion is disabled: delete.topic.enable is false.")
+    return node.commit(delete_topics(node.state, _requested(ctx, request)), _answer)
 
 
 def failed(ctx: RequestContext, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponseFields:
-    return _answer([Deletion(topic.name, topic.id, error) for topic in _wanted(ctx, request)])
+    return _answer([Deletion(topic.name, topic.id, error) for topic in _requested(ctx, request)])
 
 
-def _wanted(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DoomedTopic]:
+def _requested(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DoomedTopic]:
     if ctx.version >= 6:
         return [DoomedTopic(topic.name, topic.topic_id) for topic in request.topics]
     return [DoomedTopic(name, None) for name in request.topic_names]

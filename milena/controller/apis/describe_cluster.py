@@ -1,6 +1,6 @@
-"""DescribeCluster (key 60), versions 0-2: the controllers, to clients that bootstrap from one (KIP-919).
+"""DescribeCluster (key 60), versions 0-2: the controllers, for clients with ``bootstrap.controllers`` (KIP-919).
 
-A request for brokers belongs to a broker: MISMATCHED_ENDPOINT_TYPE.
+A request for brokers fails with MISMATCHED_ENDPOINT_TYPE: only brokers answer it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 NOT_ASKED: Final = -(2**31)
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Bits of Kafka's AclOperation that a cluster resource has: all of them are allowed without an authorizer."""
+"""The operations (Kafka's AclOperation) on a cluster resource, as a bit field: all are allowed without an
+authorizer."""
 
 
 class Needs(Protocol):
@@ -44,7 +45,7 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeClusterRequest) ->
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"The endpoint type {kind} is unknown.")
     if kind == BROKERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if ctx.version else ErrorCode.INVALID_REQUEST
-        raise KafkaError(code, "This is an endpoint of type CONTROLLER, and the request wants one of type BROKER.")
+        raise KafkaError(code, "This is an endpoint of type CONTROLLER, but the request is for one of type BROKER.")
     nodes: list[DescribeClusterBrokerFields] = [
         {"broker_id": controller.id, "host": endpoint.host, "port": endpoint.port, "rack": None}
         for controller in node.state.image.controllers.values()

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 1-4: topics, this controller, the dynamic defaults of all. KIPs: 133, 919."""
+"""DescribeConfigs (key 32), versions 1-4: topics, this controller, the cluster-wide broker defaults. KIPs: 133, 919."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), versions 0-2: the leader, the voters, and the brokers that observe, each with its progress.
+"""DescribeQuorum (key 55), versions 0-2: the leader, voters and observers of the metadata log with their offsets.
 
 v1 times of fetches (KIP-836), v2 directories and the voters' listeners (KIP-853).
 """

@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43), versions 0-2: preferred replicas, or any, for single partitions or for all (null).
+"""ElectLeaders (key 43), versions 0-2: preferred or unclean elections for the given partitions, or for all (null).
 
-v1 unclean elections and an error for the whole. An empty list asks for nothing. KIPs: 183, 460.
+v1 unclean elections and a top-level error. An empty list elects nothing. KIPs: 183, 460.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def handle(node: Committing, ctx: RequestContext, request: ElectLeadersRequest) 
         return _answer([])
     kind = messages.get(request, "election_type", ElectionType.PREFERRED)
     partitions = request.topic_partitions
-    wanted = None if partitions is None else [(topic.topic, topic.partitions) for topic in partitions]
-    return node.commit(elect_leaders(node.state, kind, wanted), _answer)
+    requested = None if partitions is None else [(topic.topic, topic.partitions) for topic in partitions]
+    return node.commit(elect_leaders(node.state, kind, requested), _answer)
 
 
 def failed(ctx: RequestContext, request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponseFields:

@@ -1,7 +1,7 @@
-"""Envelope (key 58), version 0: a client's request, sent on by the broker that it reached (KIP-590).
+"""Envelope (key 58), version 0: a client's request, forwarded by a broker (KIP-590).
 
-The embedded request runs as if it had come by itself, for the principal that the broker names. An API that is not
-forwardable is INVALID_REQUEST.
+The embedded request is handled as if the client had sent it to the controller, for the principal in the envelope. An
+API that is not forwardable fails with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORWARDABLE: Final = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     }
 )
-"""Of Kafka's forwardable APIs those that are served."""
+"""Kafka's forwardable APIs, as far as this controller implements them."""
 
 
 class Needs(Protocol):
@@ -57,7 +57,7 @@ async def handle(node: Needs, ctx: RequestContext, request: EnvelopeRequest) -> 
 
 
 def _principal(data: bytes | None) -> Principal:
-    """DefaultPrincipalData behind its version. Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
+    """Decode DefaultPrincipalData after its version. Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
     try:
         reader = Reader(data or b"")
         reader.int16()
@@ -70,7 +70,7 @@ def _principal(data: bytes | None) -> Principal:
 
 
 def _host(address: bytes) -> str:
-    """Raises KafkaError(INVALID_REQUEST) for what is no IP address."""
+    """The address as text. Raises KafkaError(INVALID_REQUEST) if it is not 4 or 16 bytes long."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:

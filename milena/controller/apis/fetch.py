@@ -1,9 +1,9 @@
 """Fetch (key 1), versions 4-18, of the metadata log by observers (KIP-595, KIP-630; docs/kafka-semantics.md: Fetches
 of observers).
 
-Every answer names this leader and its epoch, without which Kafka's brokers drop it; v17 and later its address too. An
-answer without news waits until a commit or the request's maximum. Differs from Kafka: records are given when they are
-committed, not before.
+Each response names this leader and its epoch, because Kafka's brokers drop one without them; since v17 also its
+address. A response without records waits for a commit or until the request's ``max_wait_ms`` is over. Differs from
+Kafka: only committed records are returned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.controller.log.raft_fetch import (
     Decision,
     Diverging,
-    Refuse,
+    Reject,
     SendRecords,
     SendSnapshot,
     decide,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 RAW = True
 ENDPOINTS_SINCE: Final = 17
 MAX_BYTES: Final = 8 << 20
-"""Of one answer, whatever the request allows."""
+"""Bytes of records in one response, even if the request allows more."""
 
 
 class Needs(Protocol):
@@ -74,18 +74,18 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
 
 
 def _try_answer(node: Needs, ctx: RequestContext, request: FetchRequest, *, final: bool) -> bool:
-    """Answer if there is something to say, or if this is the last chance to."""
+    """Answer if there is data or an error, or if ``final``. Return whether the request was answered."""
     metadata = node.metadata
     log = metadata.log
     decision = decide(request, cluster_id=node.cluster_id, epoch=metadata.epoch, log=log, snapshots=metadata.snapshots)
-    if isinstance(decision, Refuse) and decision.top_level:
+    if isinstance(decision, Reject) and decision.top_level:
         ctx.respond(encode_fetch_response(ctx.version, [], error_code=decision.code))
         return True
-    wanted = only_partition(request)
-    assert wanted is not None, "other requests are refused as a whole"
+    partition = only_partition(request)
+    assert partition is not None, "requests for other partitions fail with a top-level error"
     if isinstance(decision, SendRecords):
-        _note(node, request, wanted)
-        news = decision.offset < metadata.high_watermark or wanted.high_watermark < metadata.high_watermark
+        _note(node, request, partition)
+        news = decision.offset < metadata.high_watermark or partition.high_watermark < metadata.high_watermark
         if not news and not final:
             return False
     endpoints = node.leader_endpoints(ctx.listener_name) if ctx.version >= ENDPOINTS_SINCE else ()
@@ -97,12 +97,12 @@ def _try_answer(node: Needs, ctx: RequestContext, request: FetchRequest, *, fina
 def _partition(node: Needs, log: PartitionLog, decision: Decision, max_bytes: int) -> FetchedPartition:
     answer = FetchedPartition(
         0,
-        high_watermark=-1 if isinstance(decision, Refuse) else log.high_watermark,
+        high_watermark=-1 if isinstance(decision, Reject) else log.high_watermark,
         log_start_offset=log.log_start_offset,
         current_leader=node.current_leader(),
     )
     match decision:
-        case Refuse(code):
+        case Reject(code):
             return answer._replace(error_code=code)
         case SendSnapshot(snapshot):
             return answer._replace(snapshot_id=SnapshotId(snapshot.end_offset, snapshot.epoch))
@@ -117,11 +117,11 @@ def _records(log: PartitionLog, offset: Offset, max_bytes: int) -> Part:
     return found.part() if found.length else b""
 
 
-def _note(node: Needs, request: FetchRequest, wanted: FetchPartition) -> None:
+def _note(node: Needs, request: FetchRequest, partition: FetchPartition) -> None:
     node.followers.fetched(
         request.replica_id,
-        wanted.replica_directory_id,
-        Offset(wanted.fetch_offset),
+        partition.replica_directory_id,
+        Offset(partition.fetch_offset),
         leader_end=node.metadata.high_watermark,
         now_ms=node.runtime.clock.time_ms(),
     )

@@ -1,6 +1,6 @@
-"""FetchSnapshot (key 59), versions 0-1: pieces of a snapshot of the metadata log (KIP-630).
+"""FetchSnapshot (key 59), versions 0-1: byte ranges of a snapshot of the metadata log (KIP-630).
 
-v1 the fetching replica's directory and the leader's address (KIP-853). Snapshot 0-0 is never given.
+v1 the fetching replica's directory and the leader's address (KIP-853). Snapshot 0-0 is never returned.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ async def handle(node: Needs, ctx: RequestContext, request: FetchSnapshotRequest
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    topic, wanted = request.topics[0].name, request.topics[0].partitions[0]
-    snapshot = MetadataSnapshotId(Offset(wanted.snapshot_id.end_offset), LeaderEpoch(wanted.snapshot_id.epoch))
-    error, size = _locate(node, topic, wanted, snapshot)
+    topic, asked = request.topics[0].name, request.topics[0].partitions[0]
+    snapshot = MetadataSnapshotId(Offset(asked.snapshot_id.end_offset), LeaderEpoch(asked.snapshot_id.epoch))
+    error, size = _locate(node, topic, asked, snapshot)
     data = b""
     if error is ErrorCode.NONE:
         read = node.metadata.snapshots.read_at
         try:
-            data = await node.runtime.disk.offload(read, snapshot, wanted.position, max(request.max_bytes, 1))
+            data = await node.runtime.disk.offload(read, snapshot, asked.position, max(request.max_bytes, 1))
         except FileNotFoundError:
             error, size = ErrorCode.SNAPSHOT_NOT_FOUND, 0
     leader = node.current_leader()
     partition: ResponsePartitionSnapshotFields = {
-        "index": wanted.partition,
+        "index": asked.partition,
         "error_code": int(error),
         "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
         "current_leader": {"leader_id": leader.leader_id, "leader_epoch": leader.leader_epoch},
         "size": size,
-        "position": wanted.position,
+        "position": asked.position,
         "unaligned_records": data,
     }
     return {
@@ -73,17 +73,17 @@ async def handle(node: Needs, ctx: RequestContext, request: FetchSnapshotRequest
 
 
 def _locate(
-    node: Needs, topic: str, wanted: RequestPartitionSnapshot, snapshot: MetadataSnapshotId
+    node: Needs, topic: str, asked: RequestPartitionSnapshot, snapshot: MetadataSnapshotId
 ) -> tuple[ErrorCode, int]:
-    """An error, or the snapshot's size."""
-    if topic != METADATA_TOPIC or wanted.partition != 0:
+    """Return an error code, or the snapshot's size in bytes."""
+    if topic != METADATA_TOPIC or asked.partition != 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
-    error = epoch_error(wanted.current_leader_epoch, node.metadata.epoch)
+    error = epoch_error(asked.current_leader_epoch, node.metadata.epoch)
     if error is not None:
         return error, 0
     if snapshot == BOOTSTRAP_ID or snapshot not in node.metadata.snapshots:
         return ErrorCode.SNAPSHOT_NOT_FOUND, 0
     size = node.metadata.snapshots.size(snapshot)
-    if not 0 <= wanted.position < size:
+    if not 0 <= asked.position < size:
         return ErrorCode.POSITION_OUT_OF_RANGE, 0
     return ErrorCode.NONE, size

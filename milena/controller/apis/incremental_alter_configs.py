@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from single keys.
+"""IncrementalAlterConfigs (key 44), versions 0-1: SET, DELETE, APPEND and SUBTRACT for single keys.
 
-Topics, brokers, the defaults of all brokers, groups and client metrics. KIPs: 339, 226, 714, 848.
+Topics, brokers, the cluster-wide broker defaults, groups and client metrics. KIPs: 339, 226, 714, 848.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ def _changes(resource: AlterConfigsResource) -> dict[str, Change]:
                 ErrorCode.INVALID_REQUEST, f"The operation {config.config_operation} on {config.name} is unknown."
             ) from None
         if config.name in changes:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The key {config.name} is given twice.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The key {config.name} is in the request twice.")
         changes[config.name] = Change(op, config.value)
     return changes

@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46), version 0: what is being reassigned, of single partitions or of all (null).
+"""ListPartitionReassignments (key 46), version 0: ongoing reassignments of the given partitions, or of all (null).
 
-Differs from Kafka: what has been written is shown, Kafka shows what is committed. KIP-455.
+Differs from Kafka: uncommitted changes are included. KIP-455.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def handle(
     node: Needs, ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponseFields:
     topics = request.topics
-    wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+    requested = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
     return {
         "error_code": 0,
         "error_message": None,
@@ -46,6 +46,6 @@ def handle(
                     for number, partition in partitions
                 ],
             }
-            for name, partitions in ongoing(node.state, wanted)
+            for name, partitions in ongoing(node.state, requested)
         ],
     }

@@ -1,4 +1,4 @@
-"""Which module answers which API of a controller."""
+"""The handler modules of a controller's APIs, by API key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ELSEWHERE: Final = {
 
 
 def controller_apis() -> ApiTable:
-    """Every served key; a module has its key's name, and is imported on first use."""
+    """Return all supported APIs. A module has the name of its API and is imported on first use."""
     return ApiTable(
         "milena.controller.apis", {key: _ELSEWHERE.get(key, key.name.lower()) for key in served(Role.CONTROLLER)}
     )

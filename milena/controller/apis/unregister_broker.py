@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64), version 0: a broker that will not come back is forgotten. KIP-631."""
+"""UnregisterBroker (key 64), version 0: remove the registration of a broker for good. KIP-631."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""UpdateFeatures (key 57), versions 0-2: all levels change, or none.
+"""UpdateFeatures (key 57), versions 0-2: change the finalized levels of features, all or none.
 
-v1 upgrade types and validate_only instead of allow_downgrade, v2 one error for all. KIPs: 584, 778, 1022.
+v1 upgrade types and validate_only in place of allow_downgrade, v2 one error for all. KIPs: 584, 778, 1022.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What changes the metadata: one module per subject, each turns a request into records."""
+"""Changes of the metadata: one module per subject. Each function turns a request into metadata records."""

@@ -1,5 +1,5 @@
-"""What a controller writes when it begins to lead: the first records of a new cluster, its own registration
-(docs/kafka-semantics.md: Framing of the metadata log)."""
+"""The records that a controller writes when it becomes active (Kafka's ActivationRecordsGenerator;
+docs/kafka-semantics.md: Framing of the metadata log)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ MIN_ISR = "min.insync.replicas"
 
 
 def activation_records(state: ControllerState, bootstrap: Sequence[MetadataRecord]) -> list[MetadataRecord]:
-    """``bootstrap`` in a transaction if the log has no metadata.version yet; else what ends an open transaction."""
+    """Return ``bootstrap`` in a metadata transaction if the log has no metadata.version yet; else the record that
+    aborts an open transaction."""
     records: list[MetadataRecord] = []
     if state.in_transaction:
         records.append(AbortTransactionRecord(reason="Controller failover"))
@@ -50,7 +51,7 @@ def activation_records(state: ControllerState, bootstrap: Sequence[MetadataRecor
 def registration_records(
     state: ControllerState, incarnation: UUID, endpoints: Sequence[ListenerImage], features: dict[str, tuple[int, int]]
 ) -> list[MetadataRecord]:
-    """This controller's registration (KIP-919), once metadata.version knows of it."""
+    """Return this controller's registration record (KIP-919) if metadata.version supports it."""
     if state.image.metadata_version < CONTROLLER_REGISTRATION:
         return []
     return [

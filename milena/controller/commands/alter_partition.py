@@ -1,9 +1,9 @@
-"""AlterPartition: a leader asks for another ISR of its partitions (KIP-497, KIP-841, KIP-903; docs/kafka-semantics.md:
+"""AlterPartition: leaders change the ISRs of their partitions (KIP-497, KIP-841, KIP-903; docs/kafka-semantics.md:
 AlterPartition).
 
-The checks and their order are Kafka's. Epochs above the controller's mean that the leader knows a newer controller
-(KAFKA-14154). Every member of the new ISR must be registered, active, and of the incarnation that the leader saw
-fetching (KIP-903); a refusal says in the log which member is not, and why.
+The checks and their order are those of Kafka's ReplicationControlManager. Epochs above the controller's mean that the
+leader knows a newer controller (KAFKA-14154). Every member of the new ISR must be registered, active, and of the
+incarnation that the leader saw fetching (KIP-903); the reason logged for a rejection names the member that is not.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import LeaderEpoch, NodeId, PartitionEpoch
 
 EPOCH_UNCHECKED: Final = -1
-"""A member's epoch where the leader knows none, and in requests below version 3."""
+"""The broker epoch of a member if the leader does not know it, and in requests below version 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a leader wants for one partition. ``isr`` are (broker id, broker epoch or EPOCH_UNCHECKED)."""
+    """The change that a leader requests for one partition. ``isr``: (broker id, broker epoch or EPOCH_UNCHECKED)."""
 
     partition: int
     leader_epoch: int
@@ -43,8 +43,8 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Why a proposal was not taken; ``reason`` is for the log."""
+class Rejection:
+    """The error code of a rejected proposal; ``reason`` is for the log."""
 
     code: ErrorCode
     reason: str
@@ -52,9 +52,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The ``registration`` of the partition after the request, or an error code with the reason for the log.
+    """The partition's ``registration`` after the request, or an error code with the reason for the log.
 
-    NEW_LEADER_ELECTED is an error although the change was made.
+    NEW_LEADER_ELECTED is an error code although the change is made (a completed reassignment moved the leader).
     """
 
     partition: int
@@ -69,17 +69,17 @@ def alter_partitions(
     broker_epoch: int,
     proposals: Sequence[tuple[UUID, Sequence[Proposal]]],
 ) -> Result[list[tuple[UUID, list[Outcome]]]]:
-    """Take or refuse each proposal; outcomes run with them. Raises KafkaError(STALE_BROKER_EPOCH)."""
+    """Accept or reject each proposal; outcomes are in the order of proposals. Raises KafkaError(STALE_BROKER_EPOCH)."""
     state.checked_broker(sender, broker_epoch)
     records: dict[tuple[UUID, int], PartitionChangeRecord] = {}
     outcomes: list[tuple[UUID, list[Outcome]]] = []
-    for topic_id, wanted in proposals:
+    for topic_id, of_topic in proposals:
         topic = state.image.topics_by_id.get(topic_id)
         if topic is None:
-            unknown = [Outcome(p.partition, ErrorCode.UNKNOWN_TOPIC_ID, reason="no such topic") for p in wanted]
+            unknown = [Outcome(p.partition, ErrorCode.UNKNOWN_TOPIC_ID, reason="no such topic") for p in of_topic]
             outcomes.append((topic_id, unknown))
         else:
-            outcomes.append((topic_id, [_alter(state, sender, topic, proposal, records) for proposal in wanted]))
+            outcomes.append((topic_id, [_alter(state, sender, topic, proposal, records) for proposal in of_topic]))
     return Result(list(records.values()), outcomes, atomic=False)
 
 
@@ -92,7 +92,7 @@ def _alter(
 ) -> Outcome:
     number = proposal.partition
     if (topic.id, number) in records:
-        return Outcome(number, ErrorCode.INVALID_UPDATE_VERSION, reason="it stands twice in the request")
+        return Outcome(number, ErrorCode.INVALID_UPDATE_VERSION, reason="the partition is in the request twice")
     present = topic.partitions.get(number)
     refusal = check(state.image.brokers, sender, present, proposal)
     if refusal is not None:
@@ -115,49 +115,53 @@ def _alter(
 
 def check(
     brokers: Mapping[int, BrokerImage], sender: int, present: PartitionImage | None, proposal: Proposal
-) -> Refused | None:
-    """The checks of one proposal, in Kafka's order."""
+) -> Rejection | None:
+    """Check one proposal in Kafka's order. Return None if it is valid."""
     if present is None:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        return Rejection(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     refusal = _check_epochs(sender, present, proposal)
     if refusal is not None:
         return refusal
     members = proposal.members
     if len(set(members)) < len(members) or any(m not in present.replicas for m in members):
-        return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} is invalid for replicas {present.replicas}")
+        return Rejection(
+            ErrorCode.INVALID_REQUEST,
+            f"the ISR {members} contains brokers that are not replicas or are repeated; replicas are "
+            f"{present.replicas}",
+        )
     if present.leader not in members:
-        return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} lacks the leader")
+        return Rejection(ErrorCode.INVALID_REQUEST, f"the ISR {members} does not contain the leader")
     if proposal.recovery_state not in (RECOVERED, RECOVERING):
-        return Refused(ErrorCode.INVALID_REQUEST, f"leader recovery state {proposal.recovery_state} is unknown")
+        return Rejection(ErrorCode.INVALID_REQUEST, f"leader recovery state {proposal.recovery_state} is unknown")
     if proposal.recovery_state == RECOVERING and len(members) > 1:
-        return Refused(ErrorCode.INVALID_REQUEST, f"the ISR {members} of a recovering leader has other members")
+        return Rejection(ErrorCode.INVALID_REQUEST, f"the ISR {members} of a recovering leader contains other brokers")
     if present.recovery_state == RECOVERED and proposal.recovery_state == RECOVERING:
-        return Refused(ErrorCode.INVALID_REQUEST, "a recovered leader does not recover again")
+        return Rejection(ErrorCode.INVALID_REQUEST, "a recovered leader cannot become recovering")
     ineligible = [
         f"{member} ({why})"
         for member, epoch in proposal.isr
         if (why := ineligible_because(brokers.get(member), epoch)) is not None
     ]
     if ineligible:
-        return Refused(ErrorCode.INELIGIBLE_REPLICA, ", ".join(ineligible))
+        return Rejection(ErrorCode.INELIGIBLE_REPLICA, ", ".join(ineligible))
     return None
 
 
-def _check_epochs(sender: int, present: PartitionImage, proposal: Proposal) -> Refused | None:
+def _check_epochs(sender: int, present: PartitionImage, proposal: Proposal) -> Rejection | None:
     if proposal.leader_epoch > present.leader_epoch:
-        return Refused(ErrorCode.NOT_CONTROLLER, f"leader epoch {proposal.leader_epoch} above {present.leader_epoch}")
+        return Rejection(ErrorCode.NOT_CONTROLLER, f"leader epoch {proposal.leader_epoch} above {present.leader_epoch}")
     if proposal.partition_epoch > present.partition_epoch:
-        return Refused(
+        return Rejection(
             ErrorCode.NOT_CONTROLLER, f"partition epoch {proposal.partition_epoch} above {present.partition_epoch}"
         )
     if proposal.leader_epoch < present.leader_epoch:
-        return Refused(
+        return Rejection(
             ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {proposal.leader_epoch} below {present.leader_epoch}"
         )
     if sender != present.leader:
-        return Refused(ErrorCode.INVALID_REQUEST, f"the leader is {present.leader}")
+        return Rejection(ErrorCode.INVALID_REQUEST, f"the leader is {present.leader}")
     if proposal.partition_epoch < present.partition_epoch:
-        return Refused(
+        return Rejection(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"partition epoch {proposal.partition_epoch} below {present.partition_epoch}",
         )
@@ -165,7 +169,7 @@ def _check_epochs(sender: int, present: PartitionImage, proposal: Proposal) -> R
 
 
 def ineligible_because(broker: BrokerImage | None, epoch: int) -> str | None:
-    """Why this incarnation may not be in an ISR; None if it may (KIP-841, KIP-903)."""
+    """Return why this incarnation may not join an ISR, or None if it may (KIP-841, KIP-903)."""
     if broker is None:
         return "not registered"
     if broker.in_controlled_shutdown:
@@ -178,7 +182,7 @@ def ineligible_because(broker: BrokerImage | None, epoch: int) -> str | None:
 
 
 def merged(present: PartitionImage, change: PartitionChange) -> PartitionImage:
-    """The partition after its change, as in the response: leader, ISR, recovery state, and epochs."""
+    """Return the partition after its change, as in the response: leader, ISR, recovery state and epochs."""
     return PartitionImage(
         replicas=present.replicas if change.replicas is None else change.replicas,
         isr=present.isr if change.isr is None else change.isr,

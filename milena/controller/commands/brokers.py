@@ -1,7 +1,7 @@
 """Registration of brokers (docs/kafka-semantics.md: Broker lifecycle, KIP-631, KIP-858, KIP-966).
 
 A broker's epoch is the offset of the RegisterBroker record of its incarnation. While an incarnation has a session, no
-other may take its id.
+other incarnation may register with its id.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from milena.protocol.types import RESERVED_DIRECTORIES, BrokerEpoch, NodeId
 from milena.runtime.tcp.hosts import LAST_PORT, fault_of, shown
 
 KRAFT_LEVEL = 0
-"""Static voters: kraft.version is 0 and no record says so."""
+"""With static voters kraft.version is 0, and there is no record for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A BrokerRegistration request. ``previous_epoch`` is None if the request cannot tell a clean shutdown."""
+    """A BrokerRegistration request. ``previous_epoch`` is None if the version has no field for a clean shutdown."""
 
     broker_id: NodeId
     cluster_id: str
@@ -43,7 +43,7 @@ class Registration:
 
 
 def register(state: ControllerState, request: Registration, now: float) -> Result[BrokerEpoch]:
-    """Register an incarnation, or amend its registration; the response is its broker epoch.
+    """Register a new incarnation, or update its registration. Return its broker epoch.
 
     Raises KafkaError, in Kafka's order: INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION,
     BROKER_ID_NOT_REGISTERED, INVALID_REGISTRATION, UNSUPPORTED_VERSION.
@@ -51,14 +51,14 @@ def register(state: ControllerState, request: Registration, now: float) -> Resul
     if request.cluster_id != state.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"This is cluster {state.cluster_id}, not {request.cluster_id}.",
+            f"The cluster id is {state.cluster_id}, not {request.cluster_id}.",
         )
     existing = state.image.brokers.get(request.broker_id)
     same = existing is not None and existing.incarnation == request.incarnation
     if existing is not None and not same and state.sessions.valid(existing.id, existing.epoch, now):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"Broker {existing.id} has a live session; after an unclean stop it ends by its timeout.",
+            f"Broker {existing.id} has a live session; after an unclean stop it ends when the session times out.",
         )
     if request.migrating:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Brokers that migrate from ZooKeeper cannot register.")
@@ -76,7 +76,7 @@ def register(state: ControllerState, request: Registration, now: float) -> Resul
 
 
 def unregister(state: ControllerState, broker_id: int) -> Result[None]:
-    """Remove a broker for good. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
+    """Remove the registration of a broker. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
     broker = state.image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
@@ -97,25 +97,27 @@ def _check_directories(state: ControllerState, request: Registration) -> None:
 
 
 def _check_address(request: Registration) -> None:
-    """What would make no sense to clients and other brokers. Kafka stores a negative id and any host that is not
-    empty; an unknown protocol, port 0 and an empty host cost its controller the leadership, a listener without a name
-    ends it."""
+    """Reject what clients and other brokers could not use. Kafka stores a negative id and any host that is not empty.
+    In
+    Kafka an unknown protocol, port 0 or an empty host makes the controller resign, and a listener without a name ends
+    it."""
     if request.broker_id < 0:
-        raise _invalid(f"{request.broker_id} is no broker id")
+        raise _invalid(f"{request.broker_id} is not a broker id")
     for endpoint in request.endpoints:
         if not endpoint.name:
             raise _invalid("it has a listener without a name")
         if not 0 <= endpoint.security_protocol < len(SECURITY_PROTOCOLS):
             raise _invalid(f"security protocol {endpoint.security_protocol} is unknown")
         if not 0 < endpoint.port <= LAST_PORT:
-            raise _invalid(f"{endpoint.port} is no port")
+            raise _invalid(f"{endpoint.port} is not a port")
         fault = fault_of(endpoint.host)
         if fault is not None:
-            raise _invalid(f"{shown(endpoint.host)} is no host name: {fault}")
+            raise _invalid(f"{shown(endpoint.host)} is not a host name: {fault}")
 
 
 def _check_features(finalized: Mapping[str, int], offered: Mapping[str, tuple[int, int]]) -> None:
-    """Every finalized level lies in the offered range; a feature that is not offered has the range 0 to 0."""
+    """Check that each finalized level is within the supported range; a feature without a range supports only level
+    0."""
     levels = {**finalized, KRAFT_VERSION: KRAFT_LEVEL}
     for name, (lowest, highest) in offered.items():
         _check_feature(name, levels.get(name, 0), lowest, highest)
@@ -127,13 +129,15 @@ def _check_features(finalized: Mapping[str, int], offered: Mapping[str, tuple[in
 
 
 def _check_tiered(state: ControllerState, request: Registration) -> None:
-    """Else it would lead partitions of compacted topics in the tier without knowing of their cleanings."""
+    """Reject a broker without remote log compaction that hosts compacted topics with remote storage: it would lead them
+    without knowing what was cleaned."""
     hosted = hosted_without_ability(state, request.broker_id, request.features)
     if hosted is not None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"Broker {request.broker_id} hosts {hosted[0]}-{hosted[1]}, a compacted topic in the tier, and does not "
-            f"offer {REMOTE_COMPACTION}: it takes Milena with {COMPACTION_ENABLE}=true.",
+            f"Broker {request.broker_id} hosts {hosted[0]}-{hosted[1]}, a compacted topic with remote "
+            "storage, but does not "
+            f"support {REMOTE_COMPACTION}: that needs Milena with {COMPACTION_ENABLE}=true.",
         )
 
 
@@ -152,7 +156,7 @@ def _invalid(why: str) -> KafkaError:
 def _record(
     state: ControllerState, request: Registration, epoch: BrokerEpoch, amended: BrokerImage | None
 ) -> RegisterBrokerRecord:
-    """A new incarnation starts fenced; an amended registration keeps its flags."""
+    """A new incarnation starts fenced; an updated registration keeps its flags."""
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation,

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: resources given once, and the answer's fields."""
+"""The common part of AlterConfigs and IncrementalAlterConfigs: resources by name, and the response."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 class Listening(Protocol):
-    """Who wants to hear of changed configurations (``controller.background``)."""
+    """Notified of changed configurations (``controller.background``)."""
 
     def configs_changed(self, records: Sequence[MetadataRecord]) -> None: ...
 
 
 class Named(Protocol):
-    """A resource in either request."""
+    """A config resource of either request."""
 
     @property
     def resource_type(self) -> int: ...
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Named, covariant=True)
 
 
 class Request(Protocol[R]):
-    """What both requests have."""
+    """The common fields of both requests."""
 
     @property
     def resources(self) -> Sequence[R]: ...
@@ -65,8 +65,8 @@ class Altering(Committing, Protocol):
 
 
 def by_resource(request: Request[R], read: Callable[[R], T]) -> tuple[dict[Resource, T], dict[Resource, Outcome]]:
-    """The resources of a request with what ``read`` makes of each, and the refusals of those that cannot be."""
-    wanted: dict[Resource, T] = {}
+    """Return what ``read`` makes of each resource, and an error for each resource that is invalid or repeated."""
+    requested: dict[Resource, T] = {}
     refused: dict[Resource, Outcome] = {}
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
@@ -74,15 +74,15 @@ def by_resource(request: Request[R], read: Callable[[R], T]) -> tuple[dict[Resou
             refused[key] = KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, f"The resource type {resource.resource_type} is unknown."
             )
-        elif key in wanted or key in refused:
-            wanted.pop(key, None)
-            refused[key] = KafkaError(ErrorCode.INVALID_REQUEST, "This resource is given twice.")
+        elif key in requested or key in refused:
+            requested.pop(key, None)
+            refused[key] = KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request twice.")
         else:
             try:
-                wanted[key] = read(resource)
+                requested[key] = read(resource)
             except KafkaError as error:
                 refused[key] = error.kept()
-    return wanted, refused
+    return requested, refused
 
 
 def alter(
@@ -91,9 +91,9 @@ def alter(
     read: Callable[[R], T],
     decide: Callable[[ControllerState, dict[Resource, T]], Result[dict[Resource, Outcome]]],
 ) -> AlterConfigsResponseFields | Awaitable[AlterConfigsResponseFields]:
-    """Answer either request: ``read`` what it wants of each resource, ``decide`` what that writes."""
-    wanted, refused = by_resource(request, read)
-    result = decide(node.state, wanted)
+    """Answer either request. ``read``: the changes of one resource; ``decide``: the records of all of them."""
+    requested, refused = by_resource(request, read)
+    result = decide(node.state, requested)
     if request.validate_only:
         result = result.without_records()
     answer = node.commit(result, lambda outcomes: responses({**refused, **outcomes}))

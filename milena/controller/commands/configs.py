@@ -1,8 +1,8 @@
 """Dynamic configuration of topics, brokers, the whole cluster, groups and client metrics: checks and ConfigRecords
 (KIP-339, KIP-226, KIP-714, KIP-848).
 
-A resource is taken or refused as a whole. An unchanged value of a broker is written all the same: brokers reload what
-it names (KAFKA-14136).
+A resource is changed as a whole or not at all. An unchanged value of a broker is written too, because brokers then
+reload the file that it names (KAFKA-14136).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from milena.runtime.numbers import whole
 from milena.runtime.tcp.hosts import shown
 
 Resource: TypeAlias = tuple[int, str]
-"""Resource type and name; the name "" is the default of all brokers."""
+"""Resource type and name; the name "" is the cluster-wide default of all brokers."""
 Outcome: TypeAlias = KafkaError | None
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -55,7 +55,7 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key's change. ``value`` is None for DELETE."""
+    """The change of one key. ``value`` is None for DELETE."""
 
     op: Op
     value: str | None
@@ -64,23 +64,23 @@ class Change:
 def alter_incrementally(
     state: ControllerState, changes: Mapping[Resource, Mapping[str, Change]]
 ) -> Result[dict[Resource, Outcome]]:
-    """IncrementalAlterConfigs: each resource's outcome, None if it is taken."""
-    return _alter(state, {resource: _wanted(state, resource, keys) for resource, keys in changes.items()})
+    """IncrementalAlterConfigs: return each resource's error, or None if it is changed."""
+    return _alter(state, {resource: _new_values(state, resource, keys) for resource, keys in changes.items()})
 
 
 def replace(
     state: ControllerState, configs: Mapping[Resource, Mapping[str, str | None]]
 ) -> Result[dict[Resource, Outcome]]:
-    """AlterConfigs: the given keys are all that the resource has afterwards."""
-    wanted: dict[Resource, dict[str, str | None] | KafkaError] = {}
+    """AlterConfigs: the items keys replace all keys of the resource."""
+    new_values: dict[Resource, dict[str, str | None] | KafkaError] = {}
     for resource, values in configs.items():
         dropped: dict[str, str | None] = {key: None for key in state.image.config(*resource) if key not in values}
-        wanted[resource] = {**values, **dropped}
-    return _alter(state, wanted)
+        new_values[resource] = {**values, **dropped}
+    return _alter(state, new_values)
 
 
 def creation_records(state: ControllerState, topic: str, values: Mapping[str, str]) -> list[MetadataRecord]:
-    """Records for a topic that is being created with ``values``. Raises KafkaError(INVALID_CONFIG)."""
+    """Return the records for a topic that is being created with ``values``. Raises KafkaError(INVALID_CONFIG)."""
     resource = (TOPIC_RESOURCE, topic)
     _check_values(state, resource, dict(values))
     try:
@@ -91,12 +91,12 @@ def creation_records(state: ControllerState, topic: str, values: Mapping[str, st
 
 
 def _alter(
-    state: ControllerState, wanted: Mapping[Resource, dict[str, str | None] | KafkaError]
+    state: ControllerState, new_values: Mapping[Resource, dict[str, str | None] | KafkaError]
 ) -> Result[dict[Resource, Outcome]]:
     records: list[MetadataRecord] = []
     outcomes: dict[Resource, Outcome] = {}
     defaults = broker_values(state.config)
-    for resource, values in wanted.items():
+    for resource, values in new_values.items():
         outcomes[resource] = None
         try:
             if isinstance(values, KafkaError):
@@ -109,10 +109,10 @@ def _alter(
     return Result(records, outcomes)
 
 
-def _wanted(
+def _new_values(
     state: ControllerState, resource: Resource, changes: Mapping[str, Change]
 ) -> dict[str, str | None] | KafkaError:
-    """New values by key; None deletes."""
+    """Return the new values by key (None deletes), or an error for the resource."""
     present = state.image.config(*resource)
     values: dict[str, str | None] = {}
     for key, change in changes.items():
@@ -124,13 +124,16 @@ def _wanted(
             case Op.APPEND | Op.SUBTRACT:
                 parts = _list_parts(resource, key, present.get(key))
                 if parts is None:
-                    return KafkaError(ErrorCode.INVALID_CONFIG, f"{change.op.name} needs a list, which {key} is not.")
+                    return KafkaError(
+                        ErrorCode.INVALID_CONFIG, f"{change.op.name} needs a key of type LIST, which {key} is not."
+                    )
                 values[key] = ",".join(_edited(parts, change))
     return values
 
 
 def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] | None:
-    """The items that a list has now; None if the key is no list, as no other resource has one for Kafka."""
+    """Return the present items of a list; None if the key is no list. Only topics and brokers have lists, as in
+    Kafka."""
     known = {TOPIC_RESOURCE: TOPIC_KEYS, BROKER_RESOURCE: BROKER_KEYS}.get(resource[0], {}).get(key)
     if known is None or known.type is not Type.LIST:
         return None
@@ -139,22 +142,22 @@ def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] 
     return [part for part in (present or "").split(",") if part]
 
 
-def _given(text: str) -> list[str]:
-    """As Java's split has it: nothing stands behind the last commas, but an empty text is an empty item."""
+def _split(text: str) -> list[str]:
+    """Split like Java's ``String.split``: trailing empty items are dropped, but an empty text is one empty item."""
     return text.rstrip(",").split(",") if text.strip(",") or not text else []
 
 
 def _edited(parts: list[str], change: Change) -> list[str]:
-    """The list with items appended that it lacks, or without the first of each that is given."""
-    given = _given(change.value or "")
+    """Return the list with missing items appended (APPEND), or without the first occurrence of each (SUBTRACT)."""
+    items = _split(change.value or "")
     if change.op is Op.APPEND:
         present = set(parts)
-        return parts + [item for item in dict.fromkeys(given) if item not in present]
-    doomed = Counter(given)
+        return parts + [item for item in dict.fromkeys(items) if item not in present]
+    to_remove = Counter(items)
     kept = []
     for part in parts:
-        if doomed[part]:
-            doomed[part] -= 1
+        if to_remove[part]:
+            to_remove[part] -= 1
         else:
             kept.append(part)
     return kept
@@ -163,7 +166,7 @@ def _edited(parts: list[str], change: Change) -> list[str]:
 def _check(
     state: ControllerState, resource: Resource, values: Mapping[str, str | None], defaults: Mapping[str, Value]
 ) -> None:
-    """Raises KafkaError if the resource cannot have these values, or is not there."""
+    """Raises KafkaError if the resource does not exist or cannot have these values."""
     kind, name = resource
     _check_values(state, resource, values)
     merged = {**state.image.config(kind, name), **values}
@@ -182,13 +185,13 @@ def _check(
         elif kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
             _check_subscriber(kind, name, after)
         else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configuration here.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configuration.")
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _check_subscriber(kind: int, name: str, values: Mapping[str, str]) -> None:
-    """A group or a client metrics subscription, which need not be there. Raises KafkaError, ConfigError."""
+    """Check a group or a client metrics subscription, which need not exist. Raises KafkaError, ConfigError."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource has no name.")
     if kind == GROUP_RESOURCE:
@@ -213,7 +216,7 @@ def _check_broker_name(state: ControllerState, name: str) -> None:
         return
     broker = whole(name)
     if broker is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(name)} is no broker id.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(name)} is not a broker id.")
     if broker < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker id {broker} is negative.")
     if broker not in state.image.brokers and broker != state.config.node_id:
@@ -221,7 +224,7 @@ def _check_broker_name(state: ControllerState, name: str) -> None:
 
 
 def _check_broker_values(name: str, values: Mapping[str, str]) -> None:
-    """A value that a broker cannot have is an invalid request: Kafka's old choice (KAFKA-13609)."""
+    """Raises KafkaError(INVALID_REQUEST) for an invalid value, as Kafka does for brokers (KAFKA-13609)."""
     try:
         check_dynamic(values, per_broker=bool(name))
     except ConfigError as error:
@@ -238,8 +241,8 @@ def _check_values(state: ControllerState, resource: Resource, values: Mapping[st
         if kind != BROKER_RESOURCE:
             continue
         if key == MIN_ISR and state.elr_enabled and (name or value is None):
-            problem = "set for a single broker" if name else "removed for the cluster"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"While ELR is on, {MIN_ISR} cannot be {problem}.")
+            problem = "set on a single broker" if name else "removed for the cluster"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"While ELR is enabled, {MIN_ISR} cannot be {problem}.")
         if key == CORDONED and state.image.metadata_version < CORDONED_DIRECTORIES:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{CORDONED} needs metadata.version {CORDONED_DIRECTORIES} or above."

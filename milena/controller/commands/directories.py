@@ -1,4 +1,4 @@
-"""Which log directories replicas lie in, as brokers with several directories report it (KIP-858)."""
+"""The log directory of each replica, as brokers with several directories report it (KIP-858)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import NodeId
 
 Assignments: TypeAlias = Mapping[UUID, Sequence[PartitionKey]]
-"""Partitions by log directory."""
+"""Partitions by the id of the log directory."""
 
 
 def assign(
     state: ControllerState, broker_id: NodeId, broker_epoch: int, assignments: Assignments
 ) -> Result[dict[UUID, dict[PartitionKey, ErrorCode]]]:
-    """Note each replica's directory; in one that is offline the replica is lost. Of several directories for a replica
-    the last one counts.
+    """Record each replica's directory; a replica in an offline directory leaves the ISR. If a replica is in the request
+    several times, the last directory counts.
 
     Raises KafkaError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH.
     """
     if not state.directories_supported:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directories are assigned from metadata.version 3.7-IV2 on.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "AssignReplicasToDirs needs metadata.version 3.7-IV2.")
     broker = state.checked_broker(broker_id, broker_epoch)
     records: dict[PartitionKey, PartitionChangeRecord | None] = {}
     outcomes: dict[UUID, dict[PartitionKey, ErrorCode]] = {}
@@ -57,8 +57,9 @@ def _check(state: ControllerState, broker_id: int, key: PartitionKey) -> ErrorCo
 def _assigned(
     state: ControllerState, broker: BrokerImage, directory: UUID, key: PartitionKey
 ) -> PartitionChangeRecord | None:
-    """The replica may lead from there what nobody leads: its former directory was gone, or had another id. One that is
-    lost leaves the ISR in the same record: two would be decided on the same state, and could contradict each other."""
+    """A replica that leaves an offline or unknown directory may be elected if its partition has no leader. A replica in
+    an offline directory leaves the ISR in the same record: two records would be decided on the same state, and could
+    contradict each other."""
     topic = state.image.topics_by_id[key[0]]
     partition = topic.partitions[key[1]]
     targets = Targets(directories={broker.id: directory})

@@ -1,4 +1,4 @@
-"""UpdateFeatures: raising and lowering the levels of features (KIP-584, KIP-1022)."""
+"""UpdateFeatures: change the finalized levels of features (KIP-584, KIP-1022)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from milena.protocol.features import (
 from milena.protocol.metadata_records import ConfigRecord, FeatureLevelRecord, MetadataRecord
 
 DISABLED: Final = (0, 0)
-"""The range of a feature that a node does not name."""
+"""The range of a feature that a node does not support."""
 
 
 class Upgrade(IntEnum):
-    """What kind of change an update may be."""
+    """The kinds of change that an update may allow (Kafka's FeatureUpdate.UpgradeType)."""
 
     UNKNOWN = 0
     UPGRADE = 1
@@ -45,7 +45,7 @@ class FeatureUpdate:
 def update_features(
     state: ControllerState, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
 ) -> Result[None]:
-    """Change all levels or none. Raises KafkaError(INVALID_UPDATE_VERSION) for the first that cannot be."""
+    """Change all levels or none. Raises KafkaError(INVALID_UPDATE_VERSION) for the first invalid update."""
     levels = {**state.image.features, **{update.feature: update.level for update in updates}}
     records: list[MetadataRecord] = []
     for update in updates:
@@ -58,7 +58,7 @@ def update_features(
 
 
 def current_level(state: ControllerState, feature: str) -> int:
-    """0 for a feature that is not finalized, and for kraft.version: the voters are static."""
+    """Return the finalized level; 0 for a feature without one, and for kraft.version: the voters are static."""
     return state.image.features.get(feature, 0)
 
 
@@ -70,9 +70,9 @@ def _check(state: ControllerState, update: FeatureUpdate, levels: Mapping[str, i
         raise _refused(update, "a level cannot be negative")
     _check_support(state, update)
     if update.level < current and update.kind is Upgrade.UPGRADE:
-        raise _refused(update, f"it is at {current}, and a downgrade must be asked for as such")
+        raise _refused(update, f"its level is {current}, and the upgrade type does not allow a downgrade")
     if update.level > current and update.kind is not Upgrade.UPGRADE:
-        raise _refused(update, f"it is at {current}, so this is no downgrade")
+        raise _refused(update, f"its level is {current}, so this is not a downgrade")
     if update.feature == METADATA_VERSION:
         _check_metadata_downgrade(update, current)
         return
@@ -84,7 +84,7 @@ def _check(state: ControllerState, update: FeatureUpdate, levels: Mapping[str, i
 
 
 def _check_support(state: ControllerState, update: FeatureUpdate) -> None:
-    """This node, every registered broker and controller must be able to follow."""
+    """Check that this node and every registered broker and controller support the level."""
     supported: dict[str, tuple[int, int]] = {"This controller": RANGES.get(update.feature, DISABLED)}
     for broker in state.image.brokers.values():
         supported[f"Broker {broker.id}"] = broker.features.get(update.feature, DISABLED)
@@ -92,7 +92,7 @@ def _check_support(state: ControllerState, update: FeatureUpdate) -> None:
         if controller.id != state.config.node_id:
             supported[f"Controller {controller.id}"] = controller.features.get(update.feature, DISABLED)
     if update.feature not in RANGES:
-        raise _refused(update, "no node knows it")
+        raise _refused(update, "no node supports it")
     for node, (lowest, highest) in supported.items():
         if not lowest <= update.level <= highest:
             what = "does not support it" if (lowest, highest) == DISABLED else f"supports {lowest} to {highest}"
@@ -105,7 +105,7 @@ def _check_metadata_downgrade(update: FeatureUpdate, current: int) -> None:
         return
     if update.kind is Upgrade.UNSAFE_DOWNGRADE:
         raise _refused(update, "unsafe downgrades are not supported")
-    raise _refused(update, f"metadata that level {max(lost)} brought might be lost")
+    raise _refused(update, f"metadata introduced by level {max(lost)} might be lost")
 
 
 def _refused(update: FeatureUpdate, why: str) -> KafkaError:
@@ -115,7 +115,7 @@ def _refused(update: FeatureUpdate, why: str) -> KafkaError:
 
 
 def _cluster_min_isr(state: ControllerState) -> list[MetadataRecord]:
-    """ELR needs one ``min.insync.replicas`` for the whole cluster, and none for single brokers (KIP-966)."""
+    """With ELR there is one cluster-wide ``min.insync.replicas``, and none for single brokers (KIP-966)."""
     key = "min.insync.replicas"
     records: list[MetadataRecord] = [
         ConfigRecord(resource_type=kind, resource_name=name, name=key, value=None)

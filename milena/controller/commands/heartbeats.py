@@ -2,11 +2,11 @@
 
     FENCED --caught up, wants no fence--> UNFENCED --leads and wants shutdown--> CONTROLLED_SHUTDOWN
        ^                                  |      \\                                |
-       +--wants fence, session runs out---+       +--leads nothing--> SHUTDOWN_NOW <--leads nothing, others know--+
+       +--wants fence, session expires----+       +--leads nothing--> SHUTDOWN_NOW <--leads nothing, others caught up--+
 
 SHUTDOWN_NOW fences the broker. A controlled shutdown is granted when all active brokers have read past the records
-that moved its leaders. Differs from Kafka: being told to shut down ends the session, so that a restarted broker can
-register at once; in Kafka it is a duplicate until ``broker.session.timeout.ms`` has passed.
+that moved its leaders. Differs from Kafka: a broker's session ends when its shutdown is granted, so that a restarted
+broker can register immediately; in Kafka it is a duplicate until ``broker.session.timeout.ms`` has passed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A BrokerHeartbeat request. ``cordoned_dirs`` is None if the broker does not say."""
+    """A BrokerHeartbeat request. ``cordoned_dirs`` is None if the version has no field for them."""
 
     broker_id: NodeId
     broker_epoch: int
@@ -60,7 +60,7 @@ class HeartbeatReply:
 
 
 def heartbeat(state: ControllerState, request: Heartbeat, now: float) -> Result[HeartbeatReply]:
-    """Keep the session and move the broker's state. Raises KafkaError(STALE_BROKER_EPOCH)."""
+    """Renew the session and change the broker's state. Raises KafkaError(STALE_BROKER_EPOCH)."""
     state.sessions.touch(request.broker_id, request.broker_epoch, now)
     broker = state.checked_broker(request.broker_id, request.broker_epoch)
     registered_at = state.registered_at.get(broker.id)
@@ -81,7 +81,7 @@ def heartbeat(state: ControllerState, request: Heartbeat, now: float) -> Result[
 
 
 def expire_one(state: ControllerState, now: float) -> Result[NodeId | None]:
-    """Fence one broker whose session has run out, so that the next decision sees its effect."""
+    """Fence one broker whose session has expired. One per call, so that the next decision sees its effect."""
     while (expired := state.sessions.pop_expired(now)) is not None:
         broker_id, epoch = expired
         broker = state.image.brokers.get(broker_id)
@@ -92,7 +92,8 @@ def expire_one(state: ControllerState, now: float) -> Result[NodeId | None]:
 
 
 def fence_gone(state: ControllerState, broker: BrokerImage) -> Result[None]:
-    """Fence a broker whose process has gone; its session ends, so that the next one may register at once."""
+    """Fence a broker whose process has ended, and end its session, so that the next incarnation may register at
+    once."""
     state.sessions.progress(broker.id).shutdown_offset = None
     state.sessions.end(broker.id, broker.epoch)
     return Result(leadership.broker_fenced(state, broker), None, atomic=False)

@@ -1,7 +1,7 @@
-"""Elections that somebody asks for, and those that the controller holds by itself (KIP-460; docs/kafka-semantics.md:
+"""Leader elections on request (KIP-460) and those that the controller holds by itself (docs/kafka-semantics.md:
 Partition changes).
 
-Each returns partition changes; a partition for which nothing can be done is left as it is.
+Each function returns partition changes; a partition that needs no election, or has no candidate, is left as it is.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import PartitionChangeRecord
 
 MAX_ELECTIONS: Final = 1_000
-"""In one go of the controller's own; what is left follows at once in the next."""
+"""Elections in one batch of the controller's own; the next batch follows at once."""
 
 
 class ElectionType(IntEnum):
-    """What an ElectLeaders request may ask for, by its number there."""
+    """The election types of ElectLeaders requests."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -35,12 +35,12 @@ class ElectionType(IntEnum):
 _KINDS: Final = {ElectionType.PREFERRED: Election.PREFERRED, ElectionType.UNCLEAN: Election.UNCLEAN}
 
 Elections: TypeAlias = list[tuple[str, list[tuple[int, KafkaError | None]]]]
-"""By topic: each partition and why it was not elected, None if it was."""
+"""By topic: each partition with its error, or None if its leader was elected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a round of the controller's own elections did. ``more``: it stopped before it was through."""
+    """The result of a round of the controller's own elections. ``more``: the limit was reached before all were done."""
 
     elected: int
     more: bool
@@ -49,12 +49,12 @@ class Swept:
 def elect_leaders(
     state: ControllerState, kind: int, partitions: Sequence[tuple[str, Sequence[int]]] | None
 ) -> Result[Elections]:
-    """Elect leaders of these partitions. None means all, of which those that need no election are not told of.
+    """Elect leaders of these partitions. None means all; those that need no election are then not in the result.
 
     Raises KafkaError: INVALID_REQUEST for an unknown kind, POLICY_VIOLATION if too many would change.
     """
     try:
-        wanted = ElectionType(kind)
+        election_type = ElectionType(kind)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The election type {kind} is unknown.") from None
     everything = partitions is None
@@ -65,7 +65,7 @@ def elect_leaders(
     for name, numbers in partitions:
         results: list[tuple[int, KafkaError | None]] = []
         for number in numbers:
-            error = _elect(state, name, number, wanted, records)
+            error = _elect(state, name, number, election_type, records)
             if not (everything and error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED):
                 results.append((number, error))
         outcomes.append((name, results))
@@ -101,12 +101,12 @@ def _elect(
 
 
 def balance(state: ControllerState) -> Result[Swept]:
-    """Give leadership back to preferred replicas, wherever they can take it."""
+    """Elect the preferred replica of each partition that it does not lead and could lead."""
     return _sweep(state, state.index.imbalanced(), Election.PREFERRED)
 
 
 def elect_unclean(state: ControllerState) -> Result[Swept]:
-    """Elect any replica for partitions without a leader whose configuration allows that."""
+    """Elect any active replica for partitions without a leader whose configuration allows unclean elections."""
     allowed: dict[str, bool] = {}
     keys = []
     for key in state.index.leaderless():
@@ -133,7 +133,7 @@ def _sweep(state: ControllerState, keys: Iterable[PartitionKey], election: Elect
 def election_change(
     state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage, election: Election
 ) -> PartitionChangeRecord | None:
-    """The record of an election, None if it changes nothing."""
+    """Return the record of an election, or None if it changes nothing."""
     acceptable = acceptance(state.image.brokers, partition)
     change = partition_change(state, topic, partition, acceptable, Targets(election=election))
     return None if change is None else change.record(topic.id, number)

@@ -1,6 +1,6 @@
-"""Client quotas (KIP-546): checks and ClientQuotaRecords, as Kafka's ClientQuotaControlManager has them.
+"""Client quotas (KIP-546): checks and ClientQuotaRecords, as in Kafka's ClientQuotaControlManager.
 
-An entity is taken or refused as a whole. Nothing here or in the brokers enforces a quota.
+An entity is changed as a whole or not at all. Neither the controller nor the brokers enforce quotas.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALMOST_WHOLE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entry of the request: values by key, None takes a quota away."""
+    """One entry of the request: values by key; None removes a quota."""
 
     entity: Entity
     values: Mapping[str, float | None]
@@ -38,19 +38,19 @@ class Change:
 
 
 def alter(state: ControllerState, changes: Sequence[Change]) -> Result[dict[Entity, KafkaError | None]]:
-    """Each entity's outcome, None if it is taken. An entity that is given twice is left as it is."""
+    """Return each entity's error, or None if it is changed. An entity that is in the request twice is not changed."""
     records: dict[Entity, list[MetadataRecord]] = {}
     outcomes: dict[Entity, KafkaError | None] = {}
     for change in changes:
         entity = change.entity
         if entity in outcomes:
-            outcomes[entity] = _invalid("The entity is given twice.")
+            outcomes[entity] = _invalid("The entity is in the request twice.")
             records.pop(entity, None)
             continue
         outcomes[entity] = None
         try:
             if change.repeated_key is not None:
-                raise _invalid(f"The key {change.repeated_key} is given twice.")
+                raise _invalid(f"The key {change.repeated_key} is in the request twice.")
             records[entity] = _records(state, entity, change.values)
         except KafkaError as error:
             outcomes[entity] = error.kept()
@@ -74,7 +74,7 @@ def _records(state: ControllerState, entity: Entity, values: Mapping[str, float 
 
 
 def _keys_of(entity: Entity) -> Mapping[str, Type]:
-    """The quotas that an entity may have. Raises KafkaError for an entity that cannot be."""
+    """Return the quota keys that the entity may have. Raises KafkaError for an invalid entity."""
     if not entity:
         raise _invalid("The entity is empty.")
     for kind, name in entity:
@@ -87,14 +87,14 @@ def _keys_of(entity: Entity) -> Mapping[str, Type]:
         assert kinds.keys() <= {USER, CLIENT_ID}
         return OF_CLIENTS
     if len(kinds) > 1:
-        raise _invalid("An IP address goes with neither a user nor a client id.")
+        raise _invalid("An IP address cannot be combined with a user or a client id.")
     if kinds[IP] is not None and not _is_address(str(kinds[IP])):
-        raise _invalid(f"{kinds[IP]} is no IP address.")
+        raise _invalid(f"{kinds[IP]} is not an IP address.")
     return OF_ADDRESSES
 
 
 def _is_address(text: str) -> bool:
-    """Names are not looked up: that could take as long as a name server likes."""
+    """Host names are not resolved: the lookup could block for a long time."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -110,7 +110,7 @@ def _check(known: Mapping[str, Type], key: str, value: float) -> None:
         raise _invalid(f"{key} must be above 0.")
     if kind is Type.DOUBLE:
         return
-    if value > float(BOUNDS[kind] - 1):  # 2 ** 63 is not above that, as in Kafka
+    if value > float(BOUNDS[kind] - 1):  # the float of 2 ** 63 - 1 is 2 ** 63, which passes, as in Kafka
         raise _invalid(f"{key} is too large for a {kind.name}.")
     if math.fmod(value, 1) > ALMOST_WHOLE:
         raise _invalid(f"{key} must be a whole number.")

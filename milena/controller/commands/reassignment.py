@@ -1,8 +1,8 @@
 """Reassignments of partitions to other replicas (KIP-455, KIP-860).
 
-A reassignment adds the new replicas to the old ones and says which of them are new and which are to go. Once all new
-ones are in sync, the same change of the ISR ends it (``controller.rules.partition_change``). One that only reorders, or
-only removes replicas, ends at once.
+A reassignment adds the new replicas to the present ones and records which are being added and which removed. The ISR
+change that brings all added replicas into the ISR also completes it (``controller.rules.partition_change``). A
+reassignment that only reorders or only removes replicas completes at once.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from milena.protocol.types import NodeId
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a partition shall be; None cancels what is going on."""
+    """The requested replicas of a partition; None cancels its reassignment."""
 
     partition: int
     replicas: Sequence[NodeId] | None
 
 
 Reassigned: TypeAlias = list[tuple[str, list[tuple[int, KafkaError | None]]]]
-"""By topic: each partition and why it is not reassigned, None if it is."""
+"""By topic: each partition with its error, or None if it is accepted."""
 
 
 def alter_reassignments(
-    state: ControllerState, wanted: Sequence[tuple[str, Sequence[Target]]], *, allow_factor_change: bool = True
+    state: ControllerState, requested: Sequence[tuple[str, Sequence[Target]]], *, allow_factor_change: bool = True
 ) -> Result[Reassigned]:
-    """Begin, change or cancel reassignments; each partition for itself. Of a partition that is given several times the
-    last target that can be counts alone, as all are computed on one image. Raises KafkaError(POLICY_VIOLATION)."""
+    """Start, change or cancel reassignments, each partition for itself. If a partition is in the request several times,
+    its
+    last valid target counts, since all are computed on the same image. Raises KafkaError(POLICY_VIOLATION)."""
     changes: dict[tuple[str, int], list[PartitionChangeRecord]] = {}
     outcomes: Reassigned = []
-    for name, targets in wanted:
+    for name, targets in requested:
         results: list[tuple[int, KafkaError | None]] = []
         for target in targets:
             try:
@@ -61,16 +62,16 @@ def alter_reassignments(
 
 
 def ongoing(
-    state: ControllerState, wanted: Sequence[tuple[str, Sequence[int]]] | None
+    state: ControllerState, requested: Sequence[tuple[str, Sequence[int]]] | None
 ) -> list[tuple[str, list[tuple[int, PartitionImage]]]]:
-    """The partitions among ``wanted`` (None: all) that are being reassigned, by topic."""
-    if wanted is None:
+    """Return the partitions among ``requested`` (None: all) that are being reassigned, by topic."""
+    if requested is None:
         by_topic: dict[str, list[int]] = {}
         for topic_id, number in state.index.reassigning():
             by_topic.setdefault(state.image.topics_by_id[topic_id].name, []).append(number)
-        wanted = list(by_topic.items())
+        requested = list(by_topic.items())
     found = []
-    for name, numbers in wanted:
+    for name, numbers in requested:
         topic = state.image.topics.get(name)
         partitions = [] if topic is None else list(_reassigning(topic, numbers))
         if partitions:
@@ -107,7 +108,8 @@ def _reassign(
 
 
 def _cancel(state: ControllerState, name: str, number: int, partition: PartitionImage) -> Targets:
-    """Back to the replicas from before; if none of them is in sync, the first of them must be elected uncleanly."""
+    """Return to the replicas from before the reassignment. If none of them is in sync, that needs an unclean
+    election."""
     if not partition.reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name}-{number} is not being reassigned.")
     replicas = tuple(r for r in partition.replicas if r not in partition.adding)
@@ -119,7 +121,8 @@ def _cancel(state: ControllerState, name: str, number: int, partition: Partition
         if not unclean:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{name}-{number} cannot go back without an unclean election: no former replica is in sync.",
+                f"{name}-{number} cannot be cancelled without an unclean election: none of its former "
+                "replicas is in sync.",
             )
         isr = replicas[:1]
     election = Election.UNCLEAN if unclean else Election.ONLINE
@@ -127,16 +130,17 @@ def _cancel(state: ControllerState, name: str, number: int, partition: Partition
 
 
 def _change(partition: PartitionImage, target: tuple[NodeId, ...]) -> Targets:
-    """Those that go stay behind the new ones until the end. What is empty does not replace an earlier plan's."""
+    """Replicas to be removed stay at the end of the list until the reassignment completes. Empty ``adding`` and
+    ``removing`` are left out, so that they do not clear an earlier reassignment's, as in Kafka."""
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     adding = tuple(sorted(set(target) - set(partition.replicas)))
     return Targets(replicas=target + removing, removing=removing or None, adding=adding or None)
 
 
-def _check_factor(partition: PartitionImage, wanted: int) -> None:
-    """KIP-860: against the replicas that there will be when what is going on is over."""
+def _check_factor(partition: PartitionImage, requested: int) -> None:
+    """KIP-860: compare with the replicas that remain when the ongoing reassignment has completed."""
     present = len({*partition.replicas, *partition.adding} - set(partition.removing))
-    if present != wanted:
+    if present != requested:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor would change from {present} to {wanted}."
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor would change from {present} to {requested}."
         )

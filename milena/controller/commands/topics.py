@@ -1,6 +1,6 @@
 """Creating topics and partitions: checks, placement, records (KIP-4, KIP-195, KIP-516).
 
-A request for several topics takes each or refuses it; all that is taken is written in one batch.
+Each topic of a request is accepted or rejected by itself; the records of all accepted ones form one batch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from milena.protocol.types import METADATA_TOPIC, NodeId
 from milena.runtime.randomness import Randomness
 
 DEFAULT: Final = -1
-"""Partitions and replication factor of a request that leaves them to the configuration."""
+"""Partitions and replication factor of a request that leaves them to the broker's defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic of a CreateTopics request. ``assignments`` are (partition, replicas); a config of None is a mistake."""
+    """A topic of a CreateTopics request. ``assignments``: (partition, replicas). A config value of None is an error."""
 
     name: str
     partitions: int = DEFAULT
@@ -48,7 +48,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A topic of a CreatePartitions request: the count afterwards; ``assignments`` of the additional ones."""
+    """A topic of a CreatePartitions request: the new partition count, and the replicas of the added partitions."""
 
     topic: str
     count: int
@@ -56,15 +56,15 @@ class NewPartitions:
 
 
 def create_topics(
-    state: ControllerState, wanted: Sequence[NewTopic], random: Randomness, *, validate_only: bool = False
+    state: ControllerState, requested: Sequence[NewTopic], random: Randomness, *, validate_only: bool = False
 ) -> Result[list[tuple[str, CreatedTopic | KafkaError]]]:
-    """Create each topic; outcomes in the order of the request, then names that were given twice.
+    """Create each topic. Outcomes are in the order of the request, followed by names that were in it twice.
 
     Raises KafkaError(POLICY_VIOLATION) if the request as a whole asks for too many partitions.
     """
-    names = [topic.name for topic in wanted]
+    names = [topic.name for topic in requested]
     twice = repeated_in(names)
-    single = [topic for topic in wanted if topic.name not in twice]
+    single = [topic for topic in requested if topic.name not in twice]
     _check_total(state, single)
     may_collide = any("." in name or "_" in name for name in names)
     colliding = {collision_key(name): name for name in state.image.topics} if may_collide else {}
@@ -80,22 +80,23 @@ def create_topics(
             records += made
             outcomes.append((topic.name, created))
     for name in sorted(twice):
-        outcomes.append((name, KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named twice.")))
+        outcomes.append((name, KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is in the request twice.")))
     if len(records) > MAX_RECORDS_PER_BATCH:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The request needs more than {MAX_RECORDS_PER_BATCH} records.")
     return Result(() if validate_only else records, outcomes)
 
 
 def create_partitions(
-    state: ControllerState, wanted: Sequence[NewPartitions], random: Randomness, *, validate_only: bool = False
+    state: ControllerState, requested: Sequence[NewPartitions], random: Randomness, *, validate_only: bool = False
 ) -> Result[list[tuple[str, KafkaError | None]]]:
-    """Raise the partition counts of topics; outcomes as of ``create_topics``."""
-    twice = repeated_in(topic.topic for topic in wanted)
+    """Increase the partition counts of topics; outcomes as in ``create_topics``."""
+    twice = repeated_in(topic.topic for topic in requested)
     records: list[MetadataRecord] = []
     outcomes: list[tuple[str, KafkaError | None]] = [
-        (name, KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named twice.")) for name in sorted(twice)
+        (name, KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is in the request twice."))
+        for name in sorted(twice)
     ]
-    for topic in wanted:
+    for topic in requested:
         if topic.topic in twice:
             continue
         try:
@@ -111,9 +112,9 @@ def create_partitions(
     return Result(() if validate_only else records, outcomes)
 
 
-def _check_total(state: ControllerState, wanted: Sequence[NewTopic]) -> None:
+def _check_total(state: ControllerState, requested: Sequence[NewTopic]) -> None:
     total = 0
-    for topic in wanted:
+    for topic in requested:
         default = state.config.get_int("num.partitions") if topic.partitions == DEFAULT else max(topic.partitions, 0)
         total += len(topic.assignments) or default
     if total > MAX_RECORDS_PER_BATCH:
@@ -177,7 +178,7 @@ def _place(
     replicas: int,
     random: Randomness,
 ) -> list[list[NodeId]]:
-    """``values``: the topic's own configuration."""
+    """Place replicas by the topic's own configuration ``values`` and the cluster's brokers."""
     check_too_few(state, topic, values, replicas)
     for_any = not needs_ability(topic, values)
     usable = (
@@ -196,11 +197,9 @@ def _takes_replicas(broker: BrokerImage) -> bool:
 
 
 def _assigned(state: ControllerState, topic: NewTopic, values: Mapping[str, str]) -> list[Sequence[NodeId]]:
-    """The replicas that the request names, by partition, after all checks."""
+    """Return the replicas that the request names, by partition, after all checks."""
     if topic.replication_factor != DEFAULT or topic.partitions != DEFAULT:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "With assignments, partitions and replication factor must be left at -1."
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "With assignments, partitions and replication factor must be -1.")
     by_number: dict[int, Sequence[NodeId]] = {}
     for number, replicas in topic.assignments:
         if number in by_number:
@@ -214,20 +213,20 @@ def _assigned(state: ControllerState, topic: NewTopic, values: Mapping[str, str]
     return [by_number[number] for number in range(len(by_number))]
 
 
-def _grow(state: ControllerState, wanted: NewPartitions, random: Randomness) -> list[PartitionRecord]:
-    topic = state.image.topics.get(wanted.topic)
+def _grow(state: ControllerState, requested: NewPartitions, random: Randomness) -> list[PartitionRecord]:
+    topic = state.image.topics.get(requested.topic)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     present = len(topic.partitions)
-    if wanted.count <= present:
+    if requested.count <= present:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic {topic.name!r} has {present} partition(s) already; {wanted.count} is no increase.",
+            f"Topic {topic.name!r} has {present} partition(s) already; {requested.count} is not an increase.",
         )
-    additional = wanted.count - present
+    additional = requested.count - present
     if additional > MAX_RECORDS_PER_BATCH:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{additional} partitions are too many for one request.")
-    assignments, values = wanted.assignments, state.image.config(TOPIC_RESOURCE, topic.name)
+    assignments, values = requested.assignments, state.image.config(TOPIC_RESOURCE, topic.name)
     if assignments is None:
         factor = _replication_factor(topic)
         chosen: Sequence[Sequence[NodeId]] = _place(state, topic.name, values, additional, factor, random)

@@ -1,1 +1,1 @@
-"""The metadata log: writing, formatting, serving fetches, and the quorum state."""
+"""The metadata log: writing, formatting, serving fetches, repair, and the quorum state."""

@@ -1,5 +1,5 @@
-"""Metadata records as batches of the metadata log (docs/kafka-semantics.md: Framing of the metadata log):
-uncompressed, without keys or a producer."""
+"""Encodes metadata records as record batches (docs/kafka-semantics.md: Framing of the metadata log): uncompressed,
+without keys and without a producer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milena.protocol.records.records import BatchBuilder
 def encode_batches(
     records: Sequence[MetadataRecord], *, metadata_version: int, timestamp_ms: int, atomic: bool
 ) -> bytearray:
-    """One batch, or with ``atomic`` False as many as the size limit requires. Their offsets are not set yet.
+    """Return one batch, or if not ``atomic`` as many as the size limit requires. Their base offsets are not set yet.
 
     Raises KafkaError(RECORD_LIST_TOO_LARGE) if an atomic batch would be too large.
     """
@@ -26,7 +26,7 @@ def encode_batches(
         full = builder.count and not builder.room_for(None, value, MAX_BATCH_BYTES)
         if full or builder.count == MAX_RECORDS_PER_BATCH:
             if atomic:
-                raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, "The change does not fit into one batch of metadata.")
+                raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, "The records do not fit into one metadata batch.")
             out += builder.build()
             builder = BatchBuilder()
         builder.append(timestamp=timestamp_ms, value=value)

@@ -25,8 +25,8 @@ class Follower:
     _leader_end_then: int = -1
 
     def fetched(self, offset: Offset, *, leader_end: Offset, now_ms: int) -> None:
-        """The observer has everything below ``offset``. It is caught up if it has what the leader had at its previous
-        fetch."""
+        """Record a fetch from ``offset``. The observer is caught up if ``offset`` reaches the leader's log end at its
+        previous fetch (KIP-836)."""
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif 0 < self._leader_end_then <= offset:
@@ -37,13 +37,13 @@ class Follower:
 
 
 class Followers:
-    """All observers in one epoch of the leader."""
+    """All observers in one leader epoch."""
 
     def __init__(self) -> None:
         self._followers: dict[tuple[int, UUID], Follower] = {}
 
     def fetched(self, id: int, directory: UUID, offset: Offset, *, leader_end: Offset, now_ms: int) -> None:
-        """A node has fetched; consumers (ids below 0) do not count."""
+        """Record a fetch by a node; fetches of consumers (ids below 0) are ignored."""
         if id < 0:
             return
         key = (id, directory)
@@ -53,7 +53,7 @@ class Followers:
         follower.fetched(offset, leader_end=leader_end, now_ms=now_ms)
 
     def present(self, now_ms: int) -> Iterator[Follower]:
-        """Those that fetched recently, by id. The others are dropped."""
+        """Return the nodes that fetched recently, by id. The others are removed."""
         for key in sorted(self._followers):
             follower = self._followers[key]
             if now_ms - follower.fetched_ms >= FORGET_AFTER_MS:

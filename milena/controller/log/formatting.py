@@ -1,8 +1,7 @@
-"""The first records of a controller's metadata log, as ``kafka-storage format`` writes them.
+"""The first records of a new metadata log, as ``kafka-storage format`` writes them.
 
 A new cluster starts at metadata.version 4.3 with every other feature at level 0, unless options say otherwise. The
-choice is kept in ``bootstrap.checkpoint`` beside the metadata log until the first controller has written it into the
-log.
+records are kept in ``bootstrap.checkpoint`` next to the metadata log until the first controller has appended them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Formatting:
-    """How a new cluster begins. Has no effect on an existing one."""
+    """The options for formatting a new cluster. They have no effect on an existing one."""
 
     cluster_id: str | None = None
     features: Mapping[str, int] = field(default_factory=dict)
@@ -42,11 +41,11 @@ class Formatting:
     def parse(
         cls, *, cluster_id: str | None = None, features: Sequence[str] = (), release_version: str | None = None
     ) -> Formatting:
-        """From options; features are ``NAME=LEVEL``. Raises ConfigError naming the option."""
+        """Parse options; features are ``NAME=LEVEL``. Raises ConfigError naming the option."""
         levels = dict(map(_parse_feature, features))
         if release_version is not None:
             if METADATA_VERSION in levels:
-                raise ConfigError(f"--release-version and --feature {METADATA_VERSION} say the same thing twice")
+                raise ConfigError(f"--release-version and --feature {METADATA_VERSION} cannot be combined")
             try:
                 levels[METADATA_VERSION] = metadata_version_of(release_version)
             except ValueError as error:
@@ -59,7 +58,7 @@ class Formatting:
         return cls(cluster_id or None, levels)
 
     def records(self) -> list[FeatureLevelRecord]:
-        """The levels: metadata.version first, the others by name. A feature at level 0 has no record."""
+        """Return the feature levels: metadata.version first, the others by name. A feature at level 0 has no record."""
         levels = {METADATA_VERSION: LATEST_METADATA_VERSION, **self.features}
         names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
         return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
@@ -94,7 +93,8 @@ def write_bootstrap(disk: Disk, folder: str, formatting: Formatting, now_ms: int
 
 
 def read_bootstrap(disk: Disk, folder: str) -> list[MetadataRecord] | None:
-    """The records of ``bootstrap.checkpoint``; None if the file is missing. Raises OSError, CorruptMetadataSnapshot."""
+    """Return the records of ``bootstrap.checkpoint``; None if there is no such file. Raises OSError,
+    CorruptMetadataSnapshot."""
     path = f"{folder}/{BOOTSTRAP_FILE}"
     try:
         data = disk.read(path)

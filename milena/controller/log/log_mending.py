@@ -1,4 +1,4 @@
-"""How one metadata log is made of what is sound of it and of copies of it."""
+"""Merges the intact parts of a metadata log with those of copies of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDLESS: Final = 1 << 63
 
 
 class Batch(NamedTuple):
-    """A sound batch, and what tells it from another one with its offset. (No checksum covers the leader epoch.)"""
+    """An intact batch. Two batches with one offset are equal if their CRCs are. (No CRC covers the leader epoch.)"""
 
     piece: Piece
     end: Offset
@@ -23,23 +23,24 @@ class Batch(NamedTuple):
 
 
 class OtherLog(Exception):
-    """A copy holds other records than the log, where both have some; the text says where."""
+    """A copy has other records than the log at the same offset; the message says where."""
 
 
 @dataclass(slots=True)
 class Mended:
-    """A log from ``start`` to ``end``, put together. ``taken``: ranges of offsets and the folder they come from."""
+    """The merged log from ``start`` to ``end``. ``taken``: ranges of offsets and the folder that they are copied
+    from."""
 
     start: Offset
     end: Offset
     pieces: list[Piece] = field(default_factory=list)
     taken: list[tuple[Offset, Offset, str]] = field(default_factory=list)
     missing: Offset | None = None
-    """The end of the first gap that no copy fills, which the log ends before; None where all is there."""
+    """The end of the first gap that no copy fills; the log ends before that gap. None if there is no gap."""
 
 
 def mend(disk: Disk, log: Survey, start: Offset, copies: Sequence[tuple[str, Survey]]) -> Mended:
-    """Put a log together from ``start`` on, with what the copies (folder, survey) have in gaps and at the end.
+    """Merge a log from ``start`` on: fill its gaps and extend its end with batches of the copies (folder, survey).
 
     Blocks. Raises OtherLog, OSError.
     """
@@ -65,13 +66,13 @@ def mend(disk: Disk, log: Survey, start: Offset, copies: Sequence[tuple[str, Sur
 
 
 def _gaps(runs: Sequence[Run], start: Offset) -> list[tuple[int, int]]:
-    """Before each run, and behind the last."""
+    """Return the gaps before each run and after the last."""
     ends = [start, *(run.end for run in runs)]
     return list(zip(ends, [*(run.start for run in runs), _ENDLESS], strict=True))
 
 
 def _edges(disk: Disk, runs: Iterable[Run]) -> dict[int, Batch]:
-    """The first and the last batch of each run, by base offset."""
+    """Return the first and the last batch of each run, by base offset."""
     edges: dict[int, Batch] = {}
     for run in runs:
         last = None
@@ -92,7 +93,7 @@ def _noted(path: str, batch: ScannedBatch) -> Batch:
 def _batches(
     disk: Disk, runs: Iterable[Run], gaps: Sequence[tuple[int, int]], edges: dict[int, Batch]
 ) -> dict[int, Batch]:
-    """Those in gaps, and those to compare."""
+    """Return the batches in gaps, and the edge batches that are compared."""
     found = {}
     for run in runs:
         for path, batch in batches_of(disk, run):
@@ -103,7 +104,7 @@ def _batches(
 
 
 def _fill(mended: Mended, end: int, copies: Sequence[tuple[str, dict[int, Batch]]]) -> None:
-    """Go on with batches of the copies, up to ``end`` at most."""
+    """Append batches of the copies, up to offset ``end`` at most."""
     while mended.end < end:
         found = next(((folder, batches[mended.end]) for folder, batches in copies if mended.end in batches), None)
         if found is None or found[1].end > end:

@@ -1,4 +1,5 @@
-"""Fetches of the metadata log that wait for new records: each until a commit concerns it, or its time is up."""
+"""Waiting fetches of the metadata log: each is answered after a commit that concerns it, or when its wait time is
+over."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from milena.runtime.containment import Containment
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """``try_answer`` answers if there is something to report, or in any case when it is passed True; it returns whether
-    it has answered. ``lost`` is called if it fails; neither the commit nor the other fetches fail with it."""
+    """``try_answer(final)`` answers if there is news, or in any case if ``final``, and returns whether it answered. If
+    it raises, the error is logged and ``lost`` is called; other fetches and the commit are not affected."""
 
     try_answer: Callable[[bool], bool]
     lost: Callable[[], object]
@@ -20,7 +21,7 @@ class Waiter:
 
 
 class LongPolls:
-    """All waiting fetches, the oldest first."""
+    """All waiting fetches, oldest first."""
 
     def __init__(self, clock: Clock, contained: Containment) -> None:
         self._clock = clock
@@ -31,7 +32,7 @@ class LongPolls:
         return len(self._waiting)
 
     def wait(self, seconds: float, try_answer: Callable[[bool], bool], lost: Callable[[], object]) -> None:
-        """Answer at once if possible, else after a commit, and after ``seconds`` at the latest."""
+        """Answer now if possible, else after a commit, or after ``seconds``."""
         if try_answer(seconds <= 0):
             return
         waiter = Waiter(try_answer, lost)
@@ -39,12 +40,12 @@ class LongPolls:
         waiter.timer = self._clock.call_later(seconds, lambda: self._expire(waiter))
 
     def commit(self) -> None:
-        """Something was committed: check all waiting fetches."""
+        """Records were committed: try all waiting fetches."""
         for waiter in list(self._waiting):
-            if self._look(waiter, final=False):
+            if self._try(waiter, final=False):
                 self._remove(waiter)
 
-    def _look(self, waiter: Waiter, *, final: bool) -> bool:
+    def _try(self, waiter: Waiter, *, final: bool) -> bool:
         try:
             return waiter.try_answer(final)
         except Exception as error:
@@ -60,7 +61,7 @@ class LongPolls:
     def _expire(self, waiter: Waiter) -> None:
         if waiter in self._waiting:
             self._remove(waiter)
-            self._look(waiter, final=True)
+            self._try(waiter, final=True)
 
     def _remove(self, waiter: Waiter) -> None:
         del self._waiting[waiter]

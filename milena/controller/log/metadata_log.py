@@ -1,13 +1,12 @@
-"""The controller's log ``__cluster_metadata-0``: its commands append to it, it is synced in groups, then they are
-answered.
+"""The log ``__cluster_metadata-0`` of the active controller: appends, group commit, and the high watermark.
 
-A write is appended and replayed at once. One task syncs everything that was appended since its last sync; then the high
-watermark moves and the writes that wait for it are answered. Records that are not synced are neither answered nor
-served to observers. If an append or a sync fails, the process ends, since the image would contain records that the log
-has lost.
+A write is appended and replayed at once. One task syncs everything appended since its last sync; then the high
+watermark advances and the waiting writes complete. Records that are not synced are neither acknowledged nor returned
+to observers. If an append or a sync fails, the process exits, because the image would contain records that the log has
+lost.
 
-Each start of the controller is a new epoch, which begins with a LeaderChange record. The controller is the only voter;
-with more voters, the high watermark would also wait for their fetches.
+Each start of the controller begins a new epoch with a LeaderChange record. The controller is the only voter; with more
+voters, the high watermark would also depend on their fetches.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class MetadataLog:
-    """Owns the log and its snapshots. ``open`` comes first, then ``lead``."""
+    """Owns the log and its snapshots. Call ``open``, then ``lead``."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig, state: ControllerState, voters: Sequence[NodeId]) -> None:
         self.folder = metadata_folder(config)
@@ -75,7 +74,7 @@ class MetadataLog:
 
     @property
     def image(self) -> MetadataImage:
-        """The state at the log end; all of it is committed if the log is ``idle``."""
+        """The image at the log end; all of it is committed if ``idle``."""
         return self._state.image
 
     @property
@@ -107,8 +106,8 @@ class MetadataLog:
         self.epoch = max(self._epoch_on_disk(), self._state.image.epoch)
 
     def _prepare(self) -> MetadataImage | None:
-        """The image of the latest valid snapshot, after preparing the log to be opened. A later, damaged snapshot is
-        set aside if the log has the records that it covers. Raises MetadataLost, OSError."""
+        """Prepare the log to be opened, and return the image of the latest valid snapshot. A later, damaged snapshot is
+        renamed if the log has the records that it covers. Raises MetadataLost, OSError."""
         image, damaged = load_latest(self.snapshots)
         start = Offset(0) if image is None else Offset(image.offset + 1)
         known = self._committed_offset.read() or Offset(0)
@@ -118,7 +117,7 @@ class MetadataLog:
         except MetadataLost as lost:
             raise MetadataLost("; ".join((*damaged.values(), str(lost)))) from None
         for snapshot, reason in damaged.items():
-            get_logger("metadata").warning("a snapshot is set aside: it cannot be used", reason=reason)
+            get_logger("metadata").warning("damaged metadata snapshot renamed", reason=reason)
             self.snapshots.set_aside(snapshot)
         return image
 
@@ -166,7 +165,7 @@ class MetadataLog:
         """Append and replay ``records`` now. The future completes when they and all earlier records are committed.
 
         Without records it completes when the current state is committed. Raises KafkaError(RECORD_LIST_TOO_LARGE)
-        before anything is changed, and BrokenInvariant for records that may not follow what is known.
+        before anything is changed, and BrokenInvariant for records that contradict the image.
         """
         if records:
             now = self._runtime.clock.time_ms()
@@ -187,16 +186,16 @@ class MetadataLog:
         return self._committed(self._state.next_offset)
 
     def on_commit(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` whenever the high watermark has moved."""
+        """Call ``listener`` whenever the high watermark has advanced."""
         self._listeners.append(listener)
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was written is committed."""
+        """Whether all appended records are committed."""
         return self.high_watermark >= self._state.next_offset
 
     async def close(self) -> None:
-        """Sync and close. Writes that still wait are not answered."""
+        """Sync and close. Waiting writes do not complete."""
         if self._log is not None:
             await self._sync()
             self._log.close()
@@ -204,10 +203,10 @@ class MetadataLog:
         self._committed_offset.close()
 
     def _check_place(self, base: Offset) -> None:
-        """The image is that of the log's end, and of no later epoch."""
+        """Check that the image is at the log end and not of a later epoch."""
         end, epoch = self.log.log_end_offset, self._state.image.epoch
         if base != end:
-            raise BrokenInvariant(f"the image is at offset {base}, the metadata log at {end}")
+            raise BrokenInvariant(f"the image is at offset {base}, the metadata log ends at {end}")
         if epoch > self.epoch:
             raise BrokenInvariant(f"the image is of epoch {epoch}, this controller leads in {self.epoch}")
 
@@ -223,7 +222,7 @@ class MetadataLog:
             future.set_result(None)
         else:
             if self._waiting and self._waiting[-1][0] > offset:
-                raise BrokenInvariant(f"an answer waits for offset {offset} behind one for {self._waiting[-1][0]}")
+                raise BrokenInvariant(f"a write waits for offset {offset} after one for {self._waiting[-1][0]}")
             self._waiting.append((offset, future))
         return future
 

@@ -1,4 +1,4 @@
-"""The file ``quorum-state``: the epoch of the metadata log and its leader, as Kafka writes it for kraft.version 0."""
+"""The file ``quorum-state``: the epoch and the leader of the metadata log, in Kafka's format for kraft.version 0."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from milena.protocol.types import LeaderEpoch, NodeId
 
 FILE_NAME: Final = "quorum-state"
-NOBODY: Final = NodeId(-1)
+NO_NODE: Final = NodeId(-1)
 
 
 class CorruptQuorumState(ValueError):
-    """The file is not a usable quorum state."""
+    """The file is not a valid quorum state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def encode_quorum_state(state: QuorumState) -> bytes:
             "clusterId": "",
             "leaderId": state.leader,
             "leaderEpoch": state.epoch,
-            "votedId": NOBODY,
+            "votedId": NO_NODE,
             "appliedOffset": 0,
             "currentVoters": [{"voterId": voter} for voter in state.voters],
             "data_version": 0,
@@ -41,10 +41,10 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def decode_quorum_state(data: bytes) -> QuorumState:
-    """Raises CorruptQuorumState. Version 1, for dynamic quorums, has no voters."""
+    """Decode version 0. Raises CorruptQuorumState, also for version 1 (dynamic quorums), which has no voters."""
     try:
         fields = json.loads(data)
         voters = tuple(NodeId(int(voter["voterId"])) for voter in fields.get("currentVoters") or ())
         return QuorumState(LeaderEpoch(int(fields["leaderEpoch"])), NodeId(int(fields["leaderId"])), voters)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptQuorumState(f"no quorum state: {error}") from None
+        raise CorruptQuorumState(f"not a quorum state: {error}") from None

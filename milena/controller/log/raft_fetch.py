@@ -1,8 +1,8 @@
-"""How the leader of the metadata log answers a Fetch (docs/kafka-semantics.md: Fetches of observers): decisions on
+"""Decides how the leader of the metadata log answers a Fetch (docs/kafka-semantics.md: Fetches of observers), from
 offsets and epochs, without I/O.
 
-Only committed records are served. Kafka also serves uncommitted ones; with a single voter nothing is gained by that,
-and so an observer never has records that a crash of the controller can take back.
+Only committed records are returned. Kafka also returns uncommitted ones; with a single voter that has no advantage,
+and this way an observer never has records that the controller loses in a crash.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from milena.storage.log.partition_log import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """An error for the whole request, or for the partition."""
+class Reject:
+    """An error for the partition, or for the whole request (``top_level``)."""
 
     code: ErrorCode
     top_level: bool = False
@@ -34,7 +34,7 @@ class SendSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diverging:
-    """The observer's last epoch ends elsewhere in this log: it must truncate."""
+    """The observer's last epoch ends at another offset in this log: the observer must truncate."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -42,16 +42,16 @@ class Diverging:
 
 @dataclass(frozen=True, slots=True)
 class SendRecords:
-    """Records from this offset on; there may be none yet."""
+    """Records from this offset on; possibly none yet."""
 
     offset: Offset
 
 
-Decision: TypeAlias = Refuse | SendSnapshot | Diverging | SendRecords
+Decision: TypeAlias = Reject | SendSnapshot | Diverging | SendRecords
 
 
 def only_partition(request: FetchRequest) -> FetchPartition | None:
-    """What the request asks of the metadata partition; None if the request is for anything else."""
+    """Return the metadata partition of the request; None if the request is for anything else."""
     if len(request.topics) != 1 or len(request.topics[0][2]) != 1:
         return None
     name, topic_id, partitions = request.topics[0]
@@ -62,27 +62,27 @@ def only_partition(request: FetchRequest) -> FetchPartition | None:
 def decide(
     request: FetchRequest, *, cluster_id: str, epoch: LeaderEpoch, log: PartitionLog, snapshots: SnapshotStore
 ) -> Decision:
-    """The kind of the answer, after all checks in Kafka's order. ``epoch`` is this leader's."""
+    """Decide after all checks in Kafka's order. ``epoch`` is this leader's."""
     if request.cluster_id not in (None, cluster_id):
-        return Refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
-    wanted = only_partition(request)
-    if wanted is None:
-        return Refuse(ErrorCode.INVALID_REQUEST, top_level=True)
+        return Reject(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
+    partition = only_partition(request)
+    if partition is None:
+        return Reject(ErrorCode.INVALID_REQUEST, top_level=True)
     if (
         request.max_wait_ms < 0
-        or wanted.fetch_offset < 0
-        or wanted.last_fetched_epoch < 0
-        or wanted.last_fetched_epoch > wanted.current_leader_epoch
+        or partition.fetch_offset < 0
+        or partition.last_fetched_epoch < 0
+        or partition.last_fetched_epoch > partition.current_leader_epoch
     ):
-        return Refuse(ErrorCode.INVALID_REQUEST)
-    error = epoch_error(wanted.current_leader_epoch, epoch)
+        return Reject(ErrorCode.INVALID_REQUEST)
+    error = epoch_error(partition.current_leader_epoch, epoch)
     if error is not None:
-        return Refuse(error)
-    return _locate(Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch), log, snapshots)
+        return Reject(error)
+    return _locate(Offset(partition.fetch_offset), LeaderEpoch(partition.last_fetched_epoch), log, snapshots)
 
 
 def epoch_error(requested: int, epoch: LeaderEpoch) -> ErrorCode | None:
-    """The answer of the leader of ``epoch`` to a request for leader epoch ``requested``."""
+    """Return the error for a request with leader epoch ``requested`` to the leader of ``epoch``."""
     if requested < epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH if requested > epoch else None
@@ -106,13 +106,13 @@ def _locate(offset: Offset, last_epoch: LeaderEpoch, log: PartitionLog, snapshot
 
 
 def _end_of(epoch: LeaderEpoch, log: PartitionLog, earliest: MetadataSnapshotId | None) -> tuple[LeaderEpoch, Offset]:
-    """The largest epoch of the log up to ``epoch``, and where it ends."""
-    found, end = log.leader_epoch_end_offset(epoch)
-    if found is None or end is None:
+    """Return the largest epoch of the log up to ``epoch``, and its end offset."""
+    last_epoch, end = log.leader_epoch_end_offset(epoch)
+    if last_epoch is None or end is None:
         last = log.epochs.latest_entry
         if last is not None:
             return last.epoch, log.log_end_offset
         return (LeaderEpoch(0) if earliest is None else earliest.epoch), log.log_end_offset
-    if earliest is not None and end == earliest.end_offset and found == epoch:
+    if earliest is not None and end == earliest.end_offset and last_epoch == epoch:
         return earliest.epoch, earliest.end_offset
-    return found, end
+    return last_epoch, end

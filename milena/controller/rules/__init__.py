@@ -1,1 +1,1 @@
-"""Rules without side effects: leader elections, replica placement, and changes of a partition's registration."""
+"""Rules without side effects: leader election, replica placement, and changes of a partition's registration."""

@@ -1,8 +1,8 @@
-"""What happens to partitions when a broker joins, leaves, shuts down, or loses a log directory.
+"""Partition changes when a broker joins, is fenced, shuts down, or loses a log directory.
 
-Each function returns records, including the broker's own change in the place where Kafka has it. Without ELR, a
-partition that loses its last in-sync replica keeps its ISR and has no leader until that broker returns
-(docs/kafka-semantics.md: Broker lifecycle, Partition changes).
+Each function returns records, including the record of the broker itself, in Kafka's order. Without ELR, a partition
+that loses its last in-sync replica keeps its ISR and has no leader until that broker returns (docs/kafka-semantics.md:
+Broker lifecycle, Partition changes).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ENTER_SHUTDOWN = 1
 def partition_change(
     state: ControllerState, topic: TopicImage, partition: PartitionImage, acceptable: Acceptable, targets: Targets
 ) -> PartitionChange | None:
-    """The change of one partition under the cluster's features and the topic's configuration; None if there is none."""
+    """Return the change of a partition under the cluster's features and the topic's configuration; None if there is
+    none."""
     elr_enabled = state.elr_enabled
     rules = ChangeRules(
         elr_enabled=elr_enabled,
@@ -53,8 +54,8 @@ def partition_changes(
     unclean_shutdown: NodeId = NO_LEADER,
     brokers: Mapping[int, BrokerImage] | None = None,
 ) -> list[PartitionChangeRecord]:
-    """New ISRs and leaders of the partitions ``keys``, after a broker has left, joined, or shut down uncleanly.
-    ``brokers``: as they will be, if not as in the image."""
+    """Return the new ISRs and leaders of the partitions ``keys`` after a broker has left, joined, or shut down
+    uncleanly. ``brokers``: the registrations after the change, if they differ from the image."""
     gone = tuple(broker for broker in (leaving, unclean_shutdown) if broker != NO_LEADER)
     changes = []
     for topic_id, number in keys:
@@ -73,7 +74,7 @@ def partition_changes(
 
 
 def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
-    """Its partitions move first; the fencing record comes last."""
+    """Return the partition changes, then the fencing record."""
     return [
         *partition_changes(state, state.index.in_isr(broker.id), leaving=broker.id),
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
@@ -81,11 +82,12 @@ def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[MetadataR
 
 
 def broker_unfenced(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID] = ()) -> list[MetadataRecord]:
-    """It may lead what has no leader, unless the replica is in a directory that goes ``offline`` in the same moment."""
+    """The broker may lead partitions without a leader, unless its replica is in a directory that goes ``offline`` in
+    the same batch."""
     brokers = state.image.brokers
     if offline and broker.log_dirs:
         remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
-        brokers = {**brokers, broker.id: replace(broker, log_dirs=remaining or (LOST_DIR,))}  # () would mean any
+        brokers = {**brokers, broker.id: replace(broker, log_dirs=remaining or (LOST_DIR,))}  # () means unknown
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
         *partition_changes(state, state.index.leaderless(), joining=broker.id, brokers=brokers),
@@ -93,7 +95,7 @@ def broker_unfenced(state: ControllerState, broker: BrokerImage, offline: Sequen
 
 
 def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
-    """It begins, or continues, a controlled shutdown: other brokers take over its leaderships."""
+    """Begin or continue a controlled shutdown: other brokers take over the broker's partitions."""
     records: list[MetadataRecord] = []
     if not broker.in_controlled_shutdown:
         records.append(
@@ -107,9 +109,8 @@ def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Metadat
 def broker_restarted(
     state: ControllerState, broker_id: NodeId, *, clean: bool, log_dirs: Collection[UUID]
 ) -> list[MetadataRecord]:
-    """A new incarnation registers: the former one is gone. After an unclean shutdown it may have lost records that it
-    had acknowledged; it has lost them for certain in directories that are no longer among its ``log_dirs`` (Kafka does
-    not check those)."""
+    """A new incarnation registers. After an unclean shutdown it may have lost acknowledged records; those in
+    directories that are no longer among its ``log_dirs`` are lost for certain (Kafka does not check those)."""
     in_isr = list(state.index.in_isr(broker_id))
     if not state.elr_enabled:
         return list(partition_changes(state, in_isr, leaving=broker_id))
@@ -137,8 +138,7 @@ def broker_unregistered(state: ControllerState, broker: BrokerImage) -> list[Met
 
 
 def directories_offline(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID]) -> list[MetadataRecord]:
-    """Partitions in directories that went offline lose this replica; directories already known to be offline change
-    nothing."""
+    """Remove the broker from the ISRs of partitions in newly offline directories."""
     newly = [directory for directory in broker.log_dirs if directory in offline]
     if not newly:
         return []
@@ -151,7 +151,7 @@ def directories_offline(state: ControllerState, broker: BrokerImage, offline: Se
 
 
 def directories_cordoned(broker: BrokerImage, cordoned: Sequence[UUID] | None) -> list[MetadataRecord]:
-    """Directories that accept no new replicas (KIP-1066). None: the broker does not say."""
+    """Record the directories that accept no new replicas (KIP-1066). None: the request has no field for them."""
     if cordoned is None or (broker.cordoned is not None and set(cordoned) == set(broker.cordoned)):
         return []
     return [

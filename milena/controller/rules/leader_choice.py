@@ -17,7 +17,7 @@ from milena.node.metadata.image import NO_LEADER, BrokerImage, PartitionImage
 from milena.protocol.types import NodeId
 
 Acceptable: TypeAlias = Callable[[NodeId], bool]
-"""Whether a broker may lead this partition now."""
+"""Whether a broker may lead the partition now."""
 
 
 class Election(Enum):
@@ -78,12 +78,12 @@ def acceptance(
     leaving: Sequence[NodeId] = (),
     moved: Mapping[NodeId, UUID] = MappingProxyType({}),
 ) -> Acceptable:
-    """Returns who may lead ``partition``: brokers that are registered and active, with the replica's log directory
+    """Return which brokers may lead ``partition``: registered and active ones whose log directory of the replica is
     online.
 
-    ``joining`` counts as active although the image still has it as fenced (its unfencing is being written), and
-    ``leaving`` brokers count as gone although the image still has them as active. ``moved`` replicas are in these
-    directories although the image still has others.
+    ``joining`` counts as active although the image still has it fenced (its unfencing is in the same batch),
+    ``leaving`` brokers count as inactive although the image has them active. ``moved`` replicas are in these
+    directories in place of those in the image.
     """
 
     def acceptable(replica: NodeId) -> bool:
@@ -97,5 +97,5 @@ def acceptance(
 
 
 def initial_isr(active_replicas: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """The ISR of a new partition, leader first: all replicas on active brokers, since all are equally empty."""
+    """The ISR of a new partition, leader first: all replicas on active brokers, because all are empty."""
     return tuple(active_replicas)

@@ -1,7 +1,7 @@
 """How a partition's registration changes: from a target ISR, replicas and directories to one PartitionChange record.
 
-The steps and their order are Kafka's (docs/kafka-semantics.md: Partition changes). A record bumps the partition epoch;
-one that names a leader, even the same, bumps the leader epoch too.
+The steps and their order are Kafka's (docs/kafka-semantics.md: Partition changes). A record increments the partition
+epoch; one that names a leader, even the same, also increments the leader epoch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Brokers: TypeAlias = tuple[NodeId, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """The changes that a command wants for a partition. None, and a replica without an entry in ``directories``, mean
-    no change."""
+    """The changes that a command requests for a partition. None, and a replica without an entry in ``directories``,
+    mean no change."""
 
     isr: Brokers | None = None
     replicas: Brokers | None = None
@@ -57,7 +57,7 @@ class ChangeRules:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionChange:
-    """The fields of a partition that change; None: no change. Naming a ``leader``, even the same, bumps the leader
+    """The fields of a partition that change; None: no change. Naming a ``leader``, even the same, increments the leader
     epoch."""
 
     leader: NodeId | None = None
@@ -134,8 +134,8 @@ class PartitionChangeBuilder:
         return None if self._change == PartitionChange() else self._change
 
     def _complete_reassignment(self) -> None:
-        """A reassignment ends when all added replicas are in sync, and neither replicas nor ISR would be empty without
-        the removed ones."""
+        """Complete the reassignment if all added replicas are in sync, and both replicas and ISR remain non-empty
+        without the removed ones."""
         if not self._removing and not self._adding:
             return
         replicas = tuple(r for r in self._replicas if r not in self._removing)
@@ -147,8 +147,8 @@ class PartitionChangeBuilder:
         self._isr, self._replicas, self._removing, self._adding = isr, replicas, (), ()
 
     def _populate_elr(self) -> None:
-        """If the ISR falls below the minimum, replicas that leave it stay eligible, unless their shutdown was
-        unclean."""
+        """Keep replicas that leave the ISR in the ELR while the ISR is below min.insync.replicas, unless they shut down
+        uncleanly (KIP-966)."""
         if len(self._isr) >= self._rules.min_isr:
             self._elr = ()
             return
@@ -185,7 +185,7 @@ class PartitionChangeBuilder:
             self._change.elr = self._elr
 
     def _note_isr(self) -> None:
-        """Without ELR the last member stays in the ISR: no other replica could be elected cleanly."""
+        """Set the ISR. Without ELR the last member stays in it: no other replica could be elected cleanly."""
         if self._change.isr is not None or self._isr == self._partition.isr:
             return
         if self._isr or self._rules.elr_enabled:

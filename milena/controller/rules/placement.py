@@ -1,8 +1,8 @@
-"""Placement of the replicas of new partitions: striped over racks, then over the brokers of a rack (KIP-455, KIP-631).
+"""Placement of new partitions: striped over racks, then over the brokers of a rack (Kafka's StripedReplicaPlacer).
 
-The first replica, the preferred leader, always goes to an unfenced broker; the others prefer unfenced brokers within
-their rack. Each partition starts one rack and one broker after the previous one. After as many partitions as there are
-unfenced brokers, all lists are shuffled, so that patterns do not repeat.
+The first replica, the preferred leader, is always on an unfenced broker; the others prefer unfenced brokers in their
+rack. Each partition starts one rack and one broker after the previous one. After as many partitions as there are
+unfenced brokers all lists are shuffled, so that patterns do not repeat.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from milena.runtime.randomness import Randomness
 
 @dataclass(frozen=True, slots=True)
 class UsableBroker:
-    """A broker that may get replicas. A broker that shuts down, or whose directories are all cordoned, is not
-    usable."""
+    """A broker that may get replicas. Brokers in controlled shutdown, or with all directories cordoned, may not."""
 
     id: int
     rack: str | None
@@ -37,7 +36,7 @@ class _Ring:
         self._taken = 0
 
     def next(self, round_: int) -> int | None:
-        """The next broker of this round; None if all were taken."""
+        """Return the next broker of this round; None if all were used."""
         size = len(self._brokers)
         if not size:
             return None
@@ -117,7 +116,7 @@ class _Stripes:
 
 
 def place(brokers: Iterable[UsableBroker], *, partitions: int, replicas: int, random: Randomness) -> list[list[int]]:
-    """The replicas of each of ``partitions`` new partitions, preferred leader first.
+    """Return the replicas of each of ``partitions`` new partitions, preferred leader first.
 
     Raises KafkaError(INVALID_REPLICATION_FACTOR) if there are too few brokers for that many replicas.
     """
@@ -137,7 +136,7 @@ def _impossible(replicas: int, why: str) -> KafkaError:
 
 
 def check_assignment(brokers: Container[int], replicas: Sequence[int], expected: int | None = None) -> None:
-    """Check replicas named by a user: registered brokers, each once, as many as other partitions have.
+    """Check replicas named by a user: registered brokers, each once, ``expected`` of them.
 
     Raises KafkaError(INVALID_REPLICA_ASSIGNMENT).
     """

@@ -1,8 +1,8 @@
 """Invariants of the metadata, checked on the records of a command before they are appended. If a record contradicts the
-image, or another record, the command fails, and none of it is written or answered.
+image or another record of the batch, the command fails and none of its records is written.
 
-Kafka relies on its managers for these; how brokers behave after a record that breaks one (a leader outside of the ISR,
-a missing directory) is undefined.
+Kafka relies on its managers for these invariants; how brokers behave after a record that breaks one (a leader outside
+of the ISR, a missing directory) is undefined.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from milena.protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 @dataclass(slots=True)
 class _Batch:
-    """The records being checked, as far as later ones build on earlier ones."""
+    """The image together with the records of the batch that were checked so far."""
 
     image: MetadataImage
     offset: Offset
     topics: dict[UUID, str] = field(default_factory=dict)
-    """Created in this batch."""
+    """Topics created in this batch."""
     partitions: dict[tuple[UUID, int], PartitionImage] = field(default_factory=dict)
-    """Created or changed in this batch."""
+    """Partitions created or changed in this batch."""
     brokers: dict[int, int | None] = field(default_factory=dict)
     """Epochs of the brokers that this batch registers; None: unregistered."""
 
@@ -45,7 +45,7 @@ class _Batch:
 
 
 def check_records(image: MetadataImage, batch: Sequence[object], base_offset: Offset) -> None:
-    """Raises BrokenInvariant if these records, the first of which gets ``base_offset``, may not follow ``image``."""
+    """Raises BrokenInvariant if ``batch``, whose first record gets ``base_offset``, contradicts ``image``."""
     checked = _Batch(image, base_offset)
     for position, record in enumerate(batch):
         checked.offset = Offset(base_offset + position)
@@ -83,17 +83,19 @@ def _topic(batch: _Batch, record: records.TopicRecord) -> None:
 
 def _removed_topic(batch: _Batch, record: records.RemoveTopicRecord) -> None:
     if not batch.knows_topic(record.topic_id):
-        raise BrokenInvariant(f"topic id {record.topic_id} is removed, and unknown")
+        raise BrokenInvariant(f"topic id {record.topic_id} is removed but unknown")
 
 
 def _partition(batch: _Batch, record: records.PartitionRecord) -> None:
-    place = f"partition {record.topic_id}-{record.partition_id}"
+    name = f"partition {record.topic_id}-{record.partition_id}"
     if not batch.knows_topic(record.topic_id):
-        raise BrokenInvariant(f"{place} is of an unknown topic")
+        raise BrokenInvariant(f"{name} is of an unknown topic")
     if batch.partition(record.topic_id, record.partition_id) is not None:
-        raise BrokenInvariant(f"{place} is created twice")
+        raise BrokenInvariant(f"{name} is created twice")
     if record.leader_epoch != 0 or record.partition_epoch != 0:
-        raise BrokenInvariant(f"{place} begins in leader epoch {record.leader_epoch}, {record.partition_epoch}")
+        raise BrokenInvariant(
+            f"{name} starts in leader epoch {record.leader_epoch}, partition epoch {record.partition_epoch}"
+        )
     created = PartitionImage(
         tuple(map(NodeId, record.replicas)),
         tuple(map(NodeId, record.isr)),
@@ -106,19 +108,19 @@ def _partition(batch: _Batch, record: records.PartitionRecord) -> None:
         record.leader_recovery_state,
         tuple(map(NodeId, record.eligible_leader_replicas or ())),
     )
-    _check_partition(place, created, record)
+    _check_partition(name, created, record)
     batch.partitions[record.topic_id, record.partition_id] = created
 
 
 def _partition_change(batch: _Batch, record: records.PartitionChangeRecord) -> None:
-    place = f"partition {record.topic_id}-{record.partition_id}"
+    name = f"partition {record.topic_id}-{record.partition_id}"
     old = batch.partition(record.topic_id, record.partition_id)
     if old is None:
-        raise BrokenInvariant(f"{place} is changed, and unknown")
+        raise BrokenInvariant(f"{name} is changed but unknown")
     replicas = _changed(record.replicas, old.replicas)
     directories = old.directories if record.directories is None else tuple(record.directories)
     if record.directories is None and len(replicas) != len(old.replicas):
-        directories = ()  # all are MIGRATING then, as in Kafka's PartitionRegistration
+        directories = ()  # no directories means that all are MIGRATING, as in Kafka's PartitionRegistration
     changed = PartitionImage(
         replicas,
         _changed(record.isr, old.isr),
@@ -132,57 +134,59 @@ def _partition_change(batch: _Batch, record: records.PartitionChangeRecord) -> N
         _changed(record.eligible_leader_replicas, old.elr),
     )
     try:
-        _check_partition(place, changed, record)
+        _check_partition(name, changed, record)
     except BrokenInvariant:
-        if _is_sound(place, old, record):
+        if _is_sound(name, old, record):
             raise
     batch.partitions[record.topic_id, record.partition_id] = changed
 
 
-def _is_sound(place: str, partition: PartitionImage, record: object) -> bool:
-    """What another version has written may not be. To refuse its changes would mend nothing, and fail all that is
-    written with them: the fencing of a broker, say."""
+def _is_sound(name: str, partition: PartitionImage, record: object) -> bool:
+    """Return whether the partition satisfies the invariants. Another version may have written one that does not. To
+    reject its changes would repair nothing, and would fail the rest of the batch, such as the fencing of a broker."""
     try:
-        _check_partition(place, partition, record)
+        _check_partition(name, partition, record)
     except BrokenInvariant:
         return False
     return True
 
 
-def _check_partition(place: str, now: PartitionImage, record: object) -> None:
+def _check_partition(name: str, now: PartitionImage, record: object) -> None:
     replicas = set(now.replicas)
     if not replicas or len(replicas) != len(now.replicas):
-        raise BrokenInvariant(f"{place} has replicas {now.replicas}: {record}")
+        raise BrokenInvariant(f"{name} has replicas {now.replicas}: {record}")
     if not replicas.issuperset(now.isr) or len(set(now.isr)) != len(now.isr):
-        raise BrokenInvariant(f"{place} has ISR {now.isr} of replicas {now.replicas}: {record}")
+        raise BrokenInvariant(f"{name} has ISR {now.isr} of replicas {now.replicas}: {record}")
     if now.leader != NO_LEADER and now.leader not in now.isr:
-        raise BrokenInvariant(f"{place} has leader {now.leader} outside of its ISR {now.isr}: {record}")
-    if now.elr and not set(now.isr).isdisjoint(now.elr):  # a replica that a reassignment removes may stay, as in Kafka
-        raise BrokenInvariant(f"{place} has ELR {now.elr} beside ISR {now.isr}: {record}")
+        raise BrokenInvariant(f"{name} has leader {now.leader} outside of its ISR {now.isr}: {record}")
+    # a replica removed by a reassignment may stay in it, as in Kafka
+    if now.elr and not set(now.isr).isdisjoint(now.elr):
+        raise BrokenInvariant(f"{name} has ELR {now.elr} and ISR {now.isr} in common: {record}")
     if not replicas.issuperset(now.adding) or not replicas.issuperset(now.removing):
-        raise BrokenInvariant(f"{place} adds {now.adding}, removes {now.removing} of {now.replicas}: {record}")
+        raise BrokenInvariant(f"{name} adds {now.adding}, removes {now.removing} of {now.replicas}: {record}")
     if now.directories and len(now.directories) != len(now.replicas):
-        raise BrokenInvariant(f"{place} has {len(now.directories)} directories for {now.replicas}: {record}")
+        raise BrokenInvariant(f"{name} has {len(now.directories)} directories for {now.replicas}: {record}")
 
 
 def _registration(batch: _Batch, record: records.RegisterBrokerRecord) -> None:
     known = batch.broker_epoch(record.broker_id)
     if record.broker_epoch not in (batch.offset, known):
         raise BrokenInvariant(
-            f"broker {record.broker_id} gets epoch {record.broker_epoch} at offset {batch.offset}, after {known}"
+            f"broker {record.broker_id} gets epoch {record.broker_epoch} at offset {batch.offset}, its "
+            f"last epoch is {known}"
         )
     batch.brokers[record.broker_id] = record.broker_epoch
 
 
 def _check_epoch(batch: _Batch, broker: int, epoch: int) -> None:
     if (known := batch.broker_epoch(broker)) != epoch:
-        raise BrokenInvariant(f"broker {broker} is changed in epoch {epoch}, and registered with {known}")
+        raise BrokenInvariant(f"broker {broker} is changed in epoch {epoch}, but registered with {known}")
 
 
 def _producer_ids(batch: _Batch, record: records.ProducerIdsRecord) -> None:
     if record.next_producer_id <= batch.image.next_producer_id:
         raise BrokenInvariant(
-            f"producer ids up to {batch.image.next_producer_id} are given away, the next is {record.next_producer_id}"
+            f"producer ids up to {batch.image.next_producer_id} are allocated, the next is {record.next_producer_id}"
         )
     _check_epoch(batch, record.broker_id, record.broker_epoch)
 

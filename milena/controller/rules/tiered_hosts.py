@@ -1,7 +1,7 @@
-"""Which brokers may host the partitions of compacted topics in the tier: those that say so in their registration.
+"""Which brokers may host partitions of compacted topics with remote storage: those that register the feature.
 
-Kafka's brokers, Milena's older versions and those with ``remote.log.compaction.enable=false`` do not: they would lead
-such a partition without its cleanings.
+Kafka's brokers, older versions of Milena and brokers with ``remote.log.compaction.enable=false`` do not register it:
+they would lead such a partition without knowing which remote segments were cleaned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMED = 5
 
 
 def needs_ability(topic: str, configs: Mapping[str, str]) -> bool:
-    """Whether a topic with these configs may be hosted only by brokers that compact in the tier."""
+    """Return whether a topic with these configs may be hosted only by brokers with remote log compaction."""
     return is_tiered_and_compacted(configs) and topic not in NEVER_TIERED
 
 
@@ -29,25 +29,26 @@ def is_able(broker: BrokerImage) -> bool:
 
 
 def offers_ability(features: Mapping[str, tuple[int, int]]) -> bool:
-    """``features``: of a registration."""
+    """Return whether the ``features`` of a registration include remote log compaction."""
     return features.get(REMOTE_COMPACTION, (0, 0))[1] >= 1
 
 
 def check_hosts(state: ControllerState, topic: str, configs: Mapping[str, str], brokers: Iterable[int]) -> None:
-    """Check replicas named by a user. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
+    """Check the replicas named by a user. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
     lacking = _lacking(state, topic, configs, brokers)
     if lacking:
-        raise bad_assignment(f"{_named(lacking)} cannot host a compacted topic in the tier ({_remedy()})")
+        raise bad_assignment(f"{_named(lacking)} cannot host a compacted topic with remote storage ({_remedy()})")
 
 
 def check_too_few(state: ControllerState, topic: str, configs: Mapping[str, str], replicas: int) -> None:
-    """Raises KafkaError(INVALID_REPLICATION_FACTOR), before a placement that would say less."""
+    """Raises KafkaError(INVALID_REPLICATION_FACTOR) if too few brokers can host the topic; the message names them."""
     lacking = _lacking(state, topic, configs, state.image.brokers)
     able = len(state.image.brokers) - len(lacking)
     if lacking and replicas > able:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Cannot place {replicas} replica(s) of a compacted topic in the tier: {able} broker(s) can host one, "
+            f"Cannot place {replicas} replica(s) of a compacted topic with remote storage: {able} "
+            "broker(s) can host one, "
             f"{_named(lacking)} cannot ({_remedy()}).",
         )
 
@@ -55,7 +56,8 @@ def check_too_few(state: ControllerState, topic: str, configs: Mapping[str, str]
 def check_change(
     state: ControllerState, topic: TopicImage, before: Mapping[str, str], after: Mapping[str, str]
 ) -> None:
-    """A topic's configs change. Raises KafkaError(INVALID_CONFIG) if a broker that hosts it could not any more."""
+    """Check a change of a topic's configs. Raises KafkaError(INVALID_CONFIG) if a broker that hosts it no longer
+    could."""
     if not needs_ability(topic.name, after) or needs_ability(topic.name, before):
         return
     hosts = {broker for partition in topic.partitions.values() for broker in partition.replicas}
@@ -63,14 +65,14 @@ def check_change(
     if lacking:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{_named(lacking)} of topic {topic.name} cannot host a compacted topic in the tier ({_remedy()}).",
+            f"{_named(lacking)} of topic {topic.name} cannot host a compacted topic with remote storage ({_remedy()}).",
         )
 
 
 def hosted_without_ability(
     state: ControllerState, broker: int, features: Mapping[str, tuple[int, int]]
 ) -> tuple[str, int] | None:
-    """A partition that a broker with these ``features`` hosts and must not; None if there is none."""
+    """Return a partition that a broker with these ``features`` hosts and must not; None if there is none."""
     if offers_ability(features):
         return None
     for (kind, name), configs in state.image.configs.items():
@@ -96,4 +98,4 @@ def _named(brokers: Sequence[int]) -> str:
 
 
 def _remedy() -> str:
-    return f"it takes Milena with {COMPACTION_ENABLE}=true"
+    return f"that needs Milena with {COMPACTION_ENABLE}=true"

@@ -1,1 +1,1 @@
-"""What the controller keeps in memory beside the image."""
+"""What the controller keeps in memory in addition to the image."""

@@ -1,4 +1,4 @@
-"""What the handlers of commands use of their controller."""
+"""The part of the controller that the handlers of commands use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ F = TypeVar("F", bound=Fields)
 
 
 class Committing(Protocol):
-    """The state that commands decide on, and the way to write what they decide."""
+    """The state on which commands decide, and the function that writes their records."""
 
     @property
     def state(self) -> ControllerState: ...
 
     def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
-        """Write a command's records now; its answer is given once they are committed. Raises KafkaError."""
+        """Write a command's records now; the response is sent once they are committed. Raises KafkaError."""
         ...

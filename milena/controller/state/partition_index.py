@@ -1,7 +1,7 @@
-"""Which partitions a broker or a log directory has a part in, kept beside the image for the controller's commands.
+"""Partitions by broker and by log directory, derived from the image for the controller's commands.
 
-Only replay changes it. Entries keep the order in which they came, so that a command's records have an order that a
-seed repeats.
+Only replay changes it. Entries keep their order of insertion, so that the order of a command's records is
+reproducible.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ K = TypeVar("K", int, UUID)
 
 
 class PartitionIndex:
-    """Partitions by in-sync replica, by eligible leader replica, by leader, without a leader, by directory, led by
-    another than their preferred replica, and being reassigned.
+    """Partitions by in-sync replica, by eligible leader replica, by leader and by directory; partitions without a
+    leader, not led by their preferred replica, and being reassigned.
 
-    ``changed`` hears of each partition that changes, as it was and as it is.
+    ``changed`` is called with each partition that changes, as it was and as it is.
     """
 
     __slots__ = (
@@ -51,14 +51,14 @@ class PartitionIndex:
 
     @classmethod
     def of(cls, image: MetadataImage) -> PartitionIndex:
-        """The index of a whole image, as after loading a snapshot."""
+        """Return the index of a whole image, as after loading a snapshot."""
         index = cls()
         for topic in image.topics.values():
             index._refresh(topic, topic.partitions)
         return index
 
     def refresh(self, image: MetadataImage, delta: Delta) -> None:
-        """The image has changed as ``delta`` says."""
+        """Update the index after ``delta`` was applied to the image."""
         for deleted in delta.deleted_topics:
             for number, partition in self._known.pop(deleted.id, {}).items():
                 self._replace((deleted.id, number), partition, None)
@@ -116,7 +116,7 @@ class PartitionIndex:
         return list(self._directories.get(directory, ()))
 
     def imbalanced(self) -> list[PartitionKey]:
-        """Partitions that their first replica does not lead."""
+        """Return the partitions whose leader is not the preferred replica."""
         return list(self._imbalanced)
 
     @property

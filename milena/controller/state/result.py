@@ -1,4 +1,4 @@
-"""What a command returns: the records that make its change, and the answer for when they are committed."""
+"""The result of a command: the records of its change, and the response to send once they are committed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final, Generic, TypeVar
 from milena.protocol.metadata_records import MetadataRecord
 
 MAX_RECORDS_PER_BATCH: Final = 10_000
-"""Also the most that one user's request may generate, because such a result is written in one batch."""
+"""Also the limit of records that one request may generate, because they are written in one batch."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """Records in order and a response. ``atomic`` ones go into one batch; others may be cut where that is needed."""
+    """Records in order and a response. ``atomic`` records form one batch; others may be split if necessary."""
 
     records: Sequence[MetadataRecord]
     response: T
     atomic: bool = True
 
     def without_records(self) -> Result[T]:
-        """Of a request that only validates."""
+        """Return the result for a request that only validates."""
         return Result((), self.response)

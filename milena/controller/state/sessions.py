@@ -1,7 +1,7 @@
-"""What a controller remembers of its brokers between heartbeats, and forgets when it stops.
+"""Broker sessions and progress, kept in memory only (Kafka's BrokerHeartbeatManager).
 
-Sessions belong to (broker id, broker epoch): a heartbeat of an earlier incarnation keeps no other alive. Times are
-monotonic seconds.
+A session belongs to (broker id, broker epoch): a heartbeat of an earlier incarnation does not renew the session of a
+later one. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SessionKey: TypeAlias = tuple[int, int]
 
 @dataclass(slots=True)
 class Progress:
-    """How far a registered broker has read the metadata log, and since which offset it wants to shut down."""
+    """How far a broker has read the metadata log, and since which offset it is in controlled shutdown."""
 
     metadata_offset: int = -1
     shutdown_offset: Offset | None = None
-    """Last offset of the records that moved leaders away from it; None outside of a controlled shutdown."""
+    """The last offset of the records that moved leaders away from it; None outside of a controlled shutdown."""
 
 
 class Sessions:
@@ -37,7 +37,7 @@ class Sessions:
         self._progress: dict[int, Progress] = {}
 
     def activate(self, brokers: Iterable[BrokerImage], now: float) -> None:
-        """The controller takes over: unfenced brokers have one session's time to be heard of."""
+        """The controller becomes active: each unfenced broker gets a full session timeout."""
         for broker in brokers:
             if not broker.fenced:
                 self.touch(broker.id, broker.epoch, now)
@@ -46,7 +46,7 @@ class Sessions:
         self._contacts[(broker, epoch)] = now
 
     def end(self, broker: int, epoch: int) -> None:
-        """This incarnation was told to stop: its session ends, so that a restart need not wait for the timeout."""
+        """End the session of an incarnation that may shut down, so that a restart need not wait for the timeout."""
         self._contacts.pop((broker, epoch), None)
 
     def valid(self, broker: int, epoch: int, now: float) -> bool:
@@ -54,7 +54,7 @@ class Sessions:
         return contact is not None and not self._expired(contact, now)
 
     def pop_expired(self, now: float) -> tuple[NodeId, BrokerEpoch] | None:
-        """Forget and return one session that has run out."""
+        """Remove and return one expired session."""
         for key, contact in self._contacts.items():
             if self._expired(contact, now):
                 del self._contacts[key]
@@ -68,11 +68,11 @@ class Sessions:
         return self._progress.setdefault(broker, Progress())
 
     def forget_progress(self, broker: int) -> None:
-        """A new incarnation, or none any more."""
+        """Forget the progress of a broker that has a new incarnation or is unregistered."""
         self._progress.pop(broker, None)
 
     def lowest_active_offset(self, brokers: Iterable[BrokerImage]) -> int | None:
-        """The lowest metadata offset of all active brokers, or None if there is none."""
+        """Return the lowest metadata offset of all active brokers, or None if there is none."""
         offsets = [
             progress.metadata_offset
             for broker in brokers

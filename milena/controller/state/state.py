@@ -1,7 +1,7 @@
-"""The state on which the controller's commands decide: the image at the end of the log, and what is derived from it.
+"""The state on which the controller's commands decide: the image at the log end, and what is derived from it.
 
-Records change it as soon as they are appended, before they are committed: the next command sees the last one's
-effect. Answers wait for the commit. Only ``replay`` changes what comes from records; the sessions belong to heartbeats.
+Records change it as soon as they are appended, before they are committed: the next command sees the effect of the last
+one. Responses wait for the commit. Only ``replay`` applies records; heartbeats change only the sessions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _START: Final = Offset(0)
 
 @dataclass(slots=True)
 class ControllerState:
-    """Image, partition index, broker sessions. ``next_offset`` is where the next record goes."""
+    """Image, partition index and broker sessions. ``next_offset`` is the offset of the next record."""
 
     cluster_id: str
     static_config: NodeConfig
@@ -36,11 +36,11 @@ class ControllerState:
     index: PartitionIndex = field(default_factory=PartitionIndex)
     next_offset: Offset = _START
     registered_at: dict[int, Offset] = field(default_factory=dict)
-    """Offset of each broker's last RegisterBroker record, which is its broker epoch or later."""
+    """The offset of each broker's last RegisterBroker record, which is its broker epoch or later."""
     features_changed_at: Offset = _START
     """Offset of the last batch that changed a feature's level."""
     config: NodeConfig = field(init=False)
-    """The node's configuration under the dynamic ones of the image."""
+    """The node's static configuration with the dynamic configuration of the image applied."""
     _replayer: Replayer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -48,11 +48,11 @@ class ControllerState:
 
     @property
     def in_transaction(self) -> bool:
-        """The log ends inside of a metadata transaction."""
+        """Whether the log ends within a metadata transaction."""
         return self._replayer.in_transaction
 
     def load(self, image: MetadataImage) -> None:
-        """Start from a snapshot's image."""
+        """Start from the image of a snapshot."""
         self.image = image
         self._replayer = Replayer(image)
         self.index = PartitionIndex.of(image)
@@ -64,7 +64,7 @@ class ControllerState:
     def replay(
         self, batch: Sequence[MetadataRecord], *, base_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int
     ) -> Delta:
-        """Take one batch of records into the image. Raises ReplayError if they cannot follow it."""
+        """Apply one batch of records. Raises ReplayError if they contradict the image."""
         for position, record in enumerate(batch):
             offset = Offset(base_offset + position)
             self._replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
@@ -79,7 +79,7 @@ class ControllerState:
         return self._published(Offset(base_offset + len(batch)))
 
     def passed(self, *, last_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
-        """The log goes on to ``last_offset`` with what does not concern the image (a control record)."""
+        """Advance to ``last_offset`` over a batch that does not change the image (a control record)."""
         self._replayer.passed(offset=last_offset, epoch=epoch, timestamp_ms=timestamp_ms)
         self.next_offset = Offset(last_offset + 1)
 
@@ -100,7 +100,7 @@ class ControllerState:
         )
 
     def checked_broker(self, broker_id: int, broker_epoch: int) -> BrokerImage:
-        """The registration that a broker's request speaks for. Raises KafkaError(STALE_BROKER_EPOCH)."""
+        """Return the registration of the broker that sent a request. Raises KafkaError(STALE_BROKER_EPOCH)."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered.")
@@ -124,7 +124,8 @@ class ControllerState:
         return self.image.metadata_version < NO_EPOCH_BUMP_ON_ISR_SHRINK
 
     def default_directory(self, broker_id: NodeId) -> UUID:
-        """Where a new replica goes as far as the controller can tell: brokers with several directories choose."""
+        """Return the directory of a new replica: unassigned if the broker has several, because the broker then
+        chooses."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             return UNASSIGNED_DIR
@@ -133,7 +134,7 @@ class ControllerState:
         return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIR
 
     def min_isr(self, topic: str, replicas: int) -> int:
-        """The effective ``min.insync.replicas``: never more than there are replicas."""
+        """Return the effective ``min.insync.replicas``: at most the number of replicas."""
         value = effective_value(self.config, self.image.config(TOPIC_RESOURCE, topic), "min.insync.replicas")
         assert isinstance(value, int)
         return min(value, replicas)

@@ -58,11 +58,11 @@ def registered(epoch: int) -> RegisterBrokerRecord:
 
 BREAKING: dict[str, tuple[Sequence[object], str]] = {
     "a topic twice": ([TopicRecord(name="t", topic_id=NEW)], "topic t .* is created twice"),
-    "a topic that was not there": ([RemoveTopicRecord(topic_id=NEW)], "is removed, and unknown"),
+    "a topic that was not there": ([RemoveTopicRecord(topic_id=NEW)], "is removed but unknown"),
     "a partition of no topic": ([partition(topic_id=NEW)], "of an unknown topic"),
     "a partition twice": ([partition(partition_id=0)], "is created twice"),
     "a partition twice in a batch": ([partition(), partition()], "is created twice"),
-    "a partition of a later epoch": ([partition(leader_epoch=3)], "begins in leader epoch 3"),
+    "a partition of a later epoch": ([partition(leader_epoch=3)], "starts in leader epoch 3"),
     "a partition without replicas": ([partition(replicas=(), isr=(), leader=-1, directories=())], r"has replicas \(\)"),
     "a replica twice": ([partition(replicas=(1, 1, 2), isr=(1,))], r"has replicas \(1, 1, 2\)"),
     "an ISR beyond the replicas": ([change(isr=(1, 4))], r"ISR \(1, 4\) of replicas \(1, 2, 3\)"),
@@ -73,11 +73,11 @@ BREAKING: dict[str, tuple[Sequence[object], str]] = {
     "one that is added and no replica": ([change(adding_replicas=(4,))], r"adds \(4,\)"),
     "one that is removed and no replica": ([change(removing_replicas=(4,))], r"removes \(4,\)"),
     "a directory too few": ([change(directories=(directory(1),))], "has 1 directories"),
-    "a change of no partition": ([change(partition_id=7)], "is changed, and unknown"),
+    "a change of no partition": ([change(partition_id=7)], "is changed but unknown"),
     "a broker epoch of another offset": ([registered(epoch=3)], "broker 1 gets epoch 3 at offset"),
     "a change in another broker epoch": (
         [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=99, fenced=1)],
-        "in epoch 99, and registered with",
+        "in epoch 99, but registered with",
     ),
     "another broker epoch that goes": ([UnregisterBrokerRecord(broker_id=1, broker_epoch=99)], "in epoch 99"),
     "producer ids that were given away": (
@@ -188,7 +188,7 @@ def test_answers_wait_in_the_order_of_the_log() -> None:
         metadata = site.controller.metadata
         later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         metadata._waiting.append((Offset(1 << 40), later))
-        with pytest.raises(BrokenInvariant, match=f"behind one for {1 << 40}"):
+        with pytest.raises(BrokenInvariant, match=f"after one for {1 << 40}"):
             metadata.write([NoOpRecord()])
         assert not later.done()
 

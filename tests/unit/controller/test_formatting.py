@@ -38,7 +38,7 @@ def test_a_release_and_features_are_levels() -> None:
         (["no.such=1"], None, r"--feature 'no\.such' is unknown; known are metadata\.version"),
         (["group.version=2"], None, r"the level must be between 0 and 1"),
         (["kraft.version=1"], None, r"the voters of this cluster are static"),
-        (["metadata.version=30"], "4.3", r"say the same thing twice"),
+        (["metadata.version=30"], "4.3", r"cannot be combined"),
         ([], "2.0", r"--release-version: unknown release version '2\.0'"),
         (["eligible.leader.replicas.version=1"], "3.9", r"needs metadata\.version at 23"),
     ],

@@ -240,7 +240,7 @@ def test_a_log_without_what_was_before_it_is_refused_in_one_sentence(damaged: bo
         else:
             del files[path]
         with pytest.raises(
-            DirectoryError, match=f"begins at offset {end}, and no snapshot .*milena metadata"
+            DirectoryError, match=f"begins at offset {end}, and there is no snapshot .*milena metadata"
         ) as refused:
             await site.restart()
         assert ("checksum" in str(refused.value)) == damaged

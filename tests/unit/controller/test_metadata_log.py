@@ -256,7 +256,9 @@ def test_a_damaged_log_is_one_clear_sentence() -> None:
         site.machine.kill()
         await site.machine.wait_ended()
         site.machine.storage.files[f"{FOLDER}/quorum-state"].data[:] = b"nothing"
-        with pytest.raises(DirectoryError, match=r"^the metadata log in .* cannot be used: .*quorum-state: no quorum"):
+        with pytest.raises(
+            DirectoryError, match=r"^the metadata log in .* cannot be used: .*quorum-state: not a quorum"
+        ):
             await Site.start(world, client=site.client)
 
     simulate(run, seed=12)
@@ -313,7 +315,7 @@ def test_a_change_that_fits_into_no_batch_is_refused_or_takes_several(
         metadata = site.controller.metadata
         before = metadata.log.log_end_offset
         if atomic:
-            with pytest.raises(KafkaError, match="does not fit into one batch"):
+            with pytest.raises(KafkaError, match="do not fit into one metadata batch"):
                 metadata.write([NoOpRecord()] * 5)
         else:
             await metadata.write([NoOpRecord()] * 5, atomic=False)

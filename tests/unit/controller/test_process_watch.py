@@ -148,7 +148,11 @@ def test_the_log_names_a_broker_whose_addresses_lead_nowhere_once(listens: bool)
         with capture_logs() as lines:
             await process.beat()
             await process.beat()
-        found = [(line["broker"], line["advertised"]) for line in lines if "not reached at any" in line["event"]]
+        found = [
+            (line["broker"], line["advertised"])
+            for line in lines
+            if "broker unreachable at its advertised addresses" in line["event"]
+        ]
         assert found == ([] if listens else [(1, ["PLAINTEXT://b:9092"])])
 
     watching(steps)

@@ -98,7 +98,7 @@ def test_a_broker_that_hosts_one_cannot_come_back_without_it() -> None:
     assert create(made, assignments=[(0, [NodeId(1)])]) is None
     made.now += 10
     for features in (RANGES, {**RANGES, REMOTE_COMPACTION: (0, 0)}):
-        with pytest.raises(KafkaError, match=r"Broker 1 hosts t-0, a compacted topic in the tier") as failure:
+        with pytest.raises(KafkaError, match=r"Broker 1 hosts t-0, a compacted topic with remote storage") as failure:
             made.register(1, run=1, features=features)
         assert failure.value.code is ErrorCode.UNSUPPORTED_VERSION
     made.register(1, run=1, features=ABLE)

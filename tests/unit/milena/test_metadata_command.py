@@ -127,7 +127,7 @@ def test_an_end_that_is_missing_is_no_sound_log(ours: Path, copy: Path) -> None:
 def test_a_snapshot_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) -> None:
     write(ours, range(4, COUNT))
     write(copy, range(6, COUNT))
-    with pytest.raises(UserError, match="begins at offset 4 and has no snapshot of what is before"):
+    with pytest.raises(UserError, match="begins at offset 4 and has no snapshot of the records before that"):
         run(["metadata", "repair", str(ours), "--from", str(copy)])
     name = MetadataSnapshotId(Offset(6), LeaderEpoch(1)).file_name
     data = b"".join(snapshot_batches((), LeaderEpoch(1), metadata_version=30, last_timestamp=7, now_ms=8))

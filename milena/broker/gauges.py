@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from milena.broker.waiting.purgatory import Purgatory
     from milena.node.metadata.image import MetadataImage
     from milena.node.metrics import Metrics
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.unified_log import UnifiedLog
     from milena.storage.manager.log_manager import LogManager
 
 
@@ -157,7 +157,7 @@ def _register_partition_gauges(node: Measured) -> None:
 def _register_log_gauges(node: Measured) -> None:
     """Kafka's ``kafka.log:type=Log``, of each replica here whose directory is online."""
 
-    def gauge(name: str, read: Callable[[PartitionLog], float], text: str) -> None:
+    def gauge(name: str, read: Callable[[UnifiedLog], float], text: str) -> None:
         def each() -> list[tuple[dict[str, str], float]]:
             return [
                 ({"topic": one.topic, "partition": str(one.index)}, read(one.log))
@@ -204,7 +204,7 @@ def _register_cleaner_gauges(metrics: Metrics, logs: LogManager) -> None:
         ("uncleanable_bytes", cleaner.dirty_bytes, "What could be cleaned of these logs if they were not damaged."),
     ):
 
-        def each(read: Callable[[list[PartitionLog]], float] = read) -> list[tuple[dict[str, str], float]]:
+        def each(read: Callable[[list[UnifiedLog]], float] = read) -> list[tuple[dict[str, str], float]]:
             return [
                 (
                     {"logdirectory": one.path},

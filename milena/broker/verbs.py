@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
     from milena.node.metrics import Metrics
     from milena.runtime.context import Runtime
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.unified_log import UnifiedLog
     from milena.storage.manager.log_manager import LogManager
     from milena.tiered.work.tier_manager import RemoteLogManager
 
@@ -137,7 +137,7 @@ class BrokerVerbs:
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
 
 
-def _bounds_in_tier(log: PartitionLog) -> dict[str, int]:
+def _bounds_in_tier(log: UnifiedLog) -> dict[str, int]:
     return {
         "log_start_offset": log.log_start_offset,
         "local_log_start_offset": log.local_log_start_offset,

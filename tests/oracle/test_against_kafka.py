@@ -30,7 +30,7 @@ from milena.protocol.records.batch import Codec
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, NodeId
 from milena.runtime.process import real_runtime
 from milena.storage.log.loading import open_alone
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.oracle.kafka_node import CLUSTER_ID, KafkaNode, running_kafka
 from tests.wire.command import milena, refused
 
@@ -52,7 +52,7 @@ async def client_of(node: KafkaNode) -> AsyncIterator[Cluster]:
 
 
 @contextlib.asynccontextmanager
-async def observing(node: KafkaNode, folder: Path) -> AsyncIterator[tuple[MetadataLoader, Observer, PartitionLog]]:
+async def observing(node: KafkaNode, folder: Path) -> AsyncIterator[tuple[MetadataLoader, Observer, UnifiedLog]]:
     runtime = real_runtime()
     snapshots = SnapshotStore(runtime.disk, str(folder))
     snapshots.open()

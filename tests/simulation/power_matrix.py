@@ -24,7 +24,7 @@ from milena.node.client.consumer import Consumer
 from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.client.producer import Producer
 from milena.protocol.records.records import Record, build_batch
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.simulation.steps import DIRS, OF_BROKERS, batches_in, partition_image, until
 from tests.simulation.tiered_topics import TIERED, WITH_TIER
 
@@ -358,7 +358,7 @@ class Matrix:
         assert epochs[0] == epochs[1] == epochs[2], f"epochs of {topic} differ"
 
 
-def records_of(log: PartitionLog, start: int) -> list[tuple[int, int, bytes]]:
+def records_of(log: UnifiedLog, start: int) -> list[tuple[int, int, bytes]]:
     """Offset, leader epoch and bytes of the local batches from ``start`` on."""
     data = b"".join(bytes(segment.file().pread(segment.size, 0)) for segment in log.segments)
     return [
@@ -384,7 +384,7 @@ async def read_all(client: Cluster, topic: str) -> tuple[int, dict[int, str]]:
     return start, found
 
 
-def log_of(cluster: SimulatedCluster, broker: int, topic: str) -> PartitionLog:
+def log_of(cluster: SimulatedCluster, broker: int, topic: str) -> UnifiedLog:
     log = cluster.brokers[broker].logs.get(topic, 0)
     assert log is not None, f"broker {broker} has no log of {topic}"
     return log

@@ -16,7 +16,7 @@ from milena.node.client.offsets import LATEST, find_offset
 from milena.node.client.producer import Producer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from milena.storage.files.names import LOG
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 SETTINGS = {"log_cleaner_backoff_ms": 1000, "replica_high_watermark_checkpoint_interval_ms": 1000}
 COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "3000"}
@@ -55,7 +55,7 @@ async def read(client: Cluster) -> tuple[int, dict[bytes | None, bytes | None]]:
     return count, found
 
 
-def log_of(broker: Broker, topic: str = "t", partition: int = 0) -> PartitionLog:
+def log_of(broker: Broker, topic: str = "t", partition: int = 0) -> UnifiedLog:
     log = broker.logs.get(topic, partition)
     assert log is not None
     return log

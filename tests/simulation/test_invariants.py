@@ -13,13 +13,13 @@ from milena.lab.invariants.broken import InvariantBroken
 from milena.lab.world.world import World, simulate
 from milena.node.metadata.image import TopicImage
 from milena.protocol.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.simulation.steps import QUICK, create, partition_image, until, write
 
 RECORDS = 5
 
 
-def log_of(cluster: SimulatedCluster, broker: int) -> PartitionLog:
+def log_of(cluster: SimulatedCluster, broker: int) -> UnifiedLog:
     log = cluster.brokers[broker].partitions.get("t", 0).log
     assert log is not None
     return log

@@ -18,7 +18,7 @@ from milena.protocol.records.batch import Codec, iter_batches
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
 from milena.protocol.types import Offset, ProducerEpoch, ProducerId
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 COUNT = 6000
 
@@ -57,7 +57,7 @@ def leaders(cluster: SimulatedCluster) -> list[int]:
     return [number for number, found in hosted if found is not None and found.is_leader and len(found.isr) == 3]
 
 
-def replicated(log: PartitionLog, offset: int) -> bool:
+def replicated(log: UnifiedLog, offset: int) -> bool:
     return log.high_watermark == offset
 
 

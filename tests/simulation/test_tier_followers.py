@@ -17,7 +17,7 @@ from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
 from milena.storage.log import tiering
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.simulation.joining_replicas import A, B, add_replica, call, joined, records, state_of
 from tests.simulation.steps import partition_image, storage_of, until, write
 from tests.simulation.tiered_replicas import REPLICATED, leader_of, readable
@@ -76,7 +76,7 @@ def renumbered(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
     return {known.index(entry.epoch): entry.start for entry in log_of(cluster, broker).epochs.entries}
 
 
-def producers(log: PartitionLog) -> dict[int, int]:
+def producers(log: UnifiedLog) -> dict[int, int]:
     """Their last offsets."""
     return {producer: entry.last_offset for producer, entry in log.producers}
 
@@ -393,7 +393,7 @@ def test_a_directory_that_fails_in_the_step_in_which_its_log_begins_in_the_tier_
         begin = tiering.start_in_tier
         failed: list[str] = []
 
-        def on_a_broken_disk(log: PartitionLog, *of: Any, **more: Any) -> None:
+        def on_a_broken_disk(log: UnifiedLog, *of: Any, **more: Any) -> None:
             failed.append(log.folder.rpartition("/")[0])
             storage_of(cluster, B).fail(failed[0], errno.EIO)
             begin(log, *of, **more)

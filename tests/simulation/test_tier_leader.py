@@ -20,7 +20,7 @@ from milena.protocol.records.remote_log_records import (
     decode_remote_log_record,
 )
 from milena.protocol.types import Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from tests.simulation.steps import broker_image, partition_image, until, values, write
@@ -50,7 +50,7 @@ def starts(count: int) -> list[int]:
     return [SEGMENT * number for number in range(count)]
 
 
-def bounds(log: PartitionLog) -> tuple[int, int, int]:
+def bounds(log: UnifiedLog) -> tuple[int, int, int]:
     return log.log_start_offset, log.local_log_start_offset, log.log_end_offset
 
 

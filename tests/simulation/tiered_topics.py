@@ -12,7 +12,7 @@ from milena.node.client import admin
 from milena.node.client.cluster import Cluster
 from milena.protocol.records.records import iter_records, offset_of
 from milena.storage.files.names import LOG
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.serialization import MetadataEvent, deserialize
@@ -97,7 +97,7 @@ def replica(cluster: SimulatedCluster, broker: int = 1) -> Partition:
     return found
 
 
-def log_of(cluster: SimulatedCluster, broker: int = 1) -> PartitionLog:
+def log_of(cluster: SimulatedCluster, broker: int = 1) -> UnifiedLog:
     return replica(cluster, broker).online_log
 
 

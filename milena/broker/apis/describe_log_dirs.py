@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _directory(node: Needs, directory: LogDir, wanted: set[tuple[str, int]] | No
     return fields | {"topics": named, "total_bytes": total, "usable_bytes": usable}
 
 
-def _replica(node: Needs, log: PartitionLog, *, is_future: bool) -> DescribeLogDirsPartitionFields:
+def _replica(node: Needs, log: UnifiedLog, *, is_future: bool) -> DescribeLogDirsPartitionFields:
     end = log.high_watermark
     if is_future:
         current = node.logs.get(log.topic, log.partition)

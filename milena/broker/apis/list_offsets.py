@@ -20,7 +20,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.types import Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 if TYPE_CHECKING:
     from milena.broker.reading.remote_reads import RemoteReads
@@ -153,7 +153,7 @@ class _Wanted:
                 yield name, asked
 
 
-def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Asker) -> Found:
+def look_up(partition: Partition, log: UnifiedLog, timestamp: int, asker: Asker) -> Found:
     """Raises KafkaError."""
     match timestamp:
         case -1:
@@ -173,7 +173,7 @@ def look_up(partition: Partition, log: PartitionLog, timestamp: int, asker: Aske
     return asker.shown(partition, log, found_record(found))
 
 
-def _pending(log: PartitionLog, last: Offset) -> Offset:
+def _pending(log: UnifiedLog, last: Offset) -> Offset:
     """The first offset that is not in the tier yet, -1 if that cannot be said."""
     if not log.remote_enabled:
         return Offset(-1)
@@ -182,6 +182,6 @@ def _pending(log: PartitionLog, last: Offset) -> Offset:
     return max(Offset(last + 1), log.log_start_offset)
 
 
-def _at(log: PartitionLog, offset: Offset) -> Found:
+def _at(log: UnifiedLog, offset: Offset) -> Found:
     epoch = log.epochs.epoch_for_offset(offset)
     return -1, offset, -1 if epoch is None else epoch

@@ -16,7 +16,7 @@ from milena.protocol.requests.fetch_response import FetchedPartition
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.logging import get_logger
 from milena.storage.log import tiering
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.log.validation import split_batches
 from milena.storage.state.epoch_cache import EpochEntry
 
@@ -60,7 +60,7 @@ class FollowerState:
     def __init__(self, partition: Partition) -> None:
         """Cuts a log without epochs to its high watermark. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.partition: Final = partition
-        self.log: Final[PartitionLog] = partition.online_log
+        self.log: Final[UnifiedLog] = partition.online_log
         self.leader_epoch: Final = partition.leader_epoch
         self.paused = False
         """Whether it waits after an error."""

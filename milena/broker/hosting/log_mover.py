@@ -22,7 +22,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 from milena.storage.log import tiering
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 
@@ -38,8 +38,8 @@ class Move:
     """The move of one replica."""
 
     partition: Partition
-    current: PartitionLog
-    future: PartitionLog
+    current: UnifiedLog
+    future: UnifiedLog
     truncations: int
     """How many truncations of the current log the copy has followed."""
     synced: bool = False
@@ -159,7 +159,7 @@ class LogMover:
         """The log's directory has failed. The copy stays as it is."""
         self._moves.pop(partition, None)
 
-    def _begin(self, partition: Partition, current: PartitionLog, future: PartitionLog) -> None:
+    def _begin(self, partition: Partition, current: UnifiedLog, future: UnifiedLog) -> None:
         known = self._moves.get(partition)
         if known is None or known.future is not future or known.current is not current:
             # It is unknown which truncations the copy has missed, so it is compared with the log first.

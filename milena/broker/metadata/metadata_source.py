@@ -18,7 +18,7 @@ from milena.node.metadata.snapshots import SnapshotStore
 from milena.protocol.types import Offset
 from milena.runtime.containment import Containment
 from milena.runtime.tasks import Tasks
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 
 class MetadataSource(Protocol):
@@ -49,7 +49,7 @@ class SharedLog:
     """The controller's metadata log in the same process. ``on_commit`` takes a call-back for each commit;
     ``address`` is where that controller is reached."""
 
-    log: PartitionLog
+    log: UnifiedLog
     snapshots: SnapshotStore
     on_commit: Callable[[Callable[[], None]], None]
     address: tuple[str, int]

@@ -11,7 +11,7 @@ from milena.broker.waiting.purgatory import Purgatory, Requester
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.storage.log.log_search import TimedRecord
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.reading.remote_reader import RemoteLogReader
 from milena.tiered.reading.remote_search import first_at_or_after
@@ -46,7 +46,7 @@ class RemoteListOffsets(RemoteWait["TimedRecord | None"]):
         self.begin(seconds, requester)
 
     def _searched(self, search: TimeSearch) -> ReadKey:
-        async def work(name: TopicIdPartition, log: PartitionLog) -> TimedRecord | None:
+        async def work(name: TopicIdPartition, log: UnifiedLog) -> TimedRecord | None:
             return await first_at_or_after(self._reader, name, log, search.timestamp)
 
         return self.submit(search.partition, ("offset by time", search.timestamp), work)

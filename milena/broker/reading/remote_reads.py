@@ -21,7 +21,7 @@ from milena.node.metrics import Metrics
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
 from milena.runtime.network import Part
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
 from milena.tiered.segments.segment_metadata import TopicIdPartition
@@ -99,7 +99,7 @@ class RemoteReads:
         waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
         waiting.start(searches, seconds, requester)
 
-    async def read_one(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
+    async def read_one(self, partition: TopicIdPartition, log: UnifiedLog, read: RemoteRead) -> RemoteRecords | None:
         """See ``RemoteLogReader.read``, with metrics and quota."""
         tier, clock = self.tier, self.tier.runtime.clock
         began = clock.monotonic()

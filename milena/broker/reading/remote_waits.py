@@ -9,7 +9,7 @@ from milena.broker.replica.partition import Partition
 from milena.broker.waiting.purgatory import Purgatory, Requester, Ticket
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.segments.segment_metadata import TopicIdPartition
@@ -33,12 +33,12 @@ class RemoteWait(Generic[R]):
     def __init__(self, pool: ReaderPool, purgatory: Purgatory) -> None:
         self._pool = pool
         self._purgatory = purgatory
-        self._logs: dict[Partition, PartitionLog] = {}
+        self._logs: dict[Partition, UnifiedLog] = {}
         self._open: dict[ReadKey, None] = {}
         self._ticket: Ticket | None = None
 
     def submit(
-        self, partition: Partition, what: Hashable, work: Callable[[TopicIdPartition, PartitionLog], Awaitable[R]]
+        self, partition: Partition, what: Hashable, work: Callable[[TopicIdPartition, UnifiedLog], Awaitable[R]]
     ) -> ReadKey:
         """Submit ``work``; other requests for the same ``what`` share it. Raises KafkaError."""
         log = partition.online_log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milena.broker.replica.partition import Partition
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 
 def describe(partition: Partition) -> dict[str, object]:
@@ -31,7 +31,7 @@ def _role(partition: Partition) -> str:
     return "leader" if partition.is_leader else "follower"
 
 
-def _bounds(log: PartitionLog) -> dict[str, object]:
+def _bounds(log: UnifiedLog) -> dict[str, object]:
     return {
         "log_start_offset": log.log_start_offset,
         "local_log_start_offset": log.local_log_start_offset,

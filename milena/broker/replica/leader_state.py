@@ -31,7 +31,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 from milena.runtime.logging import get_logger
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 
 class Led(Protocol):
@@ -46,7 +46,7 @@ class Led(Protocol):
     @property
     def registration(self) -> PartitionRegistration: ...
     @property
-    def log(self) -> PartitionLog | None: ...
+    def log(self) -> UnifiedLog | None: ...
     @property
     def effective_min_isr(self) -> int: ...
     def changed(self) -> None: ...
@@ -81,7 +81,7 @@ class LeaderState:
         self._logged_isr = previous_isr
 
     @property
-    def _log(self) -> PartitionLog:
+    def _log(self) -> UnifiedLog:
         """A leader always has a log."""
         log = self._partition.log
         assert log is not None

@@ -9,7 +9,7 @@ from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
 from milena.storage.log.log_search import TimedRecord
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 Found: TypeAlias = tuple[int, int, int]
 """(timestamp, offset, leader epoch), each -1 if nothing was found."""
@@ -29,13 +29,13 @@ class Asker(NamedTuple):
     def needs_leader(self) -> bool:
         return self.replica != _DEBUGGING
 
-    def last_fetchable(self, log: PartitionLog) -> Offset:
+    def last_fetchable(self, log: UnifiedLog) -> Offset:
         """Exclusive."""
         if self.replica != _CONSUMER:
             return log.log_end_offset
         return log.last_stable_offset if self.committed else log.high_watermark
 
-    def finds_lagging(self, partition: Partition, log: PartitionLog) -> bool:
+    def finds_lagging(self, partition: Partition, log: UnifiedLog) -> bool:
         """Whether this is a new leader whose high watermark is below the start of its epoch: it does not know yet what
         is committed."""
         return (
@@ -44,7 +44,7 @@ class Asker(NamedTuple):
             and partition.leader_epoch_start_offset > log.high_watermark
         )
 
-    def shown(self, partition: Partition, log: PartitionLog, found: Found) -> Found:
+    def shown(self, partition: Partition, log: UnifiedLog, found: Found) -> Found:
         """``found`` if this requester may see it. Raises KafkaError OFFSET_NOT_AVAILABLE if that is not known yet."""
         if found[1] < self.last_fetchable(log):
             return found

@@ -32,7 +32,7 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.append_info import AppendInfo, Origin
 from milena.storage.log.log_append import AppendCheck, Begun
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 ACKS_ALL: Final = -1
 
@@ -56,7 +56,7 @@ class Partition:
         self.topic_id: Final = topic_id
         self.is_internal: Final = topic in INTERNAL_TOPICS
         self.meters: Final = meters
-        self.log: PartitionLog | None = None
+        self.log: UnifiedLog | None = None
         self.is_leader = False
         self.leader_state: LeaderState | None = None
         """The leader's work, while this replica leads."""
@@ -100,7 +100,7 @@ class Partition:
         return self.registration.maximal_isr
 
     @property
-    def online_log(self) -> PartitionLog:
+    def online_log(self) -> UnifiedLog:
         """Raises KafkaError KAFKA_STORAGE_ERROR while the log's directory is offline."""
         if self.log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -134,7 +134,7 @@ class Partition:
         self.changed()
         return True
 
-    def _become(self, image: PartitionImage, log: PartitionLog) -> None:
+    def _become(self, image: PartitionImage, log: UnifiedLog) -> None:
         leads = image.leader == self._replication.node_id
         is_new_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
         if leads and is_new_epoch:
@@ -206,7 +206,7 @@ class Partition:
 
     # -- checks
 
-    def require(self, current_leader_epoch: int | None = None, *, leader: bool = True) -> PartitionLog:
+    def require(self, current_leader_epoch: int | None = None, *, leader: bool = True) -> UnifiedLog:
         """The log, if the caller's view of this partition is right. Raises KafkaError KAFKA_STORAGE_ERROR,
         FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER."""
         log = self.log
@@ -270,7 +270,7 @@ class Partition:
         self.changed()
         return info
 
-    def _log_to_append_to(self, acks: int) -> PartitionLog:
+    def _log_to_append_to(self, acks: int) -> UnifiedLog:
         log = self.log
         if self.leader_state is None or log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)

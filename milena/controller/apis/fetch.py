@@ -32,7 +32,7 @@ from milena.protocol.requests.fetch import (
 )
 from milena.protocol.requests.frames import Part
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 if TYPE_CHECKING:
     from milena.controller.log.followers import Followers
@@ -94,7 +94,7 @@ def _try_answer(node: Needs, ctx: RequestContext, request: FetchRequest, *, fina
     return True
 
 
-def _partition(node: Needs, log: PartitionLog, decision: Decision, max_bytes: int) -> FetchedPartition:
+def _partition(node: Needs, log: UnifiedLog, decision: Decision, max_bytes: int) -> FetchedPartition:
     answer = FetchedPartition(
         0,
         high_watermark=-1 if isinstance(decision, Reject) else log.high_watermark,
@@ -112,7 +112,7 @@ def _partition(node: Needs, log: PartitionLog, decision: Decision, max_bytes: in
             return answer._replace(records=_records(log, offset, min(max_bytes, MAX_BYTES)))
 
 
-def _records(log: PartitionLog, offset: Offset, max_bytes: int) -> Part:
+def _records(log: UnifiedLog, offset: Offset, max_bytes: int) -> Part:
     found = log.read(offset, max_bytes, upper=log.high_watermark, min_one=True)
     return found.part() if found.length else b""
 

@@ -42,7 +42,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 from milena.storage.log.append_info import Origin
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 READ_BYTES: Final = 1 << 20
 
@@ -61,14 +61,14 @@ class MetadataLog:
         self._config = config
         self._state = state
         self._voters = tuple(voters)
-        self._log: PartitionLog | None = None
+        self._log: UnifiedLog | None = None
         self._committed_offset = CommittedOffsetFile(runtime.disk, self.folder)
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._dirty = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
 
     @property
-    def log(self) -> PartitionLog:
+    def log(self) -> UnifiedLog:
         assert self._log is not None, "the metadata log is not open"
         return self._log
 

@@ -14,7 +14,7 @@ from milena.node.metadata.snapshots import BOOTSTRAP_ID, MetadataSnapshotId, Sna
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch import FetchPartition, FetchRequest
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def only_partition(request: FetchRequest) -> FetchPartition | None:
 
 
 def decide(
-    request: FetchRequest, *, cluster_id: str, epoch: LeaderEpoch, log: PartitionLog, snapshots: SnapshotStore
+    request: FetchRequest, *, cluster_id: str, epoch: LeaderEpoch, log: UnifiedLog, snapshots: SnapshotStore
 ) -> Decision:
     """Decide after all checks in Kafka's order. ``epoch`` is this leader's."""
     if request.cluster_id not in (None, cluster_id):
@@ -88,7 +88,7 @@ def epoch_error(requested: int, epoch: LeaderEpoch) -> ErrorCode | None:
     return ErrorCode.UNKNOWN_LEADER_EPOCH if requested > epoch else None
 
 
-def _locate(offset: Offset, last_epoch: LeaderEpoch, log: PartitionLog, snapshots: SnapshotStore) -> Decision:
+def _locate(offset: Offset, last_epoch: LeaderEpoch, log: UnifiedLog, snapshots: SnapshotStore) -> Decision:
     latest, earliest = snapshots.latest(), snapshots.earliest()
     if offset == 0 and latest is not None and latest != BOOTSTRAP_ID:
         return SendSnapshot(latest)
@@ -105,7 +105,7 @@ def _locate(offset: Offset, last_epoch: LeaderEpoch, log: PartitionLog, snapshot
     return SendRecords(offset)
 
 
-def _end_of(epoch: LeaderEpoch, log: PartitionLog, earliest: MetadataSnapshotId | None) -> tuple[LeaderEpoch, Offset]:
+def _end_of(epoch: LeaderEpoch, log: UnifiedLog, earliest: MetadataSnapshotId | None) -> tuple[LeaderEpoch, Offset]:
     """Return the largest epoch of the log up to ``epoch``, and its end offset."""
     last_epoch, end = log.leader_epoch_end_offset(epoch)
     if last_epoch is None or end is None:

@@ -6,10 +6,10 @@ from milena.lab.invariants.broken import demand
 from milena.lab.invariants.log_cursor import batches_in
 from milena.lab.world.disk import Storage
 from milena.storage.files.names import LOG
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 
-def check_epochs(where: str, storage: Storage, log: PartitionLog) -> None:
+def check_epochs(where: str, storage: Storage, log: UnifiedLog) -> None:
     """Every epoch of the cache that has offsets in the local log has a batch. Raises InvariantBroken."""
     there = {batch.epoch for segment in log.segments for batch in batches_in(storage.files[segment.path(LOG)].data)}
     entries = log.epochs.entries

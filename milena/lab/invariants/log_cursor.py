@@ -9,7 +9,7 @@ from typing import Final
 from milena.lab.invariants.ledger import CommittedBatch
 from milena.lab.world.disk import Storage
 from milena.storage.files.names import LOG, segment_file
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 _HEAD: Final = struct.Struct(">qiiBIhi")
 """Base offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
@@ -31,12 +31,12 @@ class LogCursor:
 
     def __init__(self) -> None:
         self.next_offset = 0
-        self._log: PartitionLog | None = None
+        self._log: UnifiedLog | None = None
         self._truncations = -1
         self._segment = -1
         self._position = 0
 
-    def read(self, storage: Storage, log: PartitionLog, upto: int) -> Iterator[CommittedBatch]:
+    def read(self, storage: Storage, log: UnifiedLog, upto: int) -> Iterator[CommittedBatch]:
         """The batches that end before ``upto`` and were not read yet."""
         if log is not self._log or log.truncations != self._truncations:
             self._log, self._truncations = log, log.truncations

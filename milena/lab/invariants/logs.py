@@ -18,7 +18,7 @@ from milena.lab.invariants.tiers import TierRules
 from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
 from milena.protocol.types import NodeId
 from milena.storage.log.flush import SYNCED_FIRST
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 FLUSH_EACH = ("flush.messages", "1")
 """The configuration of topics that lose nothing in a power loss."""
@@ -189,7 +189,7 @@ class LogWatch:
             epochs = _epoch_at(log, end - 1), ledger.epoch_at(end - 1)
             demand(-1 in epochs or epochs[0] == epochs[1], where, f"epoch {epochs[0]} at {end - 1}, not {epochs[1]}")
 
-    def _log_of(self, broker: int, key: PartitionKey) -> PartitionLog | None:
+    def _log_of(self, broker: int, key: PartitionKey) -> UnifiedLog | None:
         hosted = self._hosts.get(broker)
         name, index = self._name(key)
         found = hosted.broker.partitions.find(name, index) if hosted is not None and hosted.alive() else None
@@ -204,7 +204,7 @@ class LogWatch:
         self._written_in_vain[key] = Void(self._name(replica.key), now, text, since, kept)
 
 
-def _epoch_at(log: PartitionLog, offset: int) -> int:
+def _epoch_at(log: UnifiedLog, offset: int) -> int:
     """The leader epoch of the record at an offset, -1 if there is none."""
     if offset < 0 or offset >= log.log_end_offset:
         return -1

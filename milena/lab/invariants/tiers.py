@@ -20,7 +20,7 @@ from milena.lab.world.disk import Storage
 from milena.lab.world.tiering import FOLDER
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import decode_epochs
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache, ServedSegment
 from milena.tiered.segments.lineage import epoch_at
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
@@ -33,7 +33,7 @@ _CHECKPOINT: Final = IndexType.LEADER_EPOCH.value
 class _Seen(NamedTuple):
     """While this is the same, nothing about a leader's tier can have changed."""
 
-    log: PartitionLog
+    log: UnifiedLog
     start: int
     local_start: int
     truncations: int
@@ -52,7 +52,7 @@ class Freed:
         self.switched_off: dict[str, None] = {}
         """Topics whose tier was once to be deleted: their logs then begin at their local log starts."""
 
-    def reaches(self, log: PartitionLog, start: int) -> bool:
+    def reaches(self, log: UnifiedLog, start: int) -> bool:
         return log.topic in self.switched_off or start <= self.before.get((log.topic, log.partition), 0)
 
 
@@ -76,7 +76,7 @@ class TierRules:
         self._seen.clear()
         self._right.clear()
 
-    def start_seen(self, where: object, key: PartitionKey, log: PartitionLog, ledger: Ledger) -> None:
+    def start_seen(self, where: object, key: PartitionKey, log: UnifiedLog, ledger: Ledger) -> None:
         """Check a leader's log start. Raises InvariantBroken if records were deleted that retention keeps."""
         before, start = self._starts.get(key, 0), log.log_start_offset
         if start <= before:
@@ -97,7 +97,7 @@ class TierRules:
         """Whether the number of bytes is unknown because promises are void. But no power loss raises a log start."""
         return key in self._front_lost or (ledger.floor >= 0 and limit >= 0)
 
-    def _may_go(self, key: PartitionKey, log: PartitionLog, ledger: Ledger, start: int) -> bool:
+    def _may_go(self, key: PartitionKey, log: UnifiedLog, ledger: Ledger, start: int) -> bool:
         """Whether the log may start there."""
         if self._is_unknown(key, ledger, log.config.retention_bytes) or self.freed.reaches(log, start):
             return True
@@ -144,7 +144,7 @@ class TierRules:
             f"its log starts at {log.log_start_offset} and locally at {end}, and {at} is not in the tier",
         )
 
-    def _check_objects(self, where: object, log: PartitionLog, served: ServedSegment, ledger: Ledger) -> None:
+    def _check_objects(self, where: object, log: UnifiedLog, served: ServedSegment, ledger: Ledger) -> None:
         segment = served.segment
         paths = {suffix: f"{FOLDER}/{object_path(segment, suffix)}" for suffix in sorted(REQUIRED)}
         if segment.doubtful or any(path in self.away for path in paths.values()):
@@ -161,9 +161,7 @@ class TierRules:
             self._check_records(where, log, served, ledger, paths[LOG_SUFFIX])
         self._right.add(known)
 
-    def _check_records(
-        self, where: object, log: PartitionLog, served: ServedSegment, ledger: Ledger, path: str
-    ) -> None:
+    def _check_records(self, where: object, log: UnifiedLog, served: ServedSegment, ledger: Ledger, path: str) -> None:
         data, size = self._storage.files[path].data, served.segment.size
         demand(len(data) == size, where, f"{path} has {len(data)} of {size} bytes")
         epochs = log.epochs.entries
@@ -191,7 +189,7 @@ class TierRules:
         )
 
 
-def _left(log: PartitionLog, ledger: Ledger, start: int) -> int:
+def _left(log: UnifiedLog, ledger: Ledger, start: int) -> int:
     """Bytes from ``start`` on. A leader also counts uncommitted bytes: those of the segments that end after the last
     committed record."""
     following = [segment.base_offset for segment in log.segments][1:]

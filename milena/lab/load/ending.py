@@ -31,7 +31,7 @@ from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.store.tier_names import ROOT, parse_folder
 
 
@@ -124,7 +124,7 @@ def _not_copied(cluster: SimulatedCluster) -> list[str]:
     return found
 
 
-def _closed(log: PartitionLog) -> int:
+def _closed(log: UnifiedLog) -> int:
     """The base offset of the last segment after all committed closed ones."""
     return max(
         (segment.base_offset for segment in log.segments if segment.base_offset <= log.high_watermark), default=0

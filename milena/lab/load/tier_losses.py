@@ -18,7 +18,7 @@ from milena.broker.replica.partition import Partition
 from milena.lab.cluster import SimulatedCluster
 from milena.lab.world.tiering import FOLDER
 from milena.protocol.types import NodeId, Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.lineage import epoch_at
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
@@ -58,7 +58,7 @@ class Losses:
         found = self._leader(partition) if self._lost and state is not None and state["state"] == BUILDING else None
         return found is not None and any(self._has_lost(*needed) for needed in _needed(*found))
 
-    def _leader(self, partition: TopicPartition) -> tuple[PartitionLog, RemoteLogMetadataCache] | None:
+    def _leader(self, partition: TopicPartition) -> tuple[UnifiedLog, RemoteLogMetadataCache] | None:
         """The leader's log and its metadata cache; None if there is no leader, or the cache is not ready."""
         for broker in self._cluster.brokers.values():
             replica = broker.partitions.find(*partition)
@@ -75,7 +75,7 @@ class Losses:
         found = self._cluster.controller.state.image.partition(replica.topic, replica.index)
         return found is not None and (found.leader, found.leader_epoch) == (broker, replica.leader_epoch)
 
-    def _is_lost(self, log: PartitionLog, cache: RemoteLogMetadataCache, offset: Offset) -> bool:
+    def _is_lost(self, log: UnifiedLog, cache: RemoteLogMetadataCache, offset: Offset) -> bool:
         segments = _holding(log, cache, offset)
         return bool(segments) and all(self._has_lost(segment, LOG_SUFFIX) for segment in segments)
 
@@ -83,13 +83,13 @@ class Losses:
         return f"{FOLDER}/{object_path(segment, suffix)}" in self._lost
 
 
-def _holding(log: PartitionLog, cache: RemoteLogMetadataCache, offset: Offset) -> list[RemoteLogSegmentMetadata]:
+def _holding(log: UnifiedLog, cache: RemoteLogMetadataCache, offset: Offset) -> list[RemoteLogSegmentMetadata]:
     """The segments with the log's record at ``offset``."""
     index = epoch_at(offset, log.epochs.entries)
     return [] if index is None else cache.find(log.epochs.entries[index].epoch, offset)
 
 
-def _needed(log: PartitionLog, cache: RemoteLogMetadataCache) -> Iterator[tuple[RemoteLogSegmentMetadata, str]]:
+def _needed(log: UnifiedLog, cache: RemoteLogMetadataCache) -> Iterator[tuple[RemoteLogSegmentMetadata, str]]:
     """The objects that a follower reads which starts at the local log start: segments, and suffixes of objects."""
     at = log.local_log_start_offset
     for segment in _holding(log, cache, at) or _holding(log, cache, Offset(at - 1)):

@@ -17,7 +17,7 @@ from milena.protocol.metadata_records import MetadataRecord
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.types import Offset
 from milena.runtime.containment import Containment
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 STEP_BYTES: Final = 64 << 10
 """Bytes replayed and published in one step, or one batch if that is longer; the loop runs other callbacks between
@@ -32,7 +32,7 @@ Skipped: TypeAlias = Callable[[Exception, Offset], None]
 class MetadataLoader:
     """Owner of one image. ``log`` is read, never written."""
 
-    def __init__(self, log: PartitionLog, snapshots: SnapshotStore, contained: Containment) -> None:
+    def __init__(self, log: UnifiedLog, snapshots: SnapshotStore, contained: Containment) -> None:
         """``contained`` is told of records that cannot be replayed and of subscribers that fail: as in Kafka's brokers,
         they are skipped."""
         self.image = MetadataImage()

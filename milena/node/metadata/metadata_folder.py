@@ -9,7 +9,7 @@ from milena.config.topic_config import TopicConfig
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset
 from milena.runtime.context import Runtime
 from milena.storage.log.loading import open_alone
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 MAX_BATCH_BYTES: Final = 8 << 20
 _NEVER: Final = str(2**63 - 1)
@@ -38,7 +38,7 @@ def metadata_log_config(config: NodeConfig) -> TopicConfig:
     )
 
 
-def open_metadata_log(runtime: Runtime, config: NodeConfig, *, recovery_point: Offset) -> PartitionLog:
+def open_metadata_log(runtime: Runtime, config: NodeConfig, *, recovery_point: Offset) -> UnifiedLog:
     """Open or create the log; ``recovery_point`` is the end of its latest snapshot. Blocks. Raises OSError."""
     return open_alone(
         runtime.disk,

@@ -43,7 +43,7 @@ from milena.protocol.requests.fetch import FetchPartition, decode_fetch_response
 from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 MAX_WAIT_MS: Final = 500
 MAX_BYTES: Final = 1 << 20
@@ -83,7 +83,7 @@ class Observer:
         self,
         runtime: Runtime,
         options: ObserverOptions,
-        log: PartitionLog,
+        log: UnifiedLog,
         snapshots: SnapshotStore,
         loader: MetadataLoader,
         keeper: SnapshotKeeper,
@@ -359,7 +359,7 @@ class Observer:
         return self._log_epoch(self._log, self._snapshots)
 
     @staticmethod
-    def _log_epoch(log: PartitionLog, snapshots: SnapshotStore) -> LeaderEpoch:
+    def _log_epoch(log: UnifiedLog, snapshots: SnapshotStore) -> LeaderEpoch:
         latest = log.epochs.latest_entry
         snapshot = snapshots.latest()
         if latest is not None:

@@ -17,7 +17,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.storage.files.deletions import remove_paths
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 RETRY_MS: Final = 60_000
 """The retry interval after a snapshot could not be written."""
@@ -57,7 +57,7 @@ class SnapshotKeeper:
         self,
         runtime: Runtime,
         source: SnapshotSource,
-        log: PartitionLog,
+        log: UnifiedLog,
         store: SnapshotStore,
         policy: SnapshotPolicy,
         *,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from milena.protocol.types import Offset
 
 if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.unified_log import UnifiedLog
 
 
 class Cleanable(NamedTuple):
@@ -20,7 +20,7 @@ class Cleanable(NamedTuple):
     """Whether the first dirty offset is another than the checkpoint's."""
 
 
-def cleanable(log: PartitionLog, *, cleaned_to: Offset | None, replicated_to: Offset | None, now: int) -> Cleanable:
+def cleanable(log: UnifiedLog, *, cleaned_to: Offset | None, replicated_to: Offset | None, now: int) -> Cleanable:
     """``cleaned_to``: the log's first dirty offset in ``cleaner-offset-checkpoint``, ``replicated_to``: its high
     watermark in ``replication-offset-checkpoint``, None if it is not in there. ``now``: ms.
 

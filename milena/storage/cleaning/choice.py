@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from milena.storage.cleaning.bounds import Cleanable, cleanable
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 NEVER: Final = (1 << 63) - 1
 """A lag that is not reached."""
@@ -34,7 +34,7 @@ class Dirtiness(NamedTuple):
 class Candidate(NamedTuple):
     """A log with closed segments."""
 
-    log: PartitionLog
+    log: UnifiedLog
     found: Cleanable
     clean_bytes: int
     cleanable_bytes: int
@@ -53,7 +53,7 @@ class Candidate(NamedTuple):
         return self.dirtiness.is_due(self.log.config.min_cleanable_dirty_ratio)
 
 
-def candidate(log: PartitionLog, now: int) -> Candidate:
+def candidate(log: UnifiedLog, now: int) -> Candidate:
     """``now``: ms. Raises CorruptBatch, CorruptIndex, OSError."""
     found = cleanable(log, cleaned_to=log.cleaned_to, replicated_to=log.checkpointed_high_watermark, now=now)
     segments = list(log.segments)
@@ -69,7 +69,7 @@ def candidate(log: PartitionLog, now: int) -> Candidate:
     )
 
 
-def _overdue(log: PartitionLog, found: Cleanable, now: int) -> int:
+def _overdue(log: UnifiedLog, found: Cleanable, now: int) -> int:
     lag = log.config.max_compaction_lag_ms
     if lag >= NEVER:
         return 0

@@ -27,7 +27,7 @@ from milena.storage.cleaning.swap import CleaningAborted, Generation, check_gene
 from milena.storage.cleaning.work import Work, work_on
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.log.log_state import NEVER_TIERED
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -35,12 +35,12 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 class Begun(NamedTuple):
     """A round that has begun."""
 
-    log: PartitionLog
+    log: UnifiedLog
     since: Generation
     work: Work
 
 
-def may_have_been_tiered(log: PartitionLog) -> bool:
+def may_have_been_tiered(log: UnifiedLog) -> bool:
     """Whether records of the log may be in the tier, or come back to it. A cleaning would remove records in favour of
     others that only this disk has, and what is published in the tier again, from these files, would have gaps
     (docs/decisions/2026-11-22-claims-and-marks.md)."""
@@ -58,7 +58,7 @@ class Cleaner:
         secret: Callable[[], bytes],
         settings: CleanerSettings,
         *,
-        paused: Callable[[PartitionLog], bool] = lambda _log: False,
+        paused: Callable[[UnifiedLog], bool] = lambda _log: False,
     ) -> None:
         """``secret``: see ``OffsetMap``; asked for once. ``paused``: whether a log must stay as it is for now."""
         self._disk = disk
@@ -67,13 +67,13 @@ class Cleaner:
         self._secret: bytes | None = None
         self._paused = paused
         self.settings = settings
-        self.uncleanable: dict[PartitionLog, str] = {}
+        self.uncleanable: dict[UnifiedLog, str] = {}
         """Logs that cannot be cleaned, with the reason."""
-        self.in_progress: dict[PartitionLog, str] = {}
+        self.in_progress: dict[UnifiedLog, str] = {}
         """With the folder that a worker writes to: a log that was deleted meanwhile is in another, and a new one of its
         name is there."""
 
-    def look(self, log: PartitionLog, now: int) -> Candidate | None:
+    def look(self, log: UnifiedLog, now: int) -> Candidate | None:
         """What may be cleaned of a log; None if it is not compacted, cannot be cleaned, or is just being. ``now``:
         ms."""
         if not self._may_clean(log):
@@ -102,10 +102,10 @@ class Cleaner:
             log.cleaned_to = found.found.first_dirty
         return found
 
-    def _may_clean(self, log: PartitionLog) -> bool:
+    def _may_clean(self, log: UnifiedLog) -> bool:
         return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
 
-    def may_delete(self, log: PartitionLog) -> bool:
+    def may_delete(self, log: UnifiedLog) -> bool:
         """Whether old segments of a compacted log may be deleted now. Those of a tiered log do not wait for the
         cleaner."""
         return (
@@ -122,7 +122,7 @@ class Cleaner:
             log: reason for log, reason in self.uncleanable.items() if not (log.retired or log.context.offline)
         }
 
-    def begin(self, log: PartitionLog, now: int) -> Begun:
+    def begin(self, log: UnifiedLog, now: int) -> Begun:
         """``now``: ms, the time by which tombstones and markers are judged. Raises CleaningAborted if nothing is to be
         done, CorruptBatch, CorruptIndex, OSError."""
         settings, found = self.settings, candidate(log, now).found
@@ -150,7 +150,7 @@ class Cleaner:
         check_generation(begun.log, begun.since)
         begun.log.cleaned_to = cleaned_to
 
-    async def clean(self, log: PartitionLog, now: int, worker: Worker, paced: Paced) -> Figures | None:
+    async def clean(self, log: UnifiedLog, now: int, worker: Worker, paced: Paced) -> Figures | None:
         """A round. None if it came to nothing, for a reason that is reported. ``paced``: awaited for the bytes that
         were read or written."""
         if not self._may_clean(log):
@@ -176,7 +176,7 @@ class Cleaner:
         self._report(log, done)
         return None
 
-    async def _attempt(self, log: PartitionLog, now: int, worker: Worker, paced: Paced) -> Figures | Exception:
+    async def _attempt(self, log: UnifiedLog, now: int, worker: Worker, paced: Paced) -> Figures | Exception:
         begun = None
         try:
             await self._disk.offload(remove_unfinished, self._disk, log.folder)
@@ -223,7 +223,7 @@ class Cleaner:
             self._secret = self._make_secret()
         return self._secret
 
-    def _report(self, log: PartitionLog, error: Exception) -> None:
+    def _report(self, log: UnifiedLog, error: Exception) -> None:
         if isinstance(error, CleaningAborted):
             log.context.events.info("cleaning aborted", topic=log.topic, partition=log.partition, reason=str(error))
         elif isinstance(error, CorruptBatch | CorruptIndex | OffsetOverflow):
@@ -237,14 +237,14 @@ class Cleaner:
         else:
             self._unforeseen(log, error)
 
-    def _unforeseen(self, log: PartitionLog, error: Exception) -> None:
+    def _unforeseen(self, log: UnifiedLog, error: Exception) -> None:
         self._mark(log, f"{type(error).__name__}: {error}")
         self._contained.note("cleaning of a log", error, folder=log.folder)
 
-    def _failed(self, log: PartitionLog, error: Exception) -> None:
+    def _failed(self, log: UnifiedLog, error: Exception) -> None:
         log.context.events.warning("cleaning failed", topic=log.topic, partition=log.partition, reason=str(error))
 
-    def _mark(self, log: PartitionLog, reason: str) -> None:
+    def _mark(self, log: UnifiedLog, reason: str) -> None:
         self.uncleanable[log] = reason
         log.context.events.error(
             "log cannot be cleaned", topic=log.topic, partition=log.partition, folder=log.folder, reason=reason

@@ -15,7 +15,7 @@ from milena.storage.log.guard import guarded
 from milena.storage.log.segment import Segment
 
 if TYPE_CHECKING:
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.unified_log import UnifiedLog
 
 
 class Generation(NamedTuple):
@@ -31,13 +31,13 @@ class CleaningAborted(Exception):
     """The log has changed, so that what was made of its segments does not count."""
 
 
-def generation_of(log: PartitionLog) -> Generation:
+def generation_of(log: UnifiedLog) -> Generation:
     return Generation(
         log.folder, log.truncations, log.log_start_offset, {segment.base_offset: segment for segment in log.segments}
     )
 
 
-def check_generation(log: PartitionLog, since: Generation) -> None:
+def check_generation(log: UnifiedLog, since: Generation) -> None:
     """Raises CleaningAborted if the log was truncated at either end, moved, deleted, is offline, or has ended."""
     if log.context.offline:
         raise CleaningAborted(f"{log} is offline")
@@ -50,7 +50,7 @@ def check_generation(log: PartitionLog, since: Generation) -> None:
 
 
 @guarded
-def swap_in(log: PartitionLog, since: Generation, new: NewSegment) -> None:
+def swap_in(log: UnifiedLog, since: Generation, new: NewSegment) -> None:
     """Raises CleaningAborted, with the files of ``new`` removed, and KafkaError."""
     old = [since.segments[base] for base in new.replaced]
     try:
@@ -75,7 +75,7 @@ def swap_in(log: PartitionLog, since: Generation, new: NewSegment) -> None:
     log.folder_changed()
 
 
-def _check_files(log: PartitionLog, new: NewSegment) -> None:
+def _check_files(log: UnifiedLog, new: NewSegment) -> None:
     """Raises CleaningAborted if files of ``new`` are missing: the old ones would go for nothing."""
     disk = log.context.disk
     paths = [
@@ -85,7 +85,7 @@ def _check_files(log: PartitionLog, new: NewSegment) -> None:
         raise CleaningAborted(f"{paths[0]} and its indexes are not what was written")
 
 
-def discard(log: PartitionLog, since: Generation, new: NewSegment) -> None:
+def discard(log: UnifiedLog, since: Generation, new: NewSegment) -> None:
     """Remove the files of a new segment that is not swapped in. Raises OSError."""
     for suffix in SEGMENT_SUFFIXES:
         log.context.disk.remove(f"{since.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}")

@@ -15,7 +15,7 @@ from milena.storage.files.txn_index import AbortedTxn, overlapping, read_aborted
 
 if TYPE_CHECKING:
     from milena.storage.cleaning.bounds import Cleanable
-    from milena.storage.log.partition_log import PartitionLog
+    from milena.storage.log.unified_log import UnifiedLog
 
 
 class Work(NamedTuple):
@@ -43,7 +43,7 @@ class Work(NamedTuple):
     """Bytes to which a compressed batch may grow."""
 
 
-def work_on(log: PartitionLog, found: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
+def work_on(log: UnifiedLog, found: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
     """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``; ``chunk``: see ``Work``. Raises OSError."""
     config = log.config
     return Work(

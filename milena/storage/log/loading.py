@@ -41,12 +41,12 @@ from milena.storage.files.swap_recovery import finish_swaps
 from milena.storage.log.batch_scan import end_of
 from milena.storage.log.context import LogContext
 from milena.storage.log.log_state import NEVER_TIERED, may_be_tiered
-from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.producer_files import ProducerFiles
 from milena.storage.log.recovery import Cut, Recovery
 from milena.storage.log.replay import begins_locally, rebuild_epochs, replay_producers
 from milena.storage.log.segment import Segment
 from milena.storage.log.segments import Segments
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerState
 
@@ -88,7 +88,7 @@ def open_log(
     log_start_offset: Offset,
     clean: bool,
     cleaned_to: Offset | None = None,
-) -> PartitionLog:
+) -> UnifiedLog:
     """Open the log in ``folder``, which is created if it is missing.
 
     ``recovery_point``, ``log_start_offset`` and ``cleaned_to`` (None: never) come from the directory's checkpoints;
@@ -112,7 +112,7 @@ def open_log(
         log_start, log_end = _recover_all(loading, files, log_start_offset, error)
     for segment in loading.segments:
         segment.rest()
-    log = PartitionLog(
+    log = UnifiedLog(
         context,
         folder,
         topic,
@@ -150,7 +150,7 @@ def open_alone(
     recovery_point: Offset = FIRST_OFFSET,
     log_start_offset: Offset = FIRST_OFFSET,
     clean: bool = False,
-) -> PartitionLog:
+) -> UnifiedLog:
     """Open a log outside of a LogManager. It is recovered from ``recovery_point`` on unless it was closed ``clean``.
     Raises OSError."""
     return open_log(

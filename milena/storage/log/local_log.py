@@ -1,7 +1,7 @@
 """The files of one log: its segments, its leader epochs, and how far they are synced.
 
 Like Kafka's ``LocalLog`` under ``UnifiedLog``: append, truncation, retention and tiering work on it; the rest of a node
-uses ``PartitionLog``.
+uses ``UnifiedLog``.
 """
 
 from __future__ import annotations

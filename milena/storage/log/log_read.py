@@ -55,7 +55,7 @@ class LogSlice:
 
 
 def find_slice(log: LocalLog, offset: Offset, max_bytes: int, upper: Offset, min_one: bool) -> LogSlice:
-    """See ``PartitionLog.read``. Raises KafkaError, CorruptBatch, OSError."""
+    """See ``UnifiedLog.read``. Raises KafkaError, CorruptBatch, OSError."""
     segments = log.segments
     index = segments.floor_index(offset)
     if index < 0 or offset < log.log_start_offset or offset > log.log_end_offset:

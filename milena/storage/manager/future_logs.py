@@ -14,7 +14,7 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.storage.files.names import FolderKind, marked_folder, partition_folder
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ class FutureLogs:
         self._runtime = runtime
         self._log = get_logger("storage", node=manager.node_id)
 
-    def find(self, topic: str, partition: int) -> PartitionLog | None:
+    def find(self, topic: str, partition: int) -> UnifiedLog | None:
         """The copy of a log that is in progress."""
         for directory in self._manager.dirs:
             if (future := directory.futures.get((topic, partition))) is not None:
                 return future
         return None
 
-    def create(self, current: PartitionLog, target: LogDir) -> PartitionLog:
+    def create(self, current: UnifiedLog, target: LogDir) -> UnifiedLog:
         """An empty copy in ``target``."""
         assert current.topic_id is not None
         unique = self._runtime.random.uuid().hex
@@ -48,11 +48,11 @@ class FutureLogs:
             self._manager.take_offline(target, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
 
-    def drop(self, future: PartitionLog) -> None:
+    def drop(self, future: UnifiedLog) -> None:
         """The copy is no longer wanted."""
         self._manager.delete(future)
 
-    def promote(self, current: PartitionLog, future: PartitionLog) -> None:
+    def promote(self, current: UnifiedLog, future: UnifiedLog) -> None:
         """``future`` has every record of ``current``, and takes its place. State that is not in the records is
         transferred: epochs without records, the log's bounds, its configuration."""
         if future.log_end_offset != current.log_end_offset:
@@ -81,7 +81,7 @@ class FutureLogs:
 
     def settle(self) -> None:
         """After loading: of two logs of the same name the longer one stays, and a copy without a log is removed."""
-        found: dict[tuple[str, int], PartitionLog] = {}
+        found: dict[tuple[str, int], UnifiedLog] = {}
         for log in self._manager:
             other = found.setdefault((log.topic, log.partition), log)
             if other is not log:

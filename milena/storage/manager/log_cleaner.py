@@ -23,7 +23,7 @@ from milena.storage.cleaning.round import Figures
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.throttle import Throttle
 from milena.storage.log.context import EventLog
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 SLICE: Final = 100
 """Logs and segments that are looked at before other work runs."""
@@ -37,9 +37,9 @@ SECRET_BYTES: Final = 32
 class CleanedLogs(Protocol):
     """The logs of a broker."""
 
-    def __iter__(self) -> Iterator[PartitionLog]: ...
+    def __iter__(self) -> Iterator[UnifiedLog]: ...
 
-    def is_moving(self, log: PartitionLog) -> bool: ...
+    def is_moving(self, log: UnifiedLog) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class LogCleaner:
     def since_last_run_ms(self) -> int:
         return self._runtime.clock.time_ms() - self.last_run_ms
 
-    def dirty_bytes(self, logs: Iterable[PartitionLog]) -> int:
+    def dirty_bytes(self, logs: Iterable[UnifiedLog]) -> int:
         """What could be cleaned of ``logs``; of one that cannot be judged nothing is known."""
         now, found = self._runtime.clock.time_ms(), 0
         for log in logs:
@@ -164,7 +164,7 @@ class LogCleaner:
         """The logs that are due, the dirtiest first."""
         found: list[Candidate] = []
 
-        def look_at(log: PartitionLog) -> None:
+        def look_at(log: UnifiedLog) -> None:
             one = self.cleaner.look(log, self._now())
             if one is not None and one.clean_bytes + one.cleanable_bytes:
                 found.append(one)
@@ -176,7 +176,7 @@ class LogCleaner:
             task.overdue_ms = max(one.overdue_ms for one in found)
         return due
 
-    async def _in_slices(self, work: Callable[[PartitionLog], None]) -> None:
+    async def _in_slices(self, work: Callable[[UnifiedLog], None]) -> None:
         looked_at = 0
         for log in list(self._logs):
             work(log)
@@ -189,7 +189,7 @@ class LogCleaner:
         now = self.last_run_ms = self._runtime.clock.time_ms()
         return now
 
-    async def _clean_if_due(self, task: CleanerTask, log: PartitionLog, worker: Worker) -> bool:
+    async def _clean_if_due(self, task: CleanerTask, log: UnifiedLog, worker: Worker) -> bool:
         """Whether it was cleaned. Another task may have been faster, or the log has changed since it was looked at."""
         chosen = self.cleaner.look(log, self._now())
         return chosen is not None and chosen.is_due and await self._clean(task, chosen, worker)
@@ -221,7 +221,7 @@ class LogCleaner:
     async def _delete_old_segments(self) -> None:
         await self._in_slices(self._delete_old)
 
-    def _delete_old(self, log: PartitionLog) -> None:
+    def _delete_old(self, log: UnifiedLog) -> None:
         if not self.cleaner.may_delete(log):
             return
         try:

@@ -45,7 +45,7 @@ from milena.storage.files.names import (
 )
 from milena.storage.log.context import LogContext
 from milena.storage.log.loading import open_log
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 _OTHER_NAMES: Final = ("-checkpoint", TEMPORARY, REMOTE_INDEX_CACHE)
 """Names in a log directory other than folders of logs."""
@@ -69,9 +69,9 @@ class Checkpoints:
 
     generation: int
     files: tuple[tuple[str, bytes], ...]
-    truncations: tuple[tuple[PartitionLog, int], ...] = ()
+    truncations: tuple[tuple[UnifiedLog, int], ...] = ()
     """The logs that were truncated below their recovery point, with the number of truncations of each by then."""
-    high_watermarks: tuple[tuple[PartitionLog, Offset], ...] = ()
+    high_watermarks: tuple[tuple[UnifiedLog, Offset], ...] = ()
     """Those in the files, if the file of high watermarks is among them."""
 
 
@@ -84,8 +84,8 @@ class LogDir:
         context.save_checkpoints = self.save
         self.meta: MetaProperties | None = None
         """None until the directory is formatted."""
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.futures: dict[TopicPartition, PartitionLog] = {}
+        self.logs: dict[TopicPartition, UnifiedLog] = {}
+        self.futures: dict[TopicPartition, UnifiedLog] = {}
         """Copies that are moving here from another directory (``storage.manager.future_logs``)."""
         self.was_clean = False
         """Whether the previous process was shut down cleanly. Known once the directory is open."""
@@ -218,7 +218,7 @@ class LogDir:
 
     def create(
         self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, future: str | None = None
-    ) -> PartitionLog:
+    ) -> UnifiedLog:
         """Create a log, or open one that is in the directory but was not loaded. ``future``: the folder name of a copy
         that will replace another directory's log. Raises OSError, KafkaError."""
         key = (topic, partition)
@@ -256,7 +256,7 @@ class LogDir:
             contents[CLEANER_OFFSETS] = {}
         cut = tuple((log, log.truncations) for log in logs.values() if log.checkpoint_is_behind)
         changed = []
-        high_watermarks: tuple[tuple[PartitionLog, Offset], ...] = ()
+        high_watermarks: tuple[tuple[UnifiedLog, Offset], ...] = ()
         for name, offsets in contents.items():
             data = encode_offsets(offsets)
             on_its_way = cut and name == RECOVERY_POINTS  # the last contents may not be on disk when these are
@@ -302,7 +302,7 @@ class LogDir:
         """All logs are closed and synced. Raises OSError."""
         self.context.disk.write_atomic(self.file(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
 
-    def go_offline(self) -> list[PartitionLog]:
+    def go_offline(self) -> list[UnifiedLog]:
         """Refuse everything from now on; returns the logs of the directory."""
         self.context.offline = True
         lost = list(self.logs.values())

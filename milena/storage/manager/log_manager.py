@@ -22,7 +22,7 @@ from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.handle_cache import HandleCache
 from milena.storage.files.names import FolderKind, marked_folder
 from milena.storage.log.context import DEFAULT_OPEN_FILES, DEFAULT_OPEN_MAPS, EventLog, Log, LogContext, NamedLog
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.future_logs import FutureLogs
 from milena.storage.manager.log_cleaner import LogCleaner
 from milena.storage.manager.log_dir import DirectoryError, LogDir
@@ -39,7 +39,7 @@ class LogManager:
         self,
         runtime: Runtime,
         config: NodeConfig,
-        failed: Callable[[LogDir, list[PartitionLog]], None],
+        failed: Callable[[LogDir, list[UnifiedLog]], None],
         *,
         events: EventLog | None = None,
     ) -> None:
@@ -164,7 +164,7 @@ class LogManager:
         """Take over what may change while the node runs."""
         self.cleaner.reconfigure(CleanerSettings.of(config))
 
-    async def flush(self, log: PartitionLog) -> None:
+    async def flush(self, log: UnifiedLog) -> None:
         """Sync a log, and write the offset checkpoints of all directories. If a disk fails, its directory goes
         offline."""
         await self._upkeep.flush([log])
@@ -205,10 +205,10 @@ class LogManager:
     def offline_dirs(self) -> list[LogDir]:
         return [directory for directory in self.dirs if not directory.online]
 
-    def dir_of(self, log: PartitionLog) -> LogDir:
+    def dir_of(self, log: UnifiedLog) -> LogDir:
         return next(directory for directory in self.dirs if directory.context is log.context)
 
-    def directory_id(self, log: PartitionLog) -> UUID:
+    def directory_id(self, log: UnifiedLog) -> UUID:
         """The id of the directory that contains ``log``."""
         found = self.dir_of(log).directory_id
         assert found is not None, "a directory with logs is formatted"
@@ -229,28 +229,28 @@ class LogManager:
             elif directory.path == self._metadata_dir:
                 self._runtime.fatal("the log directory with the metadata log has failed", error)
 
-    def _note_offline(self, directory: LogDir, error: OSError) -> list[PartitionLog]:
+    def _note_offline(self, directory: LogDir, error: OSError) -> list[UnifiedLog]:
         lost = directory.go_offline()
         self._events.error("log directory offline", path=directory.path, reason=str(error), logs=len(lost))
         return lost
 
     # Logs
 
-    def is_moving(self, log: PartitionLog) -> bool:
+    def is_moving(self, log: UnifiedLog) -> bool:
         """Whether the log is being copied to another directory. Records that have been copied may not be removed then
         together with the tombstones that have not."""
         return self.futures.find(log.topic, log.partition) is not None
 
-    def is_left_to_cleaner(self, log: PartitionLog) -> bool:
+    def is_left_to_cleaner(self, log: UnifiedLog) -> bool:
         """Whether the cleaner deletes its old segments: it is compacted, or was when a cleaning began. A tiered log is
         not cleaned here."""
         return (log.config.compacted and not log.remote_enabled) or log in self.cleaner.cleaner.in_progress
 
-    def __iter__(self) -> Iterator[PartitionLog]:
+    def __iter__(self) -> Iterator[UnifiedLog]:
         for directory in self.dirs:
             yield from list(directory.logs.values())
 
-    def get(self, topic: str, partition: int) -> PartitionLog | None:
+    def get(self, topic: str, partition: int) -> UnifiedLog | None:
         for directory in self.dirs:
             if (log := directory.logs.get((topic, partition))) is not None:
                 return log
@@ -265,7 +265,7 @@ class LogManager:
         *,
         directory: UUID | None = None,
         is_new: bool = False,
-    ) -> PartitionLog:
+    ) -> UnifiedLog:
         """The log of a partition. ``directory``: where it belongs; without it, a new log goes where there are the
         fewest.
 
@@ -304,19 +304,19 @@ class LogManager:
                     return directory
         return min(online, key=lambda directory: len(directory.logs))
 
-    def delete(self, log: PartitionLog) -> None:
+    def delete(self, log: UnifiedLog) -> None:
         """Remove a log: its folder is renamed now and deleted later. If that fails, its directory is offline, and the
         folder is a stray one at the next start."""
         if self._take_out(log, FolderKind.DELETE):
             due = self._runtime.clock.time_ms() + self._times.delete_delay_ms
             log.context.deletions.later(due, log.folder)
 
-    def set_aside(self, log: PartitionLog) -> None:
+    def set_aside(self, log: UnifiedLog) -> None:
         """Remove a log that the metadata does not place here; its folder stays, renamed if the disk allows it."""
         if self._take_out(log, FolderKind.STRAY):
             self._events.warning("stray log set aside", folder=log.folder)
 
-    def _take_out(self, log: PartitionLog, kind: FolderKind) -> bool:
+    def _take_out(self, log: UnifiedLog, kind: FolderKind) -> bool:
         """True if its folder has been renamed."""
         directory = self.dir_of(log)
         key = (log.topic, log.partition)

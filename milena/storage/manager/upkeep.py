@@ -13,7 +13,7 @@ from milena.runtime.tasks import Tasks
 from milena.storage.files.deletions import remove_paths
 from milena.storage.log.context import Log
 from milena.storage.log.flush import SYNCED_FIRST, FlushPlan, run_plans
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ class Logs(Protocol):
     @property
     def online_dirs(self) -> list[LogDir]: ...
 
-    def __iter__(self) -> Iterator[PartitionLog]: ...
+    def __iter__(self) -> Iterator[UnifiedLog]: ...
 
     def take_offline(self, directory: LogDir, error: OSError) -> None: ...
 
-    def is_left_to_cleaner(self, log: PartitionLog) -> bool: ...
+    def is_left_to_cleaner(self, log: UnifiedLog) -> bool: ...
 
 
 class Upkeep:
@@ -173,7 +173,7 @@ class Upkeep:
             for log in logs:
                 log.context.synced(log)
 
-    async def _in_slices(self, work: Callable[[PartitionLog], None]) -> None:
+    async def _in_slices(self, work: Callable[[UnifiedLog], None]) -> None:
         for number, log in enumerate(list(self._logs)):
             try:
                 work(log)
@@ -185,7 +185,7 @@ class Upkeep:
                 await self._runtime.clock.sleep(0)
 
     async def _retention(self) -> None:
-        def delete_old(log: PartitionLog) -> None:
+        def delete_old(log: UnifiedLog) -> None:
             if not self._logs.is_left_to_cleaner(log):
                 log.delete_old_segments(self._runtime.clock.time_ms())
 

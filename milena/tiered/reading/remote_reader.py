@@ -18,7 +18,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.network import Part
 from milena.storage.files.txn_index import overlapping
 from milena.storage.log.batch_scan import ScannedBatch
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache, ServedSegment
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.reading.remote_segment import SegmentReader
@@ -82,7 +82,7 @@ class RemoteLogReader:
             raise MetadataNotReady(f"the segments of {partition.topic}-{partition.partition} are not known yet")
         return metadata.cache(partition)
 
-    async def read(self, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead) -> RemoteRecords | None:
+    async def read(self, partition: TopicIdPartition, log: UnifiedLog, read: RemoteRead) -> RemoteRecords | None:
         """The tier's records at the offset; None if there are none between it and the local log start.
 
         A segment that is replaced by a cleaned one, and deleted, while it is read, is looked for again. Raises
@@ -114,7 +114,7 @@ class RemoteLogReader:
         return None
 
     async def _read_in(
-        self, served: ServedSegment, at: Offset, partition: TopicIdPartition, log: PartitionLog, read: RemoteRead
+        self, served: ServedSegment, at: Offset, partition: TopicIdPartition, log: UnifiedLog, read: RemoteRead
     ) -> RemoteRecords | None:
         """One segment's records at the offset; None if it has none up to its end."""
         found = await self.segments.find(served.segment, at, read.max_bytes)
@@ -152,7 +152,7 @@ class RemoteLogReader:
         return after.position
 
     def _note_head(
-        self, partition: TopicIdPartition, log: PartitionLog, served: ServedSegment, position: int, length: int
+        self, partition: TopicIdPartition, log: UnifiedLog, served: ServedSegment, position: int, length: int
     ) -> None:
         """Let the store prefetch the next segment for a sequential reader."""
         segment, end = served.segment, position + length
@@ -170,7 +170,7 @@ class RemoteLogReader:
                 self.segments.expect(following.segment)
 
     async def _aborted(
-        self, partition: TopicIdPartition, log: PartitionLog, served: ServedSegment, end: int, read: RemoteRead
+        self, partition: TopicIdPartition, log: UnifiedLog, served: ServedSegment, end: int, read: RemoteRead
     ) -> tuple[tuple[int, int], ...] | None:
         """The aborted transactions of the records read: up to ``end`` (a position), and after the read's offset.
 
@@ -202,7 +202,7 @@ class RemoteLogReader:
             raise RemoteResourceNotFound(f"segment {segment.id} was deleted while it was read")
 
     async def _next_with_aborted(
-        self, partition: TopicIdPartition, log: PartitionLog, offset: Offset
+        self, partition: TopicIdPartition, log: UnifiedLog, offset: Offset
     ) -> ServedSegment | None:
         """The next segment, from ``offset`` on, with aborted transactions. The result is cached: a search through
         thousands of segments without any is not repeated for each fetch."""
@@ -252,7 +252,7 @@ class _View(NamedTuple):
     """The log end, as far as it matters: a follower may know segments whose records it does not have yet."""
 
 
-def _view(cache: RemoteLogMetadataCache, log: PartitionLog) -> _View:
+def _view(cache: RemoteLogMetadataCache, log: UnifiedLog) -> _View:
     epoch = log.epochs.latest
     highest = None if epoch is None else cache.highest_offset_for_epoch(epoch)
     log_end = min(log.log_end_offset, Offset(0 if highest is None else highest + 1))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
 from milena.storage.log.log_search import TimedRecord, first_in_batch
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import ServedSegment
 from milena.tiered.reading.remote_reader import LooksAgain, RemoteLogReader
 from milena.tiered.reading.remote_segment import SegmentReader
@@ -15,7 +15,7 @@ from milena.tiered.store.remote_storage import RemoteStorageError
 
 
 async def first_at_or_after(
-    reader: RemoteLogReader, partition: TopicIdPartition, log: PartitionLog, timestamp: int
+    reader: RemoteLogReader, partition: TopicIdPartition, log: UnifiedLog, timestamp: int
 ) -> TimedRecord | None:
     """The first record of the log with ``timestamp`` (ms) or later. Raises the errors in ``tier.FAILURES``.
 

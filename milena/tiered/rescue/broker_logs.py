@@ -16,7 +16,7 @@ from milena.runtime.context import Runtime
 from milena.storage.log import tiering
 from milena.storage.log.append_info import Origin
 from milena.storage.log.context import Silence
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
@@ -128,7 +128,7 @@ async def write_broker(
     return [directory_id for directory_id in ids if directory_id is not None]
 
 
-def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator[tuple[int, PartitionLog]]:
+def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator[tuple[int, UnifiedLog]]:
     """The replicas' new, empty logs on this broker."""
     topic = placed.topic
     effective = TopicConfig.effective(config, placed.config)
@@ -137,7 +137,7 @@ def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator
             yield number, manager.get_or_create(topic.name, number, topic.id, effective, is_new=True)
 
 
-def begin_in_tier(log: PartitionLog, restored: RestoredLog, now_ms: int) -> None:
+def begin_in_tier(log: UnifiedLog, restored: RestoredLog, now_ms: int) -> None:
     """Nothing of the log is local, as on a follower that has just built its auxiliary state from the tier. Transactions
     whose ends were not copied are aborted, since otherwise nobody could read past them. Raises KafkaError."""
     lineage = restored.lineage
@@ -162,7 +162,7 @@ def begin_in_tier(log: PartitionLog, restored: RestoredLog, now_ms: int) -> None
     log.set_high_watermark(log.log_end_offset)
 
 
-def _failed(directory: LogDir, _: list[PartitionLog]) -> None:
+def _failed(directory: LogDir, _: list[UnifiedLog]) -> None:
     raise OSError(f"{directory.path} has failed")
 
 

@@ -14,7 +14,7 @@ from milena.protocol.types import LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
 from milena.storage.cleaning.throttle import Throttle
 from milena.storage.log.context import EventLog
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError, RemoteLogMetadataManager
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.meters import TierMeters
@@ -52,7 +52,7 @@ class HostedReplica(Protocol):
     def leader_epoch(self) -> LeaderEpoch: ...
 
     @property
-    def log(self) -> PartitionLog | None: ...
+    def log(self) -> UnifiedLog | None: ...
 
 
 @dataclass(slots=True)

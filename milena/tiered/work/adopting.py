@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from milena.protocol.types import Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.rescue.epoch_history import Lineage, readable
 from milena.tiered.rescue.restorable_segments import Restorable, ended, lacking, whole_segments
@@ -27,14 +27,14 @@ from milena.tiered.work.roles import ReplicaRole
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
 
-def first_served(cache: RemoteLogMetadataCache, log: PartitionLog) -> Offset | None:
+def first_served(cache: RemoteLogMetadataCache, log: UnifiedLog) -> Offset | None:
     """The first offset between the log start and the local log start that the tier serves; None if there is none."""
     every = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset)
     first = next(every, None)
     return None if first is None else first.first
 
 
-async def adopt(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+async def adopt(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Publish the metadata of segments that serve offsets of this leader's log which are neither local nor served by
     known segments. The caller checks afterwards that the role still holds. Raises RemoteStorageError,
     RemoteLogMetadataError: then the contents are unknown, and the log start must not move."""
@@ -47,7 +47,7 @@ async def adopt(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
             await _tell(tier, role, segment)
 
 
-def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: PartitionLog) -> bool:
+def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: UnifiedLog) -> bool:
     """Whether offsets are missing: at the start of a leadership in the whole log, later only at its start."""
     at, end = log.log_start_offset, log.local_log_start_offset
     if at >= end:
@@ -62,7 +62,7 @@ def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: Partition
     return at < end
 
 
-async def _unknown(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence[RemoteLogSegmentMetadata]:
+async def _unknown(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[RemoteLogSegmentMetadata]:
     """The segments in the tier that serve more than the metadata's segments do, in their state after the copy."""
     cache = tier.metadata.cache(role.partition)
     settled = _settled(cache)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from milena.protocol.types import ZERO_UUID, LeaderEpoch
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_manager import Deposed
 from milena.tiered.segments.segment_metadata import (
@@ -18,7 +18,7 @@ from milena.tiered.shared.tier import Tier
 from milena.tiered.work.roles import ReplicaRole
 
 
-async def claim(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+async def claim(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Publish a claim unless this leader has one, so that nothing of former leaders can be added from then on. Without
     segments none is needed: the first event of an upload is one. The caller checks afterwards that the role still
     holds. Raises RemoteLogMetadataError, Deposed if a later leader was here."""

@@ -24,7 +24,7 @@ from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import LOG
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
 from milena.storage.log import tiering
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.aux_state.aux_producers import producers_at
 from milena.tiered.cleaning.files import CleaningFolder
 from milena.tiered.cleaning.grouping import groups
@@ -82,7 +82,7 @@ class CleaningPass:
     """One pass. All steps raise PassEnded, the errors in ``tier.FAILURES``, CorruptIndex, CorruptSnapshot, ValueError,
     and WorkerEnded."""
 
-    def __init__(self, tier: Tier, role: ReplicaRole, log: PartitionLog, window: Window, means: Means) -> None:
+    def __init__(self, tier: Tier, role: ReplicaRole, log: UnifiedLog, window: Window, means: Means) -> None:
         self._tier = tier
         self._role = role
         self.log = log

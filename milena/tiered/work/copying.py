@@ -19,8 +19,8 @@ from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from milena.storage.log import tiering
-from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.segment import Segment
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.eligibility import CandidateSegment, candidates
@@ -99,7 +99,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
                 return
 
 
-async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
+async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
     """Update the log from the metadata: its start in the tier, and the highest copied offset. False if the role has
     ended meanwhile.
 
@@ -125,9 +125,7 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
     return True
 
 
-def _still_there(
-    cache: RemoteLogMetadataCache, log: PartitionLog, copied: Offset, unreliable: Container[UUID]
-) -> Offset:
+def _still_there(cache: RemoteLogMetadataCache, log: UnifiedLog, copied: Offset, unreliable: Container[UUID]) -> Offset:
     """The last offset up to which the tier contains the local log completely. ``copied`` was there once; segments from
     before the tier was disabled and enabled again do not count."""
     at = max(log.local_log_start_offset, log.epochs.entries[0].start)
@@ -139,7 +137,7 @@ def _still_there(
     return copied
 
 
-def _pass_deleted(cache: RemoteLogMetadataCache, log: PartitionLog) -> None:
+def _pass_deleted(cache: RemoteLogMetadataCache, log: UnifiedLog) -> None:
     """A former leader that does not know that it was replaced may go on to delete expired segments: the log begins
     after those."""
     earliest = log.epochs.earliest
@@ -150,7 +148,7 @@ def _pass_deleted(cache: RemoteLogMetadataCache, log: PartitionLog) -> None:
         tiering.update_log_start(log, first)
 
 
-def _find_log_start(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+def _find_log_start(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     start = remote_log_start(tier.metadata.cache(role.partition), log.epochs)
     if start is None:
         earliest = log.epochs.earliest
@@ -178,7 +176,7 @@ def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
     return any(segment.end_offset < offset or segment.epochs[0].start < offset for segment in cache.segments())
 
 
-def _segment_at(log: PartitionLog, candidate: CandidateSegment) -> Segment | None:
+def _segment_at(log: UnifiedLog, candidate: CandidateSegment) -> Segment | None:
     index = log.segments.floor_index(candidate.base)
     if index < 0 or log.segments[index].base_offset != candidate.base or index + 1 >= len(log.segments):
         return None
@@ -208,7 +206,7 @@ async def wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
         await role.pause(QUOTA_STEP)
 
 
-def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, end: Offset) -> Prepared:
+def prepare(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: Segment, end: Offset) -> Prepared:
     """The metadata and files of the closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError,
     KafkaError if no leader epoch of it is known."""
     disk = log.context.disk
@@ -249,7 +247,7 @@ def prepare(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Segment, 
 async def copy_segment(
     tier: Tier,
     role: ReplicaRole,
-    log: PartitionLog,
+    log: UnifiedLog,
     prepared: Prepared,
     wanted: Callable[[], bool] = lambda: True,
 ) -> None:
@@ -291,7 +289,7 @@ async def copy_segment(
         log.raise_highest_offset_in_remote_storage(metadata.end_offset)
 
 
-async def _store(tier: Tier, log: PartitionLog, prepared: Prepared) -> bytes | None:
+async def _store(tier: Tier, log: UnifiedLog, prepared: Prepared) -> bytes | None:
     metadata, files = prepared.metadata, prepared.files
     if metadata.cleaned or log.config.compacted or log.cleaned_to is not None:
         files = replace(files, description=description_of(metadata))

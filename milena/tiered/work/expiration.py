@@ -8,7 +8,7 @@ from typing import Final
 
 from milena.protocol.types import LeaderEpoch
 from milena.storage.log import tiering
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.copying import catch_up
@@ -54,7 +54,7 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
             await _sweep(tier, role)
 
 
-def _tell_lost_values(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+def _tell_lost_values(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     role.figures.lost_values, new = role.lost_values.look(tier.metadata.cache(role.partition), log)
     for first, last, lost_first, lost_last in new:
         tier.events.error(
@@ -68,7 +68,7 @@ def _tell_lost_values(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
         )
 
 
-async def _end_abandoned(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+async def _end_abandoned(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     found = abandoned(
         tier.metadata.cache(role.partition).segments(),
         copied=log.highest_offset_in_remote_storage,
@@ -90,7 +90,7 @@ async def _sweep(tier: Tier, role: ReplicaRole) -> None:
         )
 
 
-def view_of(log: PartitionLog) -> LogView:
+def view_of(log: UnifiedLog) -> LogView:
     retention_ms, retention_bytes = limits(log.config)
     return LogView(
         log.epochs.entries,
@@ -104,7 +104,7 @@ def view_of(log: PartitionLog) -> LogView:
 
 
 async def _delete_all(
-    tier: Tier, role: ReplicaRole, log: PartitionLog, segments: Sequence[RemoteLogSegmentMetadata]
+    tier: Tier, role: ReplicaRole, log: UnifiedLog, segments: Sequence[RemoteLogSegmentMetadata]
 ) -> None:
     figures = role.figures
     figures.delete_segments, figures.delete_bytes = len(segments), sum(segment.size for segment in segments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.lost_values import LostValues, lost_values
 
@@ -19,7 +19,7 @@ class LostValuesSeen:
         self._basis: tuple[object, ...] = ()
         self._found: Sequence[LostValues] = ()
 
-    def look(self, cache: RemoteLogMetadataCache, log: PartitionLog) -> tuple[int, Sequence[LostValues]]:
+    def look(self, cache: RemoteLogMetadataCache, log: UnifiedLog) -> tuple[int, Sequence[LostValues]]:
         """How many ranges there are, and those that are new since the last look."""
         if not cache.cleanings:
             self._found = ()

@@ -14,7 +14,7 @@ from milena.protocol.types import Offset, ProducerId
 from milena.runtime.disk import Steps
 from milena.storage.cleaning.retained import LastRecord
 from milena.storage.files.names import LOG
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.cleaning.files import MADE, WINNERS
 from milena.tiered.cleaning.grouping import groups
 from milena.tiered.cleaning.window import Window, map_of_pass
@@ -50,7 +50,7 @@ class OrderedPass(CleaningPass):
         self,
         tier: Tier,
         role: ReplicaRole,
-        log: PartitionLog,
+        log: UnifiedLog,
         window: Window,
         means: Means,
         order: Order | None = None,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.segments.tiered_offsets import find_highest_remote_offset
@@ -24,7 +24,7 @@ from milena.tiered.work.roles import ReplicaRole
 _COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
-async def overrule(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+async def overrule(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Overrule the marks of former leaders that do not hold for this one, which has claimed the partition. The caller
     checks afterwards that the role still holds. Raises RemoteLogMetadataError."""
     async with role.claiming:
@@ -46,7 +46,7 @@ async def overrule(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
             )
 
 
-def _unfounded(tier: Tier, role: ReplicaRole, log: PartitionLog) -> Sequence[RemoteLogSegmentMetadata]:
+def _unfounded(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[RemoteLogSegmentMetadata]:
     cache = tier.metadata.cache(role.partition)
     epochs: Sequence[EpochEntry] = log.epochs.entries
     copied = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)

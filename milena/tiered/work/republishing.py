@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from milena.protocol.types import Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -29,7 +29,7 @@ PREFIX: Final = "overruled-segment"
 """Of the names of the files in the partition's folder that a copy is made from. They are overwritten if left over."""
 
 
-async def republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+async def republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Copy the doubtful segments that the log needs to new ones, and delete those that it does not need any more. What
     is local is copied from there (``copying``). Raises the errors in ``tier.FAILURES``."""
     place = _path(log, LOG_SUFFIX)
@@ -42,7 +42,7 @@ async def republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
         tier.in_use.discard(place)
 
 
-async def _republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
+async def _republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     cache = tier.metadata.cache(role.partition)
     for segment in sorted(cache.doubtful(), key=lambda one: one.start_offset):
         if not role.holds(log) or not tier.in_session() or not log.epochs.entries:
@@ -58,7 +58,7 @@ async def _republish(tier: Tier, role: ReplicaRole, log: PartitionLog) -> None:
             await delete_segment(tier, segment, role.leader_epoch)
 
 
-async def _copy(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: RemoteLogSegmentMetadata) -> None:
+async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> None:
     """Copy a segment within the tier, unless the role has ended meanwhile. If its files are gone, nothing is left of it
     but its metadata."""
     fields = {"topic": log.topic, "partition": log.partition, "segment": str(segment.id)}
@@ -90,7 +90,7 @@ async def _copy(tier: Tier, role: ReplicaRole, log: PartitionLog, segment: Remot
     tier.events.info("segment published again", **fields, as_=str(again.id))
 
 
-async def _fetch(tier: Tier, log: PartitionLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:
+async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:
     """The files of a stored segment, on this broker's disk."""
     disk = tier.runtime.disk
     await disk.offload(_clean, tier, log)
@@ -116,11 +116,11 @@ async def _fetch(tier: Tier, log: PartitionLog, segment: RemoteLogSegmentMetadat
     )
 
 
-def _path(log: PartitionLog, suffix: str) -> str:
+def _path(log: UnifiedLog, suffix: str) -> str:
     return f"{log.folder}/{PREFIX}-{suffix[1:]}"
 
 
-def _clean(tier: Tier, log: PartitionLog) -> None:
+def _clean(tier: Tier, log: UnifiedLog) -> None:
     disk = tier.runtime.disk
     for suffix in (LOG_SUFFIX, *(index.value for index in IndexType)):
         if disk.exists(_path(log, suffix)):

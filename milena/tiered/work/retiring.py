@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from milena.protocol.types import Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.cleaner_offsets import CleanerOffsets
 from milena.tiered.segments.lineage import is_within_leader_epochs
@@ -24,7 +24,7 @@ _COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _MARKED: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
-def retired(tier: Tier, role: ReplicaRole, log: PartitionLog) -> list[RemoteLogSegmentMetadata]:
+def retired(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> list[RemoteLogSegmentMetadata]:
     """The segments that are to be deleted now. The delay counts from when they were replaced, by the clock of the
     broker that has published that, or from when this leader has first met them, whichever comes first: where leaders
     follow each other quickly, none has met anything for long, and segments would pile up. None goes that has records of
@@ -77,7 +77,7 @@ def _replaced_at(cache: RemoteLogMetadataCache, listed: Sequence[RemoteLogSegmen
 
 
 def _outdone(
-    cache: RemoteLogMetadataCache, log: PartitionLog, counting: Sequence[RemoteLogSegmentMetadata]
+    cache: RemoteLogMetadataCache, log: UnifiedLog, counting: Sequence[RemoteLogSegmentMetadata]
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """Those of the segments that count, by start offset, which are entirely of this log and never read, since cleaned
     ones have all of their offsets."""
@@ -89,7 +89,7 @@ def _outdone(
 
 
 def _served_instead(
-    cache: RemoteLogMetadataCache, log: PartitionLog, one: RemoteLogSegmentMetadata
+    cache: RemoteLogMetadataCache, log: UnifiedLog, one: RemoteLogSegmentMetadata
 ) -> list[RemoteLogSegmentMetadata]:
     """What is read of the offsets of a segment."""
     every = cache.served(one.start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)

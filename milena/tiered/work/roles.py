@@ -7,7 +7,7 @@ from uuid import UUID
 
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.clock import Clock
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.orders.order import Issued
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.shared.copy_attempts import CopyAttempts
@@ -40,7 +40,7 @@ class ReplicaRole:
         """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""
         self.issued: Issued | None = None
         """The work order that somebody else may carry out now."""
-        self.started_log: PartitionLog | None = None
+        self.started_log: UnifiedLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None
         """When orphans were last searched, on the monotonic clock."""
@@ -56,7 +56,7 @@ class ReplicaRole:
         self._idle.set()
 
     @property
-    def log(self) -> PartitionLog | None:
+    def log(self) -> UnifiedLog | None:
         """The replica's log while the role holds; None afterwards."""
         log = self.replica.log
         if self.ended or log is None or not log.remote_enabled or self.replica.is_leader is not self.leads:
@@ -71,7 +71,7 @@ class ReplicaRole:
             self._leader_epoch = self.replica.leader_epoch
         return self._leader_epoch
 
-    def holds(self, log: PartitionLog) -> bool:
+    def holds(self, log: UnifiedLog) -> bool:
         """Whether the role still holds, with this log."""
         return self.log is log
 

@@ -18,7 +18,7 @@ from milena.storage.files.checkpoints import CorruptCheckpoint
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot
 from milena.storage.log import tiering
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.cleaning.files import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
 from milena.tiered.orders.checking import ResultRefused
@@ -60,7 +60,7 @@ class TierCleaner:
         finally:
             in_use.discard(place)
 
-    async def _clean(self, role: ReplicaRole, log: PartitionLog) -> None:
+    async def _clean(self, role: ReplicaRole, log: UnifiedLog) -> None:
         cleaned_to, by_order = Offset(0), self._orders.wanted
         if role.issued is not None:
             look = await self._orders.look(role, role.issued)
@@ -79,7 +79,7 @@ class TierCleaner:
                 return
             cleaned_to = done.cleaned_to
 
-    async def _issue(self, role: ReplicaRole, log: PartitionLog, window: Window) -> bool:
+    async def _issue(self, role: ReplicaRole, log: UnifiedLog, window: Window) -> bool:
         """Let somebody else do it. False if the order cannot be written. Raises the errors in ``tier.FAILURES``."""
         try:
             await self._orders.issue(role, OrderedPass(self._tier, role, log, window, self._means()))
@@ -92,7 +92,7 @@ class TierCleaner:
             return False
         return True
 
-    async def _publish(self, role: ReplicaRole, log: PartitionLog, issued: Issued) -> bool:
+    async def _publish(self, role: ReplicaRole, log: UnifiedLog, issued: Issued) -> bool:
         """Check what was made of an order, and publish it. Whether that has come to its end."""
         ordered = OrderedPass(self._tier, role, log, issued.window, self._means(), issued.order)
         try:
@@ -107,7 +107,7 @@ class TierCleaner:
             )
             return False
 
-    async def _due(self, role: ReplicaRole, log: PartitionLog) -> Window | None:
+    async def _due(self, role: ReplicaRole, log: UnifiedLog) -> Window | None:
         """What is to be cleaned now; None if nothing is due, or the role has ended."""
         if not role.holds(log) or not _may_clean(self._tier, role, log):
             return None
@@ -199,19 +199,19 @@ class TierCleaner:
         if delay > 0:
             await self._tier.runtime.clock.sleep(delay)
 
-    def _ended(self, log: PartitionLog, ended: PassEnded) -> None:
+    def _ended(self, log: UnifiedLog, ended: PassEnded) -> None:
         self._tier.events.info(
             "cleaning in the tier ended", topic=log.topic, partition=log.partition, reason=str(ended)
         )
 
-    def _mark(self, role: ReplicaRole, log: PartitionLog, reason: str) -> None:
+    def _mark(self, role: ReplicaRole, log: UnifiedLog, reason: str) -> None:
         role.uncleanable = reason
         self._tier.events.error(
             "log cannot be cleaned in the tier", topic=log.topic, partition=log.partition, reason=reason
         )
 
 
-def _may_clean(tier: Tier, role: ReplicaRole, log: PartitionLog) -> bool:
+def _may_clean(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
     return (
         log.config.compacted
         and tiering.is_copied(log)

@@ -17,7 +17,7 @@ from milena.node.metrics import Metrics
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.tasks import Tasks
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
@@ -211,7 +211,7 @@ class RemoteLogManager:
         if not any(other.topic == partition.topic for other in self._roles):
             self.tier.meters.forget(partition.topic)
 
-    def _switched_off(self, role: ReplicaRole, log: PartitionLog) -> None:
+    def _switched_off(self, role: ReplicaRole, log: UnifiedLog) -> None:
         """The topic is not tiered any more (KIP-950): the log begins with its first local record, and the leader
         deletes the segments in the tier."""
         leads = role.replica.is_leader
@@ -227,7 +227,7 @@ class RemoteLogManager:
                 return  # its directory has failed
         self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
 
-    def _begin_with_local(self, replica: HostedReplica, log: PartitionLog) -> None:
+    def _begin_with_local(self, replica: HostedReplica, log: UnifiedLog) -> None:
         """The segments in the tier do not belong to this leader's log any more."""
         try:
             log.increment_log_start(log.local_log_start_offset)

@@ -8,7 +8,7 @@ from typing import Any
 from milena.broker.apis.produce import handle
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.broker.fixtures import Bench, Request
 from tests.unit.broker.hand_clock import HandClock
 
@@ -61,5 +61,5 @@ async def goes(clock: HandClock, times: int = 1) -> None:
         await asyncio.sleep(0)
 
 
-def end(log: PartitionLog) -> int:
+def end(log: UnifiedLog) -> int:
     return log.log_end_offset

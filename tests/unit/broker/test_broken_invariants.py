@@ -17,7 +17,7 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.append_info import Origin
 from milena.storage.log.log_append import AppendCheck
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.fixtures.forms import ON_PURE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
@@ -103,7 +103,7 @@ def test_a_follower_beyond_the_log_end_ends_the_partition(partition: Partition) 
 def test_a_leader_whose_log_is_in_another_epoch_ends_the_partition(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PartitionLog, "assign_epoch", lambda *_: None)
+    monkeypatch.setattr(UnifiedLog, "assign_epoch", lambda *_: None)
     with pytest.raises(KafkaError, match="leader epoch 5 begins where the log is in 4"):
         partition.become(replace(PRESENT, leader_epoch=LeaderEpoch(5), partition_epoch=PartitionEpoch(10)))
     assert_offline(partition)

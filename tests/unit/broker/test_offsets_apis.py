@@ -21,7 +21,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.system_clock import SystemClock
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
 LATEST_TIERED, PENDING = -5, -6
@@ -39,7 +39,7 @@ def offsets(bench: Bench, *timestamps: int, version: int = 11, replica: int = -1
     return answers
 
 
-def in_tier(bench: Bench, *, copied: int) -> PartitionLog:
+def in_tier(bench: Bench, *, copied: int) -> UnifiedLog:
     """The log, as one of a tiered topic of which the offsets up to ``copied`` are in the tier."""
     log = bench.partitions.get("t", 0).online_log
     log.remote_enabled = True

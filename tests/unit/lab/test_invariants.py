@@ -21,7 +21,7 @@ from milena.lab.world.disk import Storage
 from milena.node.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.runtime.randomness import Randomness
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 TOPIC = UUID(int=1000)
 KEY = (TOPIC, 0)
@@ -266,7 +266,7 @@ def test_a_power_loss_leaves_the_front_of_a_log_and_a_wiped_disk_does_not() -> N
 
 def test_a_tiered_log_does_not_start_later_after_a_power_loss_that_made_promises_void() -> None:
     config = replace(TopicConfig.effective(NodeConfig.of(), {}), retention_bytes=-1)
-    log = cast(PartitionLog, SimpleNamespace(topic="t", partition=0, log_start_offset=20, config=config))
+    log = cast(UnifiedLog, SimpleNamespace(topic="t", partition=0, log_start_offset=20, config=config))
     ledger = Ledger("t-0")
     ledger.void(3)
     with pytest.raises(InvariantBroken, match="its log starts at 20 after 0, and nothing lets records go"):

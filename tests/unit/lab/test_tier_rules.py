@@ -13,7 +13,7 @@ from milena.lab.invariants.ledger import CommittedBatch, Ledger
 from milena.lab.invariants.tiers import TierRules
 from milena.lab.world.disk import Storage
 from milena.runtime.randomness import Randomness
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 KEY = (UUID(int=1), 0)
 BATCH = 100
@@ -26,7 +26,7 @@ class Segments(list[SimpleNamespace]):
         return self[-1]
 
 
-def log(start: int, segments: dict[int, int], *, retention: int) -> PartitionLog:
+def log(start: int, segments: dict[int, int], *, retention: int) -> UnifiedLog:
     """``segments``: bytes by base offset."""
     found = SimpleNamespace(
         topic="t",
@@ -35,10 +35,10 @@ def log(start: int, segments: dict[int, int], *, retention: int) -> PartitionLog
         config=SimpleNamespace(retention_bytes=retention),
         segments=Segments(SimpleNamespace(base_offset=base, size=size) for base, size in segments.items()),
     )
-    return cast(PartitionLog, found)
+    return cast(UnifiedLog, found)
 
 
-def start_seen(found: PartitionLog, committed: int) -> None:
+def start_seen(found: UnifiedLog, committed: int) -> None:
     ledger = Ledger("t-0")
     ledger.take("the leader", [CommittedBatch(base, base, 0, 7, BATCH) for base in range(committed)], 0)
     TierRules(Storage(Randomness(1))).start_seen("the leader", KEY, found, ledger)

@@ -38,7 +38,7 @@ from milena.protocol.schemas.registry import Role
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID, LeaderEpoch, NodeId, Offset
 from milena.runtime.context import Runtime
 from milena.storage.log.loading import open_alone
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.node.peers import PACKAGE, Endpoint
 
 PORT = 9093
@@ -222,7 +222,7 @@ class Follower:
     """An observer on machine ``b1`` with what it keeps."""
 
     runtime: Runtime
-    log: PartitionLog
+    log: UnifiedLog
     snapshots: SnapshotStore
     loader: MetadataLoader
     keeper: SnapshotKeeper

@@ -7,7 +7,7 @@ from typing import Any
 
 from milena.config.node_config import NodeConfig
 from milena.lab.world.world import Machine
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.logs import TOPIC_ID, Events, append, default_config
 from tests.unit.storage.managers import CLUSTER
@@ -41,13 +41,13 @@ class Node:
         self.logs.start(self.runtime.new_tasks("storage"))
         return self.logs
 
-    def log(self, partition: int = 0, **config: Any) -> PartitionLog:
+    def log(self, partition: int = 0, **config: Any) -> UnifiedLog:
         return self.logs.get_or_create("topic", partition, TOPIC_ID, replace(CONFIG, **config), is_new=True)
 
-    def write(self, log: PartitionLog, count: int) -> None:
+    def write(self, log: UnifiedLog, count: int) -> None:
         for _ in range(count):
             append(log, b"x" * 200, timestamp=self.runtime.clock.time_ms())
         log.set_high_watermark(log.log_end_offset)
 
-    def names(self, log: PartitionLog) -> list[str]:
+    def names(self, log: UnifiedLog) -> list[str]:
         return self.runtime.disk.list(log.folder)

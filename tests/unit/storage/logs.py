@@ -20,7 +20,7 @@ from milena.runtime.files import RealDisk
 from milena.storage.log.append_info import AppendInfo, Origin
 from milena.storage.log.context import LogContext
 from milena.storage.log.loading import open_log
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 TOPIC_ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 START_MS = 1_700_000_000_000
@@ -78,7 +78,7 @@ class LogFolder:
         self.events = Events()
         self.context = LogContext(self.disk, self.clock, self.events)
 
-    def open(self, *, clean: bool = True, recovery_point: int = 0, log_start: int = 0) -> PartitionLog:
+    def open(self, *, clean: bool = True, recovery_point: int = 0, log_start: int = 0) -> UnifiedLog:
         self.events = Events()
         self.context = LogContext(self.disk, self.clock, self.events, tiered=self.tiered)
         return open_log(
@@ -141,7 +141,7 @@ def marker(producer: tuple[int, int], *, commit: bool, timestamp: int = START_MS
 
 
 def append(
-    log: PartitionLog, *values: bytes, epoch: int | None = None, origin: Origin = Origin.CLIENT, **batch: Any
+    log: UnifiedLog, *values: bytes, epoch: int | None = None, origin: Origin = Origin.CLIENT, **batch: Any
 ) -> AppendInfo:
     """Append a batch in ``epoch``, else in the latest one that the log knows."""
     data = batch_of(*values, **batch)
@@ -149,7 +149,7 @@ def append(
     return log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch), origin=origin)
 
 
-def values_of(log: PartitionLog, start: int = 0, upper: int | None = None, *, max_bytes: int = 1 << 20) -> list[bytes]:
+def values_of(log: UnifiedLog, start: int = 0, upper: int | None = None, *, max_bytes: int = 1 << 20) -> list[bytes]:
     """All values from ``start`` on, read piece by piece as a consumer would."""
     values: list[bytes] = []
     offset = Offset(start)

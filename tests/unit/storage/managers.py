@@ -13,7 +13,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.randomness import Randomness
 from milena.runtime.task_scope import TaskScope
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.logs import Events, HandClock, default_config
@@ -28,7 +28,7 @@ class Manager:
         self.paths = [str(path / f"dir{number}") for number in range(dirs)]
         self.clock = HandClock()
         self.events = Events()
-        self.failed: list[tuple[str, list[PartitionLog]]] = []
+        self.failed: list[tuple[str, list[UnifiedLog]]] = []
         self.fatal: list[str] = []
         self.disk = disk or RealDisk()
         contained = Containment(self.clock)
@@ -45,7 +45,7 @@ class Manager:
         config = NodeConfig.of(node_id=node_id, log_dirs=",".join(self.paths))
         self.logs = LogManager(self.runtime, config, self._note, events=self.events)
 
-    def _note(self, directory: LogDir, logs: list[PartitionLog]) -> None:
+    def _note(self, directory: LogDir, logs: list[UnifiedLog]) -> None:
         self.failed.append((directory.path, logs))
 
     async def start(self, cluster: str = CLUSTER, config: TopicConfig | None = None) -> LogManager:

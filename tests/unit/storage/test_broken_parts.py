@@ -14,8 +14,8 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import LeaderEpoch, Offset, ProducerId
 from milena.storage.log.append_info import Origin
 from milena.storage.log.broken_log import BrokenLog
-from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.segment import Segment
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.future_logs import FutureLogs
 from milena.storage.manager.log_manager import LogManager
 from milena.storage.state.producer_state import ProducerEntry
@@ -25,49 +25,49 @@ from tests.unit.storage.logs import LogFolder, append, batch_of, marker, values_
 AWAY = Offset(1000)
 
 
-def transactional(log: PartitionLog, sequence: int = 0) -> None:
+def transactional(log: UnifiedLog, sequence: int = 0) -> None:
     append(log, b"x", producer=(7, 0, sequence), transactional=True)
 
 
-def producer(log: PartitionLog) -> ProducerEntry:
+def producer(log: UnifiedLog) -> ProducerEntry:
     entry = log.producers.get(7)
     assert entry is not None
     return entry
 
 
-def bytes_that_nobody_appended(log: PartitionLog) -> None:
+def bytes_that_nobody_appended(log: UnifiedLog) -> None:
     log.segments.active.size += 1
     append(log, b"x")
 
 
-def an_index_that_falls(log: PartitionLog) -> None:
+def an_index_that_falls(log: UnifiedLog) -> None:
     log.segments.active.offset_index.add(500, 5000)
     append(log, b"x")
 
 
-def a_batch_before_the_producers_last(log: PartitionLog) -> None:
+def a_batch_before_the_producers_last(log: UnifiedLog) -> None:
     transactional(log)
     producer(log).batches[-1] = producer(log).batches[-1]._replace(last_offset=AWAY)
     transactional(log, 1)
 
 
-def a_transaction_before_an_open_one(log: PartitionLog) -> None:
+def a_transaction_before_an_open_one(log: UnifiedLog) -> None:
     log.producers._open = {AWAY: ProducerId(8)}
     transactional(log)
 
 
-def a_transaction_that_ends_before_it_begins(log: PartitionLog) -> None:
+def a_transaction_that_ends_before_it_begins(log: UnifiedLog) -> None:
     transactional(log)
     producer(log).txn_first_offset = AWAY
     log.append_as_leader(marker((7, 0), commit=True), leader_epoch=LeaderEpoch(1), origin=Origin.COORDINATOR)
 
 
-def an_open_transaction_beyond_the_end(log: PartitionLog) -> None:
+def an_open_transaction_beyond_the_end(log: UnifiedLog) -> None:
     log.producers._open = {AWAY: ProducerId(8)}
     log.truncated()
 
 
-def records_before_their_segment(log: PartitionLog) -> None:
+def records_before_their_segment(log: UnifiedLog) -> None:
     log.segments.add(Segment.create(log.context, log.folder, AWAY, log.config))
     log.append_as_follower(batch_at(log.log_end_offset), leader_epoch=LeaderEpoch(1))
 
@@ -92,7 +92,7 @@ def batch_at(offset: Offset) -> memoryview:
         records_before_their_segment,
     ],
 )
-def test_a_log_whose_parts_contradict_each_other_ends(tmp_path: Path, corrupt: Callable[[PartitionLog], None]) -> None:
+def test_a_log_whose_parts_contradict_each_other_ends(tmp_path: Path, corrupt: Callable[[UnifiedLog], None]) -> None:
     folder = LogFolder(tmp_path, index_interval_bytes=0)
     log = folder.open()
     for number in range(3):

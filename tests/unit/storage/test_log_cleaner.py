@@ -16,7 +16,7 @@ from milena.runtime.workers import PlainWorker
 from milena.storage.cleaning.choice import Candidate
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.checkpoints import decode_offsets
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.cleaning.cleaned_logs import batches_in, records_of
 from tests.unit.storage.kept_node import Node
 from tests.unit.storage.logs import batch_of
@@ -36,7 +36,7 @@ def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1, 
     simulate(run, seed=1)
 
 
-def write(node: Node, log: PartitionLog, count: int = 40, *, keys: int = 5) -> None:
+def write(node: Node, log: UnifiedLog, count: int = 40, *, keys: int = 5) -> None:
     """Records of 200 bytes and a few keys, in segments of 1000."""
     for number in range(count):
         data = batch_of(b"%4d" % number * 50, keys=[b"%d" % (number % keys)], timestamp=node.runtime.clock.time_ms())
@@ -44,13 +44,13 @@ def write(node: Node, log: PartitionLog, count: int = 40, *, keys: int = 5) -> N
     log.raise_high_watermark(log.log_end_offset)
 
 
-def values(log: PartitionLog) -> dict[bytes | None, bytes | None]:
+def values(log: UnifiedLog) -> dict[bytes | None, bytes | None]:
     """What a reader from the start knows of each key."""
     records = [record for batch in batches_in(log.folder, log.context.disk) for record in records_of(batch)]
     return {record.key: record.value for record in records}
 
 
-def count(log: PartitionLog) -> int:
+def count(log: UnifiedLog) -> int:
     return sum(batch.count for batch in batches_in(log.folder, log.context.disk))
 
 
@@ -193,12 +193,12 @@ def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
     on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
 
 
-def looks_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[PartitionLog]:
+def looks_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[UnifiedLog]:
     """The logs that are looked at from now on."""
-    cleaner, looked_at = node.logs.cleaner.cleaner, list[PartitionLog]()
+    cleaner, looked_at = node.logs.cleaner.cleaner, list[UnifiedLog]()
     look = cleaner.look
 
-    def counted(log: PartitionLog, now: int) -> Candidate | None:
+    def counted(log: UnifiedLog, now: int) -> Candidate | None:
         looked_at.append(log)
         return look(log, now)
 
@@ -272,7 +272,7 @@ def test_logs_that_went_offline_or_cannot_be_judged_spoil_no_metric(monkeypatch:
         await node.runtime.clock.sleep(LOOK)
         assert list(cleaner.cleaner.uncleanable) == [log]
 
-        def odd(_log: PartitionLog, _now: int) -> Candidate:
+        def odd(_log: UnifiedLog, _now: int) -> Candidate:
             raise RuntimeError("an error of ours")
 
         monkeypatch.setattr("milena.storage.manager.log_cleaner.candidate", odd)

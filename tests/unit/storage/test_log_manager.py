@@ -15,14 +15,14 @@ from milena.protocol.types import BrokerEpoch, Offset
 from milena.runtime.files import RealDisk
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.files.names import RECOVERY_POINTS
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import DirectoryError
 from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.logs import TOPIC_ID, append, default_config, values_of
 from tests.unit.storage.managers import CLUSTER, Manager
 
 
-def create(logs: LogManager, topic: str = "topic", partition: int = 0, directory: UUID | None = None) -> PartitionLog:
+def create(logs: LogManager, topic: str = "topic", partition: int = 0, directory: UUID | None = None) -> UnifiedLog:
     return logs.get_or_create(topic, partition, TOPIC_ID, default_config(), directory=directory, is_new=True)
 
 
@@ -361,12 +361,12 @@ async def test_an_error_in_the_upkeep_of_one_log_is_that_logs_alone(
         logs.get_or_create("topic", index, TOPIC_ID, default_config())
     looked: list[int] = []
 
-    def delete_old(log: PartitionLog, _now_ms: int) -> None:
+    def delete_old(log: UnifiedLog, _now_ms: int) -> None:
         if log.partition == 1:
             raise ValueError("nobody foresaw this")
         looked.append(log.partition)
 
-    monkeypatch.setattr(PartitionLog, "delete_old_segments", delete_old)
+    monkeypatch.setattr(UnifiedLog, "delete_old_segments", delete_old)
     await logs._upkeep._retention()
     assert looked == [0, 2]
     assert (manager.runtime.contained.count, manager.fatal, manager.failed) == (1, [], [])

@@ -16,7 +16,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.randomness import Randomness
 from milena.storage.log.context import LogContext
 from milena.storage.log.loading import open_log
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import LeaderEpochCache
 from tests.fixtures.properties import examples
 from tests.unit.storage.logs import TOPIC_ID, HandClock, append, batch_of, default_config, values_of
@@ -45,7 +45,7 @@ class LogModel(RuleBasedStateMachine):
         self.synced = 0
         self.epoch = 0
         self.count = 0
-        self.log: PartitionLog
+        self.log: UnifiedLog
 
     @initialize(seed=st.integers(0, 1 << 30))
     def begin(self, seed: int) -> None:

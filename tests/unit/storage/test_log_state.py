@@ -11,14 +11,14 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.broken_log import BrokenLog
 from milena.storage.log.flush import FlushPlan
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.log.unsynced import Pending
 from tests.unit.storage.logs import LogFolder, append, values_of
 
-Change = Callable[[PartitionLog], object]
+Change = Callable[[UnifiedLog], object]
 
 
-def filled(path: Path) -> tuple[LogFolder, PartitionLog]:
+def filled(path: Path) -> tuple[LogFolder, UnifiedLog]:
     """Offsets 2 to 9 in epoch 1, committed up to 8."""
     folder = LogFolder(path)
     log = folder.open()
@@ -29,7 +29,7 @@ def filled(path: Path) -> tuple[LogFolder, PartitionLog]:
     return folder, log
 
 
-def bounds(log: PartitionLog) -> tuple[int, ...]:
+def bounds(log: UnifiedLog) -> tuple[int, ...]:
     """Log start, local log start, high watermark, log end, recovery point."""
     return (
         log.log_start_offset,

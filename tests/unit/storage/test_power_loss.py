@@ -9,7 +9,7 @@ import pytest
 
 from milena.lab.world.world import World, simulate
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.kept_node import CONFIG, Node
 from tests.unit.storage.logs import values_of
 
@@ -17,7 +17,7 @@ SEEDS = range(12)
 ONE_SEGMENT = 1 << 20
 
 
-def copied_whole(node: Node, log: PartitionLog) -> PartitionLog:
+def copied_whole(node: Node, log: UnifiedLog) -> UnifiedLog:
     """A copy of ``log`` in the other directory, that has everything and has synced nothing."""
     (target,) = (directory for directory in node.logs.dirs if directory is not node.logs.dir_of(log))
     future = node.logs.futures.create(log, target)

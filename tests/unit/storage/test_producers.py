@@ -14,18 +14,18 @@ from milena.protocol.records.batch import BatchView
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from milena.storage.log.append_info import AppendInfo, Origin
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.producer_state import KeptBatch, ProducerEntry, ProducerState
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, marker, values_of
 
 LAST = (1 << 31) - 1
 
 
-def send(log: PartitionLog, sequence: int, *, epoch: int = 0, count: int = 1, producer: int = 7) -> AppendInfo:
+def send(log: UnifiedLog, sequence: int, *, epoch: int = 0, count: int = 1, producer: int = 7) -> AppendInfo:
     return append(log, *[b"%d" % (sequence + n) for n in range(count)], producer=(producer, epoch, sequence))
 
 
-def refusal(log: PartitionLog, sequence: int, *, epoch: int = 0, count: int = 1) -> ErrorCode:
+def refusal(log: UnifiedLog, sequence: int, *, epoch: int = 0, count: int = 1) -> ErrorCode:
     end = log.log_end_offset
     with pytest.raises(KafkaError) as refused:
         send(log, sequence, epoch=epoch, count=count)
@@ -33,7 +33,7 @@ def refusal(log: PartitionLog, sequence: int, *, epoch: int = 0, count: int = 1)
     return refused.value.code
 
 
-def end_txn(log: PartitionLog, producer: tuple[int, int], *, commit: bool) -> AppendInfo:
+def end_txn(log: UnifiedLog, producer: tuple[int, int], *, commit: bool) -> AppendInfo:
     return log.append_as_leader(marker(producer, commit=commit), leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import NO_TIMESTAMP
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 SIZE = 73
 """Bytes of a batch with the key ``k`` and the value ``xxxx``."""
 
 
-def segments(path: Path, count: int, **config: Any) -> tuple[LogFolder, PartitionLog]:
+def segments(path: Path, count: int, **config: Any) -> tuple[LogFolder, UnifiedLog]:
     """A log of ``count`` segments with one batch each, one second apart, all committed."""
     folder = LogFolder(path, **{"retention_ms": -1, "retention_bytes": -1, **config})
     log = folder.open()

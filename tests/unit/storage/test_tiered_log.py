@@ -14,7 +14,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.producer_snapshot import CorruptSnapshot, encode_snapshot
 from milena.storage.log import tiering
 from milena.storage.log.log_state import may_be_tiered
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.storage.state.producer_state import ProducerState
@@ -24,7 +24,7 @@ SIZE = 73
 """Bytes of a batch with the key ``k`` and the value ``xxxx``."""
 
 
-def tiered(path: Path, count: int, **config: Any) -> tuple[LogFolder, PartitionLog]:
+def tiered(path: Path, count: int, **config: Any) -> tuple[LogFolder, UnifiedLog]:
     """A tiered log of ``count`` segments with one record each, one second apart, all committed."""
     defaults = {"remote_storage_enable": True, "retention_ms": -1, "retention_bytes": -1}
     folder = LogFolder(path, **{**defaults, **config})
@@ -45,7 +45,7 @@ def sent_by_leader(offset: int, epoch: int) -> memoryview:
     return data
 
 
-def bases(log: PartitionLog) -> list[int]:
+def bases(log: UnifiedLog) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 

@@ -14,14 +14,14 @@ from milena.storage.cleaning.rebuilt_batch import emptied
 from milena.storage.files.checkpoints import decode_epochs
 from milena.storage.files.names import EPOCHS, LOG
 from milena.storage.log.append_info import Origin
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import EpochEntry
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, marker, values_of
 
 VALUES = [b"%02d" % number * 30 for number in range(20)]
 
 
-def filled(path: Path) -> tuple[LogFolder, PartitionLog]:
+def filled(path: Path) -> tuple[LogFolder, UnifiedLog]:
     """Twenty batches in segments of five, epochs 0, 1, 2 from 0, 7, 14 on, one producer."""
     folder = LogFolder(path, segment_bytes=650, index_interval_bytes=100)
     log = folder.open()
@@ -170,7 +170,7 @@ def test_starting_over_below_the_recovery_point_lowers_it_and_says_so(tmp_path: 
     assert (log.recovery_point, told) == (3, [3])
 
 
-def snapshots(log: PartitionLog) -> list[str]:
+def snapshots(log: UnifiedLog) -> list[str]:
     return sorted(path.name for path in Path(log.folder).glob("*.snapshot"))
 
 
@@ -254,7 +254,7 @@ def test_transactions_are_cut_too(tmp_path: Path) -> None:
     assert log.producers.first_unstable is None
 
 
-def epochs_on_disk(log: PartitionLog) -> list[EpochEntry]:
+def epochs_on_disk(log: UnifiedLog) -> list[EpochEntry]:
     return decode_epochs(Path(f"{log.folder}/{EPOCHS}").read_bytes())
 
 
@@ -281,7 +281,7 @@ def test_starting_over_moves_the_high_watermark_along_and_leaves_no_epoch_on_the
     assert (log.high_watermark, epochs_on_disk(log)) == (30, [])
 
 
-def damage(log: PartitionLog, segment: int, batch: int) -> None:
+def damage(log: UnifiedLog, segment: int, batch: int) -> None:
     """The length of a batch of a segment becomes impossible."""
     file = Path(log.segments[segment].path(LOG))
     data = bytearray(file.read_bytes())

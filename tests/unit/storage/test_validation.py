@@ -16,7 +16,7 @@ from milena.protocol.records.compression import compress
 from milena.protocol.records.records import Record, build_batch, iter_records
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.append_info import InvalidRecords, Origin
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.log.validation import MAX_RECORD_ERRORS
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
@@ -24,7 +24,7 @@ HOUR = 3_600_000
 EPOCH = LeaderEpoch(0)
 
 
-def refused(log: PartitionLog, data: memoryview, origin: Origin = Origin.CLIENT) -> KafkaError:
+def refused(log: UnifiedLog, data: memoryview, origin: Origin = Origin.CLIENT) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
         log.append_as_leader(data, leader_epoch=EPOCH, origin=origin)
     assert log.log_end_offset == 0

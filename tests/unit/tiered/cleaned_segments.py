@@ -13,7 +13,7 @@ from milena.storage.cleaning.round import Round
 from milena.storage.cleaning.swap import generation_of, swap_in
 from milena.storage.cleaning.work import work_on
 from milena.storage.files.names import LOG
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.segments.segment_metadata import (
     UNFENCED,
     RemoteLogSegmentMetadata,
@@ -27,7 +27,7 @@ from tests.unit.tiered.tiered_log import Bench
 SECRET = b"secret of a test"
 
 
-def copy_of(bench: Bench, log: PartitionLog, name: str) -> PartitionLog:
+def copy_of(bench: Bench, log: UnifiedLog, name: str) -> UnifiedLog:
     """A log with the same records in the same segments."""
     copy = lineage(bench, name)
     for entry in log.epochs.entries:
@@ -41,7 +41,7 @@ def copy_of(bench: Bench, log: PartitionLog, name: str) -> PartitionLog:
     return copy
 
 
-def clean(log: PartitionLog, *, now: int, segment_bytes: int = 4000) -> None:
+def clean(log: UnifiedLog, *, now: int, segment_bytes: int = 4000) -> None:
     """All closed segments, as a local cleaner does it that may drop everything."""
     found = Cleanable(Offset(0), log.segments.active.base_offset, False)
     work = work_on(log, found, now=now, memory=1 << 20, load_factor=0.9, chunk=1 << 20)
@@ -53,7 +53,7 @@ def clean(log: PartitionLog, *, now: int, segment_bytes: int = 4000) -> None:
 
 
 async def carry_cleaned(
-    bench: Bench, cleaned: PartitionLog, sources: Sequence[RemoteLogSegmentMetadata]
+    bench: Bench, cleaned: UnifiedLog, sources: Sequence[RemoteLogSegmentMetadata]
 ) -> list[RemoteLogSegmentMetadata]:
     """Put the closed segments of a cleaned log into the tier, in the place of ``sources``."""
     end = cleaned.segments.active.base_offset
@@ -74,7 +74,7 @@ async def retire(bench: Bench, segments: Sequence[RemoteLogSegmentMetadata]) -> 
         bench.tier.indexes.remove([one.id])
 
 
-def records_in(log: PartitionLog) -> list[tuple[int, bytes | None, int]]:
+def records_in(log: UnifiedLog) -> list[tuple[int, bytes | None, int]]:
     """(offset, value, timestamp) of the records of the closed segments, but for markers."""
     found = []
     for segment in list(log.segments)[:-1]:

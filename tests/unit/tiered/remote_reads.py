@@ -12,7 +12,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.network import FileRange
 from milena.storage.log.append_info import Origin
 from milena.storage.log.loading import open_log
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords
 from milena.tiered.segments.segment_metadata import (
     UNFENCED,
@@ -51,7 +51,7 @@ def served(found: RemoteRecords | None) -> list[tuple[int, bytes]]:
 
 async def carry(
     bench: Bench,
-    log: PartitionLog,
+    log: UnifiedLog,
     change: Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata] = lambda metadata: metadata,
 ) -> list[RemoteLogSegmentMetadata]:
     """Put all closed segments of ``log`` into the tier."""
@@ -67,7 +67,7 @@ async def carry(
     return carried
 
 
-def lose_local(log: PartitionLog) -> None:
+def lose_local(log: UnifiedLog) -> None:
     """All closed segments leave the disk."""
     log.set_high_watermark(max(log.high_watermark, log.sealed_end))
     log.raise_highest_offset_in_remote_storage(Offset(log.sealed_end - 1))
@@ -75,7 +75,7 @@ def lose_local(log: PartitionLog) -> None:
     log.drop(log.segments.take_first(len(log.segments) - 1))
 
 
-def lineage(bench: Bench, name: str) -> PartitionLog:
+def lineage(bench: Bench, name: str) -> UnifiedLog:
     """An empty log of the same partition, as another broker may have it."""
     log = bench.log
     folder = f"/data/{name}-0"
@@ -92,7 +92,7 @@ def lineage(bench: Bench, name: str) -> PartitionLog:
     )
 
 
-def write(log: PartitionLog, epoch: int, *values: bytes) -> None:
+def write(log: UnifiedLog, epoch: int, *values: bytes) -> None:
     """One batch for each value."""
     if log.epochs.latest != epoch:
         log.assign_epoch(LeaderEpoch(epoch), log.log_end_offset)
@@ -107,7 +107,7 @@ def read(scenario: Callable[[Bench, RemoteLogReader], Awaitable[None]], **config
     on_bench(run, **config)
 
 
-def transact(log: PartitionLog, random: Random) -> None:
+def transact(log: UnifiedLog, random: Random) -> None:
     """Transactions of three producers, that are committed, or aborted; one is aborted in the active segment."""
     log.assign_epoch(LeaderEpoch(0), Offset(0))
     sequences, active = {1: 0, 2: 0, 3: 0}, set[int]()

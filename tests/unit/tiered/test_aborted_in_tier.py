@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.append_info import Origin
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.work.deletion import update_of
@@ -17,24 +17,24 @@ A, B, C = 7, 8, 9
 """Producers."""
 
 
-def begin(log: PartitionLog, producer: int, *, epoch: int = 0, sequence: int = 0) -> None:
+def begin(log: UnifiedLog, producer: int, *, epoch: int = 0, sequence: int = 0) -> None:
     """One record of a transaction."""
     enter(log, epoch)
     data = batch_of(b"x", producer=(producer, 0, sequence), transactional=True)
     log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch))
 
 
-def abort(log: PartitionLog, producer: int, *, epoch: int = 0, commits: bool = False) -> None:
+def abort(log: UnifiedLog, producer: int, *, epoch: int = 0, commits: bool = False) -> None:
     enter(log, epoch)
     data = marker((producer, 0), commit=commits)
     log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch), origin=Origin.COORDINATOR)
 
 
-def commit(log: PartitionLog, producer: int, *, epoch: int = 0) -> None:
+def commit(log: UnifiedLog, producer: int, *, epoch: int = 0) -> None:
     abort(log, producer, epoch=epoch, commits=True)
 
 
-def enter(log: PartitionLog, epoch: int) -> None:
+def enter(log: UnifiedLog, epoch: int) -> None:
     if log.epochs.latest != epoch:
         log.assign_epoch(LeaderEpoch(epoch), log.log_end_offset)
 
@@ -44,7 +44,7 @@ async def lose_copy(bench: Bench, segment: RemoteLogSegmentMetadata) -> None:
     await bench.metadata.update(update_of(bench.tier, segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, UNFENCED))
 
 
-async def only_in_a_foreign_segment(bench: Bench, other: PartitionLog) -> None:
+async def only_in_a_foreign_segment(bench: Bench, other: UnifiedLog) -> None:
     """What the bench's log has of its first segment is served from the one of ``other``."""
     other.roll()
     await carry(bench, other)
@@ -53,9 +53,7 @@ async def only_in_a_foreign_segment(bench: Bench, other: PartitionLog) -> None:
     lose_local(bench.log)
 
 
-async def told(
-    reader: RemoteLogReader, log: PartitionLog, offset: int, max_bytes: int = 1 << 20
-) -> set[tuple[int, int]]:
+async def told(reader: RemoteLogReader, log: UnifiedLog, offset: int, max_bytes: int = 1 << 20) -> set[tuple[int, int]]:
     """(producer, first offset) of the aborted transactions that a reader of committed records hears of."""
     found = await reader.read(PARTITION, log, wanted(offset, max_bytes, committed=True))
     assert found is not None

@@ -13,8 +13,8 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.producer_snapshot import decode_snapshot, encode_snapshot
 from milena.storage.log.append_info import Origin
 from milena.storage.log.loading import open_log
-from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.replay import replay_producers
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.storage.state.producer_state import ProducerState
 from milena.tiered.aux_state.aux_state import (
@@ -37,7 +37,7 @@ PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
 NOBODY = encode_snapshot(ProducerState())
 
 
-def new_log(bench: Bench, name: str) -> PartitionLog:
+def new_log(bench: Bench, name: str) -> UnifiedLog:
     """Of the same partition, as another broker may have it."""
     zero = Offset(0)
     return open_log(
@@ -53,7 +53,7 @@ def new_log(bench: Bench, name: str) -> PartitionLog:
     )
 
 
-def written(bench: Bench, records: Sequence[int], rolls: Sequence[int] = (), *, name: str = "leader") -> PartitionLog:
+def written(bench: Bench, records: Sequence[int], rolls: Sequence[int] = (), *, name: str = "leader") -> UnifiedLog:
     """A log with one record at each offset, of these epochs, in segments that begin at ``rolls``. All but the active
     one are in the tier afterwards, if ``carry`` is called."""
     log = new_log(bench, name)
@@ -67,7 +67,7 @@ def written(bench: Bench, records: Sequence[int], rolls: Sequence[int] = (), *, 
     return log
 
 
-async def carry(bench: Bench, log: PartitionLog, *bases: int) -> None:
+async def carry(bench: Bench, log: UnifiedLog, *bases: int) -> None:
     """Put the closed segments of ``log``, or those at ``bases``, into the tier."""
     role = bench.role()
     for index in range(len(log.segments) - 1):
@@ -83,7 +83,7 @@ async def carry(bench: Bench, log: PartitionLog, *bases: int) -> None:
 class Leader:
     """Answers as the leader of ``log`` does, and notes what it was asked."""
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: UnifiedLog) -> None:
         self.log = log
         self.asked: list[int] = []
 
@@ -259,7 +259,7 @@ def test_before_the_start_of_the_log_nobody_is_looked_for() -> None:
     built(scenario)
 
 
-def random_log(bench: Bench, random: Random, name: str) -> PartitionLog:
+def random_log(bench: Bench, random: Random, name: str) -> UnifiedLog:
     """Epochs, producers and transactions at random; every roll is a segment of this leader."""
     log, epoch, sequences, open_txns = new_log(bench, name), 0, dict.fromkeys((1, 2, 3), 0), set[int]()
     for _ in range(40):
@@ -282,7 +282,7 @@ def random_log(bench: Bench, random: Random, name: str) -> PartitionLog:
     return log
 
 
-def copy_with_rolls(bench: Bench, log: PartitionLog, random: Random, name: str) -> PartitionLog:
+def copy_with_rolls(bench: Bench, log: UnifiedLog, random: Random, name: str) -> UnifiedLog:
     """The same records on another broker, in other segments."""
     other = new_log(bench, name)
     offset = Offset(0)
@@ -296,7 +296,7 @@ def copy_with_rolls(bench: Bench, log: PartitionLog, random: Random, name: str) 
     return other
 
 
-def producers_of(log: PartitionLog, upto: Offset) -> dict[int, tuple[object, ...]]:
+def producers_of(log: UnifiedLog, upto: Offset) -> dict[int, tuple[object, ...]]:
     state = ProducerState()
     replay_producers(log.segments, state, Offset(0), upto)
     return comparable(encode_snapshot(state))

@@ -12,8 +12,8 @@ from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.producer_snapshot import decode_snapshot
-from milena.storage.log.partition_log import PartitionLog
 from milena.storage.log.replay import replay_producers
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.producer_state import ProducerState
 from milena.tiered.aux_state.aux_state import EndOfEpoch, LocalStart, build_aux_state
 from milena.tiered.reading.remote_reader import RemoteLogReader
@@ -48,7 +48,7 @@ def write_keys(bench: Bench, random: Random, *, segments: int = 8) -> None:
     log.set_high_watermark(log.log_end_offset)
 
 
-async def consumed(reader: RemoteLogReader, log: PartitionLog, start: int, max_bytes: int) -> list[int]:
+async def consumed(reader: RemoteLogReader, log: UnifiedLog, start: int, max_bytes: int) -> list[int]:
     """The offsets of the records that a consumer finds from ``start`` on, up to the local log."""
     position, found = start, list[int]()
     while position < log.local_log_start_offset:
@@ -61,7 +61,7 @@ async def consumed(reader: RemoteLogReader, log: PartitionLog, start: int, max_b
     return found
 
 
-async def replaced(bench: Bench, *, delete: bool = True) -> PartitionLog:
+async def replaced(bench: Bench, *, delete: bool = True) -> UnifiedLog:
     """The tier holds what a cleaning of the log has left, and the local log nothing; returns a log of the former."""
     log = bench.log
     sources = await carry(bench, log)
@@ -133,7 +133,7 @@ def test_segments_of_which_nothing_is_left_are_passed_over_unread() -> None:
     read(scenario)
 
 
-async def _carry_nothing(bench: Bench, log: PartitionLog, sources: list[RemoteLogSegmentMetadata]) -> None:
+async def _carry_nothing(bench: Bench, log: UnifiedLog, sources: list[RemoteLogSegmentMetadata]) -> None:
     """All but the last segment are replaced by empty ones."""
     disk = bench.runtime.disk
     for segment in list(log.segments)[:4]:
@@ -256,7 +256,7 @@ def test_a_follower_that_begins_within_a_cleaned_segment_gets_epochs_and_produce
     read(scenario, index_interval_bytes=100)
 
 
-def _caught_up(snapshot: bytes, log: PartitionLog, start: Offset) -> ProducerState:
+def _caught_up(snapshot: bytes, log: UnifiedLog, start: Offset) -> ProducerState:
     state = ProducerState()
     state.load(decode_snapshot(snapshot))
     replay_producers(log.segments, state, start, log.log_end_offset)

@@ -10,7 +10,7 @@ import pytest
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch, iter_batches
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.remote_reader import RemoteLogReader
 from milena.tiered.reading.remote_search import first_at_or_after
 from milena.tiered.segments.segment_metadata import (
@@ -36,7 +36,7 @@ from tests.unit.tiered.remote_reads import (
 from tests.unit.tiered.tiered_log import ROOT, Bench
 
 
-def fill(bench: Bench, log: PartitionLog, *, segments: int = 4, seed: int = 1) -> None:
+def fill(bench: Bench, log: UnifiedLog, *, segments: int = 4, seed: int = 1) -> None:
     """Closed segments of batches of all sizes, before an empty active one; times that rise, by and large."""
     random = Random(seed)
     now = bench.runtime.clock.time_ms()

@@ -17,7 +17,7 @@ from milena.runtime.context import Runtime
 from milena.storage.cleaning.throttle import Throttle
 from milena.storage.log.context import LogContext
 from milena.storage.log.loading import open_log
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -79,7 +79,7 @@ class Store(LocalTier):
 class HandReplica:
     """A replica whose role is changed by hand."""
 
-    log: PartitionLog | None
+    log: UnifiedLog | None
     topic: str = "t"
     index: int = 0
     topic_id: UUID = TOPIC_ID
@@ -94,7 +94,7 @@ class Bench:
 
     world: World
     runtime: Runtime
-    log: PartitionLog
+    log: UnifiedLog
     replica: HandReplica
     store: Store
     metadata: InMemoryMetadata
@@ -139,7 +139,7 @@ class Bench:
         return self.metrics.value(f"kafka_server_brokertopicmetrics_{name}persec_total", topic="t")
 
 
-def open_tiered(runtime: Runtime, config: TopicConfig, events: Events) -> PartitionLog:
+def open_tiered(runtime: Runtime, config: TopicConfig, events: Events) -> UnifiedLog:
     """The log, as a broker finds it that was killed."""
     return open_log(
         LogContext(runtime.disk, runtime.clock, events, tiered=True),

@@ -18,7 +18,7 @@ from milena.protocol.records.records import Record, build_batch
 from milena.protocol.types import Offset
 from milena.runtime.context import Runtime
 from milena.storage.log.loading import open_alone
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 
 EVERYTHING: Final = 1 << 20
 """Bytes: more than any of these logs has."""
@@ -111,7 +111,7 @@ class _Bench:
             for name, algorithm in ALGORITHMS.items()
         }
 
-    def _log(self, plan: LogPlan) -> PartitionLog:
+    def _log(self, plan: LogPlan) -> UnifiedLog:
         """As leaders write it: a new epoch begins at the log end, also if no record follows in it."""
         self._logs += 1
         runtime, folder = self._runtime, f"/{self._logs}/{TOPIC}-0"
@@ -127,7 +127,7 @@ class _Bench:
         return log
 
 
-def run_on(algorithm: Algorithm, leader: PartitionLog, follower: PartitionLog, *, names: tuple[str, str]) -> Result:
+def run_on(algorithm: Algorithm, leader: UnifiedLog, follower: UnifiedLog, *, names: tuple[str, str]) -> Result:
     """Ask until the follower knows where to truncate, then fetch. ``names``: of leader and follower."""
     exchanges, bits, total = [], [], 0
     question: Question | None = None
@@ -154,16 +154,16 @@ def run_on(algorithm: Algorithm, leader: PartitionLog, follower: PartitionLog, *
     )
 
 
-def _fetch(leader: PartitionLog, follower: PartitionLog) -> None:
+def _fetch(leader: UnifiedLog, follower: UnifiedLog) -> None:
     while (offset := follower.log_end_offset) < leader.log_end_offset:
         follower.append_as_follower(_bytes(leader, offset))
 
 
-def _differ(one: PartitionLog, other: PartitionLog) -> list[int]:
+def _differ(one: UnifiedLog, other: UnifiedLog) -> list[int]:
     left, right = (records_in(bytes(_bytes(log, Offset(0)))) for log in (one, other))
     offsets = sorted(offset for offset in {*left, *right} if left.get(offset) != right.get(offset))
     return [offsets[0], offsets[-1]] if offsets else []
 
 
-def _bytes(log: PartitionLog, offset: Offset) -> memoryview:
+def _bytes(log: UnifiedLog, offset: Offset) -> memoryview:
     return log.read_bytes(offset, EVERYTHING, upper=log.log_end_offset, min_one=True)

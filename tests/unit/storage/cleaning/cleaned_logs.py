@@ -20,7 +20,7 @@ from milena.storage.cleaning.swap import generation_of, swap_in
 from milena.storage.cleaning.work import work_on
 from milena.storage.files.names import LOG
 from milena.storage.log.append_info import Origin
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.logs import START_MS, LogFolder, batch_of, marker
 
 SECRET = b"secret of a test"
@@ -42,7 +42,7 @@ class KeyedLog:
     """A log that is written to and cleaned."""
 
     folder: LogFolder
-    log: PartitionLog = field(init=False)
+    log: UnifiedLog = field(init=False)
     now: int = START_MS
     dirty: int | None = None
 

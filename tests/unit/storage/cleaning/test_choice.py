@@ -7,7 +7,7 @@ from pathlib import Path
 
 from milena.protocol.types import Offset
 from milena.storage.cleaning.choice import Candidate, candidate, dirtiest_first
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, KeyedLog
 from tests.unit.storage.logs import START_MS
 
@@ -29,7 +29,7 @@ def judged(keyed: KeyedLog, *, cleaned_to: int | None = None, now: int = START_M
     return candidate(keyed.log, now)
 
 
-def chosen(logs: Sequence[KeyedLog], now: int = START_MS) -> PartitionLog | None:
+def chosen(logs: Sequence[KeyedLog], now: int = START_MS) -> UnifiedLog | None:
     found = dirtiest_first(candidate(keyed.log, now) for keyed in logs)
     return found[0].log if found else None
 

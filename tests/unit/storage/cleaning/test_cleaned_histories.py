@@ -19,7 +19,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.cleaning.offset_map import ENTRY_SIZE
 from milena.storage.files.names import EPOCHS, SNAPSHOT
 from milena.storage.log.append_info import Origin
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.fixtures.properties import examples
 from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, KeyedLog
 from tests.unit.storage.logs import START_MS, batch_of, marker
@@ -115,7 +115,7 @@ class History:
     epoch: int = 0
 
     @property
-    def log(self) -> PartitionLog:
+    def log(self) -> UnifiedLog:
         return self.keyed.log
 
     def do(self, step: object) -> None:

@@ -20,7 +20,7 @@ from milena.storage.cleaning.choice import Candidate, candidate, dirtiest_first
 from milena.storage.cleaning.cleaner import Cleaner
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.swap import CleaningAborted
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.cleaning.cleaned_logs import DEDUPE_BYTES, SECRET, batches_in, records_of
 from tests.unit.storage.logs import TOPIC_ID, batch_of, default_config
@@ -30,7 +30,7 @@ COMPACTED = replace(default_config(), segment_bytes=1000, cleanup_policy=("compa
 DELETED = replace(COMPACTED, cleanup_policy=("delete",))
 
 
-def filled(logs: LogManager, partition: int = 0, config: TopicConfig = COMPACTED, count: int = 40) -> PartitionLog:
+def filled(logs: LogManager, partition: int = 0, config: TopicConfig = COMPACTED, count: int = 40) -> UnifiedLog:
     """A log of five keys whose high watermark is on disk."""
     log = logs.get_or_create("topic", partition, TOPIC_ID, config)
     for number in range(count):
@@ -52,18 +52,18 @@ async def unpaced(_amount: int) -> None:
     pass
 
 
-async def clean(cleaner: Cleaner, manager: Manager, log: PartitionLog) -> bool:
+async def clean(cleaner: Cleaner, manager: Manager, log: UnifiedLog) -> bool:
     return await cleaner.clean(log, manager.clock.now, PlainWorker(manager.disk), unpaced) is not None
 
 
-def due(cleaner: Cleaner, manager: Manager) -> PartitionLog | None:
+def due(cleaner: Cleaner, manager: Manager) -> UnifiedLog | None:
     """The log to clean next."""
     looks = [cleaner.look(log, manager.clock.now) for log in manager.logs]
     found = dirtiest_first(one for one in looks if one is not None)
     return found[0].log if found else None
 
 
-async def clean_all(cleaner: Cleaner, manager: Manager) -> list[PartitionLog]:
+async def clean_all(cleaner: Cleaner, manager: Manager) -> list[UnifiedLog]:
     """Until none is due; what was cleaned."""
     cleaned = []
     while (log := due(cleaner, manager)) is not None:
@@ -73,11 +73,11 @@ async def clean_all(cleaner: Cleaner, manager: Manager) -> list[PartitionLog]:
     return cleaned
 
 
-def keys_of(log: PartitionLog) -> list[bytes | None]:
+def keys_of(log: UnifiedLog) -> list[bytes | None]:
     return [record.key for batch in batches_in(log.folder, log.context.disk) for record in records_of(batch)]
 
 
-def batches_of(log: PartitionLog) -> list[bytes]:
+def batches_of(log: UnifiedLog) -> list[bytes]:
     return [log.context.disk.read(segment.path(".log")) for segment in log.segments]
 
 
@@ -194,7 +194,7 @@ async def test_a_log_that_cannot_be_judged_keeps_no_other_from_being_cleaned(
     logs = await manager.start(config=COMPACTED)
     odd, sound = filled(logs, 0), filled(logs, 1)
 
-    def judged(log: PartitionLog, now: int) -> Candidate:
+    def judged(log: UnifiedLog, now: int) -> Candidate:
         if log is odd:
             raise RuntimeError("an error of ours")
         return candidate(log, now)
@@ -285,7 +285,7 @@ async def test_a_new_log_waits_for_the_worker_of_the_deleted_one_of_its_name(tmp
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
     cleaner = cleaner_of(manager)
-    again: list[PartitionLog] = []
+    again: list[UnifiedLog] = []
     looks: list[object] = []
 
     async def replace_log(_amount: int) -> None:

@@ -12,7 +12,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.cleaning.round import NewSegment
 from milena.storage.cleaning.swap import CleaningAborted, Generation, generation_of, swap_in
-from milena.storage.log.partition_log import PartitionLog
+from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.cleaning.cleaned_logs import KeyedLog
 from tests.unit.storage.cleaning.swapped_logs import Crash, compacted, last_values, long_log
 from tests.unit.storage.logs import START_MS, values_of
@@ -77,25 +77,25 @@ def test_the_age_of_a_new_segment_is_that_of_the_last_old_one(tmp_path: Path) ->
     assert disk.modified_ms(f"{folder}/{'0' * 20}.log") == START_MS
 
 
-def truncate(log: PartitionLog) -> None:
+def truncate(log: UnifiedLog) -> None:
     log.truncate_to(Offset(log.log_end_offset - 1))
 
 
-def start_over(log: PartitionLog) -> None:
+def start_over(log: UnifiedLog) -> None:
     log.truncate_fully_and_start_at(Offset(3))
 
 
-def delete_records(log: PartitionLog) -> None:
+def delete_records(log: UnifiedLog) -> None:
     log.increment_log_start(Offset(2))
 
 
-def delete_segments(log: PartitionLog) -> None:
+def delete_segments(log: UnifiedLog) -> None:
     log.increment_log_start(log.segments[1].base_offset)
     log.delete_old_segments(START_MS)
 
 
 @pytest.mark.parametrize("change", [truncate, start_over, delete_records, delete_segments])
-def test_a_log_that_has_changed_keeps_its_segments(tmp_path: Path, change: Callable[[PartitionLog], None]) -> None:
+def test_a_log_that_has_changed_keeps_its_segments(tmp_path: Path, change: Callable[[UnifiedLog], None]) -> None:
     keyed = long_log(compacted(tmp_path))
     since, new = prepared(keyed)
     change(keyed.log)

@@ -23,7 +23,7 @@ from milena.storage.log.log_search import TimedRecord
 from milena.storage.log.log_state import may_be_tiered
 
 
-class PartitionLog(LocalLog):
+class UnifiedLog(LocalLog):
     """Created by ``storage.log.loading``."""
 
     __slots__ = ()
@@ -83,7 +83,7 @@ class PartitionLog(LocalLog):
         return log_append.append_fetched(self, records, leader_epoch)
 
     @guarded
-    def take_epochs(self, other: PartitionLog) -> None:
+    def take_epochs(self, other: UnifiedLog) -> None:
         """This log is a copy of ``other``: take its epochs, since those without records are known only there
         (KAFKA-15608). Raises KafkaError."""
         self.epochs.clear()

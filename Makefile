@@ -13,7 +13,7 @@ CHAOS   = $(if $(SHORT),60,$(or $(SECONDS),300))
 TESTS  = $(PYTEST) tests -q --randomly-seed=$(ORDER) --ignore=tests/architecture --ignore=tests/oracle --ignore=tests/chaos --ignore=tests/containers --ignore=tests/pipeline \
          $(ARGS)
 
-.PHONY: help setup up down check declarations format test test-alone test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle spark pipeline chaos chaos-containers attack mutants endurance nightly bench wheel \
+.PHONY: help setup up down check declarations format test test-alone test-fast test-compiled test-pure coverage sim soak explore powerloss sequences oracle spark pipeline chaos chaos-containers attack mutants endurance nightly bench docs wheel \
   release-check compiled image image-base containers engine-down clean
 .DEFAULT_GOAL := help
 
@@ -126,6 +126,11 @@ nightly: ## what .ci/run has no time for: make test on the pure form, and the ot
 	@MILENA_PURE=0 $(MAKE) oracle soak chaos attack SECONDS=1800
 	@$(MAKE) explore powerloss mutants bench
 	@$(MAKE) endurance
+
+docs: $(READY) ## build the documentation site in build/site; broken links are errors
+	@$(BIN)/python -c 'import mkdocs, material, mkdocstrings_handlers.python' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,docs]' >&2
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: $(READY) ## figures of both forms beside Kafka 4.3.1 and kfake where these are there (SHORT=1: less work)
 	@if command -v $${CC:-cc} >/dev/null; then MILENA_PURE=1 $(BIN)/python -m compiling.build; \

@@ -12,6 +12,7 @@ CITED = re.compile(r"(?<!`)docs/kafka-semantics\.md: ([^.);]+)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
 PATH = re.compile(r"`((?:milena|tests|docs|benchmarks|\.ci|\.github)/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml)`")
+REFERENCE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 TARGET = re.compile(r"\bmake ([a-z][a-z-]*)\b(?=[`\s]*(?:[A-Z]+=|`|#|$))", re.MULTILINE)
 
 
@@ -63,6 +64,18 @@ def test_paths_in_pages_are_there() -> None:
         for path in PATH.findall(text(page))
         if not (ROOT / path).exists() and not path.startswith("benchmarks/results")
     ]
+    assert not missing, "\n".join(missing)
+
+
+def test_modules_of_the_api_reference_are_there() -> None:
+    names = {name: page for page in pages() for name in REFERENCE.findall(text(page))}
+    places = {name: ROOT / name.replace(".", "/") for name in names}
+    missing = [
+        f"{names[name]}: {name}"
+        for name, place in places.items()
+        if not (place.is_dir() or place.with_suffix(".py").exists())
+    ]
+    assert names
     assert not missing, "\n".join(missing)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.forms import COMPILED, PURE
@@ -43,19 +43,19 @@ GOALS: Mapping[str, Goal] = {
     "first_write_s": Goal("exec to first acknowledged write, s"),
     "single_node_listens_s": Goal("one node, exec to listening, s", None, 0.15),
     "idle_memory_mib": Goal("idle broker, resident MiB", 1 / 6, 40, above_pure=3),
-    "idle_proportional_mib": Goal("the same, shared pages divided among the processes, MiB"),
+    "idle_proportional_mib": Goal("idle broker, shared pages divided among the processes, MiB"),
     "idle_cpu_percent": Goal("idle broker, % of a core", 1.0),
     "produce_p50_ms": Goal("produce acks=1, p50 ms", 1.0, 0.20, to_kfake=1),
     "produce_p99_ms": Goal("produce acks=1, p99 ms", 1.0, 0.5, to_kfake=2),
-    "produce_cpu_us": Goal("the same, broker's processor time, us", to_pure=0.55),
-    "crowd_produce_cpu_us": Goal("the same with 200 connections, us", to_pure=0.55),
+    "produce_cpu_us": Goal("produce acks=1, broker's CPU per request, us", to_pure=0.55),
+    "crowd_produce_cpu_us": Goal("produce acks=1, 200 connections, broker's CPU per request, us", to_pure=0.55),
     "end_to_end_p50_ms": Goal("end to end, p50 ms", 0.7),
     "end_to_end_p99_ms": Goal("end to end, p99 ms"),
     "fan_out_p50_ms": Goal("a record to 10 waiting consumers, p50 ms"),
-    "fan_out_p99_ms": Goal("the same, p99 ms"),
-    "fan_out_cpu_us": Goal("the same, broker's processor time, us", to_pure=0.6),
-    "rebalance_s": Goal("500 members of a group join anew, s"),
-    "rebalance_cpu_s": Goal("the same, broker's processor time, s"),
+    "fan_out_p99_ms": Goal("a record to 10 waiting consumers, p99 ms"),
+    "fan_out_cpu_us": Goal("a record to 10 waiting consumers, broker's CPU, us", to_pure=0.6),
+    "rebalance_s": Goal("500 members of a group rejoin, s"),
+    "rebalance_cpu_s": Goal("500 members of a group rejoin, broker's CPU, s"),
     "produce_mb_s": Goal("ProducerPerformance, MB/s", 1.0, None, more_is_better=True),
     "consume_mb_s": Goal("ConsumerPerformance, MB/s", 1.0, None, more_is_better=True),
     "librdkafka_consume_mb_s": Goal("librdkafka consumer, MB/s", None, None, more_is_better=True),
@@ -72,40 +72,42 @@ GOALS: Mapping[str, Goal] = {
     "checked_1m_lz4_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, lz4, MB/s", 1.0, None, more_is_better=True),
     "checked_1m_zstd_mb_s": Goal("produce batches of 1,000 x 1,000 bytes, zstd, MB/s", 1.0, None, more_is_better=True),
     "scan_key_and_value_ns": Goal("scan of records, key and value, ns a record"),
-    "scan_all_fields_ns": Goal("the same as objects with all fields"),
-    "scan_check_only_ns": Goal("the same, check alone"),
+    "scan_all_fields_ns": Goal("scan of records, objects with all fields, ns a record"),
+    "scan_check_only_ns": Goal("scan of records, check only, ns a record"),
     "scan_aiokafka_key_and_value_ns": Goal("aiokafka's reader (Cython), key and value, ns a record"),
-    "scan_key_and_value_share": Goal("key and value through aiokafka's", None, 1.2, compiled=True),
-    "scan_check_only_share": Goal("check alone through aiokafka's", None, 0.3, compiled=True),
+    "scan_key_and_value_share": Goal("scan of key and value / aiokafka's", None, 1.2, compiled=True),
+    "scan_check_only_share": Goal("check only / aiokafka's scan", None, 0.3, compiled=True),
     "loaded_memory_mib": Goal("loaded broker, resident MiB", 1 / 6, 50),
     "replicated_produce_p50_ms": Goal("3 replicas: produce acks=all, p50 ms", 0.6),
     "replicated_produce_p99_ms": Goal("3 replicas: produce acks=all, p99 ms", 0.3),
-    "replicated_produce_cpu_us": Goal("the same, leader's processor time, us", to_pure=0.7),
-    "replicated_idle_p50_ms": Goal("beside 1,000 (SHORT: 300) idle replicated partitions, p50 ms"),
-    "replicated_idle_growth": Goal("the same through the p50 without them", None, 1.1),
-    "replicated_busy_p99_ms": Goal("beside 10 MB/s of other load, p99 ms", None, 3.0),
+    "replicated_produce_cpu_us": Goal("3 replicas: produce acks=all, leader's CPU per request, us", to_pure=0.7),
+    "replicated_idle_p50_ms": Goal("3 replicas: p50 with 1,000 (SHORT: 300) idle partitions, ms"),
+    "replicated_idle_growth": Goal("3 replicas: p50 with idle partitions / p50 without", None, 1.1),
+    "replicated_busy_p99_ms": Goal("3 replicas: p99 under 10 MB/s of other load, ms", None, 3.0),
     "replicated_end_to_end_p50_ms": Goal("3 replicas: end to end, p50 ms"),
     "replicated_end_to_end_p99_ms": Goal("3 replicas: end to end, p99 ms"),
     "replicated_six_mb_s": Goal("ProducerPerformance acks=all, 6 partitions, MB/s", 1.5, None, more_is_better=True),
-    "replicated_six_cpu_ms_mb": Goal("the same, processor time of all brokers, ms/MB", to_pure=0.7),
+    "replicated_six_cpu_ms_mb": Goal(
+        "ProducerPerformance acks=all, 6 partitions, CPU of all brokers, ms/MB", to_pure=0.7
+    ),
     "replicated_one_mb_s": Goal("ProducerPerformance acks=all, 1 partition, MB/s", 1.5, None, more_is_better=True),
-    "replicated_one_cpu_ms_mb": Goal("the same, processor time of all brokers, ms/MB"),
-    "replicated_memory_mib": Goal("broker under that load, resident MiB", None, 60),
+    "replicated_one_cpu_ms_mb": Goal("ProducerPerformance acks=all, 1 partition, CPU of all brokers, ms/MB"),
+    "replicated_memory_mib": Goal("ProducerPerformance acks=all, broker's resident MiB", None, 60),
     "wiped_follower_mb_s": Goal("a wiped follower copies, MB/s", 1.0, None, more_is_better=True),
     "leader_killed_s": Goal("kill -9 of a leader to the next acknowledged write, s", 1.0, 8.95),
     "create_1000_partitions_s": Goal("1,000 partitions created and led, s", None, 1.0),
     "partitions_memory_mib": Goal("1,000 partitions on one broker, added MiB", None, 20),
     "create_many_s": Goal("10,000 partitions (SHORT: 2,000) created and led, s"),
-    "restart_many_s": Goal("the same, restart until all are led, s"),
-    "many_memory_mib": Goal("the same, resident MiB of their broker"),
-    "cleaned_mb_s": Goal("a log of 1 GB (SHORT: 100 MB) is compacted to a tenth, MB/s", 1.0, None, more_is_better=True),
-    "cleaning_produce_p99_ms": Goal("produce acks=all meanwhile, p99 ms"),
-    "cleaning_produce_growth": Goal("the same through the p99 before", None, 2),
-    "cleaner_memory_mib": Goal("the cleaner's process, most resident MiB"),
-    "tier_cleaned_mb_s": Goal("the same log in the tier, MB/s"),
-    "tier_cleaning_produce_p99_ms": Goal("produce acks=all meanwhile, p99 ms"),
-    "tier_cleaning_produce_growth": Goal("the same through the p99 before", None, 2),
-    "tier_cleaner_memory_mib": Goal("the cleaner's process, most resident MiB"),
+    "restart_many_s": Goal("10,000 partitions (SHORT: 2,000), restart until all are led, s"),
+    "many_memory_mib": Goal("10,000 partitions (SHORT: 2,000), broker's resident MiB"),
+    "cleaned_mb_s": Goal("a log of 1 GB (SHORT: 100 MB) compacted to a tenth, MB/s", 1.0, None, more_is_better=True),
+    "cleaning_produce_p99_ms": Goal("produce acks=all during compaction, p99 ms"),
+    "cleaning_produce_growth": Goal("p99 during compaction / p99 before", None, 2),
+    "cleaner_memory_mib": Goal("cleaner process, peak resident MiB"),
+    "tier_cleaned_mb_s": Goal("tier: that log compacted in the tier, MB/s"),
+    "tier_cleaning_produce_p99_ms": Goal("tier: produce acks=all during compaction in the tier, p99 ms"),
+    "tier_cleaning_produce_growth": Goal("tier: p99 during compaction in the tier / p99 before", None, 2),
+    "tier_cleaner_memory_mib": Goal("tier: cleaner process, peak resident MiB"),
     "ordered_mb_s": Goal("Spark on local[2] carries out a work order of 4 GB (SHORT: 100 MB), MB/s"),
     "ordered_cpu_s_gb": Goal("the same, processor time of all its processes without their start, s/GB"),
     "ordered_jvm_cpu_s_gb": Goal("of that the JVM's, s/GB"),
@@ -118,15 +120,17 @@ GOALS: Mapping[str, Goal] = {
     "unordered_mb_s": Goal("the leader cleans as much by itself, MB/s"),
     "unordered_cpu_s_gb": Goal("the same, processor time of the broker and its worker, s/GB"),
     "tier_consume_cold_mb_s": Goal("tier: ConsumerPerformance, cold index cache, MB/s", 1.5, None, more_is_better=True),
-    "tier_consume_warm_mb_s": Goal("the same with a warm index cache, MB/s", 1.5, None, more_is_better=True),
-    "tier_consume_share": Goal("the same through that of local segments", None, 0.8, more_is_better=True),
-    "tier_copied_s": Goal("tier: 300 MB copied and locally deleted beside 10 MB/s, s", 1.0),
-    "tier_copy_produce_p99_ms": Goal("produce acks=all meanwhile, p99 ms"),
-    "tier_copy_produce_growth": Goal("the same through the p99 before", None, 2),
-    "tier_read_produce_p99_ms": Goal("tier: produce acks=all beside a consumer of it, p99 ms"),
-    "tier_read_produce_growth": Goal("the same through the p99 before", None, 2),
-    "tier_read_fetch_p99_ms": Goal("local fetch beside that consumer, p99 ms"),
-    "tier_read_fetch_growth": Goal("the same through the p99 before", None, 2),
+    "tier_consume_warm_mb_s": Goal("tier: ConsumerPerformance, warm index cache, MB/s", 1.5, None, more_is_better=True),
+    "tier_consume_share": Goal(
+        "tier: ConsumerPerformance from the tier / from local segments", None, 0.8, more_is_better=True
+    ),
+    "tier_copied_s": Goal("tier: 300 MB copied and locally deleted under 10 MB/s, s", 1.0),
+    "tier_copy_produce_p99_ms": Goal("tier: produce acks=all during the copy, p99 ms"),
+    "tier_copy_produce_growth": Goal("tier: p99 during the copy / p99 before", None, 2),
+    "tier_read_produce_p99_ms": Goal("tier: produce acks=all while a consumer reads the tier, p99 ms"),
+    "tier_read_produce_growth": Goal("tier: that p99 / p99 before", None, 2),
+    "tier_read_fetch_p99_ms": Goal("tier: local fetch while a consumer reads the tier, p99 ms"),
+    "tier_read_fetch_growth": Goal("tier: p99 of that fetch / p99 before", None, 2),
     **_of_spark("spark", "Spark on local[2]"),
     "spark_rows_s": Goal("the same, rows a second"),
     "spark_memory_mib": Goal("the same, most resident MiB of driver and workers"),
@@ -147,20 +151,22 @@ GOALS: Mapping[str, Goal] = {
     "history_spark_workers_mib": Goal("the same, of all Python workers together"),
     "tier_follower_s": Goal("empty follower of 1,000 remote segments and 20 MB joins the ISR, s", None, 2),
     "remote_segments_mib": Goal("10,000 remote segments, MiB", None, 10),
-    "remote_look_up_us": Goal("the same, a look-up by (epoch, offset), us", None, 5),
+    "remote_look_up_us": Goal("10,000 remote segments, look-up by (epoch, offset), us", None, 5),
     "remote_snapshot_s": Goal("100,000 remote segments from their snapshot, s", None, 5),
 }
 
 
-def rows(results: Mapping[str, Mapping[str, float]]) -> list[Row]:
-    """A head and the figures that were measured, with the ratios of Milena's to Kafka's and to the pure form's.
+def rows(results: Mapping[str, Mapping[str, float]], names: Collection[str] = GOALS) -> list[Row]:
+    """Return a head and the measured figures of ``names``, with Milena's ratios to Kafka and to the pure build.
 
-    Milena's is the compiled form's if that was measured, and the goals are for it.
+    Milena's figure is that of the compiled build if it was measured, and the goals are for that build.
     """
     there = [name for name in COLUMNS if name in results]
     own = there[0]
     found = []
     for name, goal in GOALS.items():
+        if name not in names:
+            continue
         values = {column: results[column][name] for column in there if name in results[column]}
         if values:
             found.append(_row(goal, values, own, there))

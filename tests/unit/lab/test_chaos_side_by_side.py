@@ -1,4 +1,4 @@
-"""Two runs of chaos side by side, as they stand in docs/reliability.md."""
+"""Two runs of chaos side by side, as they stand in docs/internals/chaos.md."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CHAOS = CommandLine(
     "partition must accept writes as soon as enough replicas are available. The seed determines the faults; in the\n"
     "simulation it determines everything. The report folder gets history.jsonl, run.json, plan.txt, run.log,\n"
     "report.json, report.html (if plotly is installed) and the nodes' logs. The exit code is 1 if a promise was\n"
-    "broken or the run could not be judged.",
+    "broken, and 3 if nothing wrong was found but the machine stalled, so that the run could not be judged.",
     options=[
         Option(
             "--on",

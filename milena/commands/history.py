@@ -72,8 +72,8 @@ def _check(path: Path, demands: Demands) -> int:
     if history.cut_off is not None:
         print(f"line {history.cut_off} was not written to its end, and counts for nothing")
     found = 0
-    for violations, untried in history.each(_said_of, demands):
-        for text in untried:
+    for violations, texts in history.each(_judged, demands):
+        for text in texts:
             print(text)
         for violation in violations:
             found += 1
@@ -85,14 +85,15 @@ def _check(path: Path, demands: Demands) -> int:
     return 1 if found else 0
 
 
-def _said_of(judge: Judge) -> tuple[list[Violation], list[str]]:
-    """Its violations, and where nobody tried to make progress."""
+def _judged(judge: Judge) -> tuple[list[Violation], list[str]]:
+    """Return the violations of a part, and lines on what was not judged: no client tried, or the machine stalled."""
     kinds = Counter(one.fault.kind.value for one in judge.unjudged() if one.untried)
     untried = [
         f"not judged: {judge.part}: nobody tried to write for long enough during {kind}, {count} times"
         for kind, count in kinds.items()
     ]
-    return violations_of(judge), untried
+    violations = violations_of(judge)
+    return violations, [*untried, *map(str, judge.not_judged())]
 
 
 def _report(path: Path, demands: Demands, folder: Path, about: str | None) -> int:

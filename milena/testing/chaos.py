@@ -25,19 +25,22 @@ from milena.lab.chaos.journal import HISTORY
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.report import write_report
-from milena.lab.chaos.runner import ABOUT, PACE, Order, run
+from milena.lab.chaos.runner import ABOUT, PACE, NotJudged, Order, run
 from milena.lab.chaos.simulated import run_simulated
 from milena.lab.chaos.topics import TOPICS
-from milena.lab.chaos.verdict import Verdict, demands_of
+from milena.lab.chaos.verdict import Verdict, demands_of, judge
 from milena.lab.histories.checker import counts
 from milena.lab.world.trace import quiet_logs
 from milena.testing.chaos_clients.contained import Contained
+from milena.testing.chaos_header import header
 from milena.testing.chaos_processes import ProcessesPlace
 
 SIMULATION: Final = "simulation"
 PROCESSES: Final = "processes"
 SIMULATED_PACE: Final = 0.2
 CLIENT_LOG: Final = "clients.log"
+NOT_JUDGED: Final = 3
+"""The exit code if nothing wrong was found, but the machine stalled and the run could not be judged."""
 PRINTED: Final = 30
 """The most violations that are printed; the report has all."""
 
@@ -147,10 +150,17 @@ def pace_of(place: str) -> float:
 
 
 def perform(task: Task, setting: Setting) -> int:
-    """Run, judge and print. Return the exit code: 1 if a promise was broken or the run could not be judged."""
+    """Run, judge and print. Return the exit code: 0 if the run passed, ``NOT_JUDGED`` if it could not be judged because
+    the machine stalled, else 1."""
     keep_warnings(task.report)
+    reason = ""
     try:
-        verdict, errors = _run(task, setting)
+        try:
+            verdict, errors = _run(task, setting)
+        except NotJudged as error:
+            reason = str(error)
+            topics = list(TOPICS.values())
+            verdict, errors = judge(task.report / HISTORY, topics, unsafe=task.order.unsafe), []
         _draw(task.order, task.report)
     except UserError as error:
         print(f"{error}\nto repeat: {task.again}")
@@ -161,7 +171,7 @@ def perform(task: Task, setting: Setting) -> int:
         print(f"failed: the run could not be judged; see {task.report}\nto repeat: {task.again}")
         print(f"to judge the history until then: {judging_of(task.report)}")
         return 1
-    return _print_verdict(verdict, errors, task)
+    return _print_verdict(verdict, errors, task, reason)
 
 
 def judging_of(report: Path) -> str:
@@ -194,7 +204,7 @@ def _run(task: Task, setting: Setting) -> tuple[Verdict, list[str]]:
     """Return the verdict, and a sentence for each library that raised an error its adapter does not know."""
     if task.place == SIMULATION:
         quiet_logs()
-        verdict, digest = run_simulated(task.order, task.report)
+        verdict, digest = run_simulated(task.order, task.report, header=header(task.again, [OwnClients.name]))
         print(f"digest {digest}")
         return verdict, []
     names = setting.installed() if task.libraries is None else task.libraries
@@ -209,7 +219,8 @@ async def run_at(
     try:
         used = clients(place)
         place.use(used)
-        verdict = await run(task.order, place, task.report, _print_now)
+        facts = header(task.again, [library.name for library in used])
+        verdict = await run(task.order, place, task.report, _print_now, facts, measured=True)
         return verdict, [text for one in used if isinstance(one, Contained) and (text := one.told())]
     finally:
         try:
@@ -232,7 +243,8 @@ def _draw(order: Order, report: Path) -> None:
         print(f"no report.html: {reason}")
 
 
-def _print_verdict(verdict: Verdict, errors: Sequence[str], task: Task) -> int:
+def _print_verdict(verdict: Verdict, errors: Sequence[str], task: Task, reason: str) -> int:
+    """``reason``: why the run ended early; "" if it did not."""
     print(f"{verdict.writes} acknowledged writes; the report is in {task.report}")
     for anomaly, count in sorted(counts(verdict.controls).items(), key=lambda one: one[0].value):
         print(f"expected without promises: {anomaly.value}: {count}")
@@ -247,11 +259,28 @@ def _print_verdict(verdict: Verdict, errors: Sequence[str], task: Task) -> int:
         print(f"{text}: the run shows too little")
     for text in errors:
         print(f"{text}; see {CLIENT_LOG}")
-    failed = bool(verdict.violations or verdict.blind or verdict.idle or errors)
-    print(f"{'failed' if failed else 'passed'}: {len(verdict.violations)} anomalies")
-    if failed:
+    code = exit_code(verdict, errors, reason)
+    if code == NOT_JUDGED:
+        print(reason or f"not judged: the machine stalled for {verdict.stalled:.1f} s")
+    print(f"{RESULTS[code]}: {len(verdict.violations)} anomalies")
+    if code:
         print(f"to repeat: {task.again}")
-    return 1 if failed else 0
+    return code
+
+
+RESULTS: Final = {0: "passed", 1: "failed", NOT_JUDGED: "not judged"}
+
+
+def exit_code(verdict: Verdict, errors: Sequence[str], reason: str) -> int:
+    """Return the exit code of a run. Lost or wrong records fail it in any case. What was never done fails it unless the
+    machine stalled. ``reason``: why the run ended early because of that."""
+    if verdict.violations or errors:
+        return 1
+    if reason:
+        return NOT_JUDGED
+    if verdict.blind or verdict.idle:
+        return NOT_JUDGED if verdict.stalled else 1
+    return 0
 
 
 def copy_history(report: Path, target: Path) -> None:

@@ -16,6 +16,7 @@ from milena.lab.histories.events import Event, Poll, RequestOutcome, Send, Topic
 from milena.lab.histories.faults import Effect
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.machine import MachineStall, SessionTimeout
 
 COMMITS: Final = "commits"
 CHANGES: Final = "changes"
@@ -28,6 +29,8 @@ class Done:
 
     def __init__(self) -> None:
         self.writes = 0
+        self.stalls: list[MachineStall] = []
+        self.timeouts = 0
         self._effects: dict[Kind, list[Effect | None]] = {}
         self._done: set[tuple[str, str]] = set()
         """Of each library: topics that it has written to, readers that have read, and other work."""
@@ -48,6 +51,10 @@ class Done:
                 self._did(event.member, KEEPSAKE if _reader(event.member) == KEEPSAKE else COMMITS)
             case TopicChange(outcome=RequestOutcome.OK):
                 self._changed.add(event.name.removeprefix(MADE).rpartition("-")[0])
+            case MachineStall():
+                self.stalls.append(event)
+            case SessionTimeout():
+                self.timeouts += 1
             case Fault():
                 self._effects.setdefault(event.kind, []).append(event.effect)
             case _:

@@ -13,6 +13,7 @@ from milena.lab.histories.events import Event, Poll, Send
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.group_events import Asked, RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.progress import Stall
 
 SLOTS: Final = 1800
@@ -74,6 +75,8 @@ class Figures:
         self.operations: Counter[tuple[str, str]] = Counter()
         """(operation, outcome): how many."""
         self.faults: list[Fault] = []
+        self.machine_stalls: list[MachineStall] = []
+        self.session_timeouts: list[SessionTimeout] = []
         self.first, self.last = math.inf, -math.inf
         self._writes: dict[str, Counter[int]] = {}
         self._reads: dict[str, Counter[int]] = {}
@@ -95,6 +98,10 @@ class Figures:
                 self._read(KEYED, event.ended, len(event.found))
             case Fault():
                 self.faults.append(event)
+            case MachineStall():
+                self.machine_stalls.append(event)
+            case SessionTimeout():
+                self.session_timeouts.append(event)
             case Asked():
                 self.operations[_NAMES.get(type(event).__name__, type(event).__name__), event.outcome.value] += 1
                 self._spans(event.begun, event.ended)

@@ -29,6 +29,13 @@ _SAID: Final = {
     Effect.NOT_SEEN: "not seen: nobody noticed it",
     Effect.HIDDEN: "not seen, since another fault hid it",
 }
+OF_ITS_NODE: Final = frozenset(
+    {
+        *(Kind.KILL, Kind.STOP, Kind.HANG, Kind.RESTART, Kind.WIPE, Kind.POWER_LOSS, Kind.FULL_DISK, Kind.SLOW_DISK),
+        *(Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS, Kind.CLOCK, Kind.REASSIGN),
+    }
+)
+"""Faults that can end the sessions of their own nodes only."""
 IN_SYNC: Final = 120.0
 """Seconds after a fault in which all must be in sync."""
 
@@ -55,6 +62,8 @@ class Nemesis:
         self._unclean = unclean
         self._places = places
         self._watch = Watch(place, health, shape)
+        self._steps: tuple[Step, ...] = ()
+        """The faults of the round under way, until all are in sync again."""
         self._acts: Mapping[Kind, Callable[[Sight], Awaitable[None]]] = {
             Kind.KILL: self._kill,
             Kind.STOP: self._pause,
@@ -84,9 +93,15 @@ class Nemesis:
             await self._clock.sleep(one.pause)
             if self._clock.monotonic() >= until:
                 return
+            self._steps = one.steps
             await self.inject(one)
             await self._health.in_sync(IN_SYNC)
+            self._steps = ()
             await self._unclean.moves.prefer()
+
+    def explains(self, broker: int) -> bool:
+        """Return whether a fault of now can be the reason why other nodes do not list a broker."""
+        return is_explained(broker, self._steps)
 
     async def inject(self, one: Round) -> None:
         """All faults of a round begin at once. Returns when the last one is mended and all take writes again, or should
@@ -245,6 +260,11 @@ class Nemesis:
         span = await self._unclean.elect(sight.step)
         if span is not None:
             sight.doomed = Doomed(tuple(UNCLEAN.places), *span)
+
+
+def is_explained(broker: int, steps: Collection[Step]) -> bool:
+    """Return whether any of these faults can end the session of a broker."""
+    return any(step.kind not in OF_ITS_NODE or broker in step.nodes for step in steps)
 
 
 def deposed(

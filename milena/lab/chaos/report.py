@@ -18,6 +18,7 @@ from milena.lab.histories.anomalies import Anomaly, Violation, counts
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.files import NOTHING, HistoryFile, violations_of
 from milena.lab.histories.kinds import JEPSEN, is_judged
+from milena.lab.histories.machine import total
 from milena.lab.histories.parts import DEFAULT, Demands, Judge
 from milena.report.contents import Band, Cell, Facts, Plot, Plots, Section, Series, Table
 from milena.report.page import check_library, page
@@ -30,13 +31,15 @@ SECOND: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Everything that a report tells."""
+    """Everything that a report says."""
 
     about: Mapping[str, object]
     history: HistoryFile
     violations: Sequence[Violation]
     controls: Sequence[Violation]
     """Those in topics whose settings promise nothing, but which were judged as if they did (``Demands.promised``)."""
+    not_judged: Sequence[Violation]
+    """Lack of progress that does not count because the machine stalled."""
     figures: Figures
     outages: Outages
     slots: Slots
@@ -57,12 +60,12 @@ def write_report(
     demands: Demands = DEFAULT,
     tell: Callable[[str], object] | None = None,
 ) -> list[Violation]:
-    """Judge a history on disk and write the report on it to a folder, which is made if need be. ``about``: what the
-    reader should know of the run, as JSON: place, seed, versions, duration, clients, settings. ``tell`` gets the
-    verdict as lines of text, also where the page cannot be drawn. Returns all violations. Those in topics that are
-    ``promised`` are told apart, and do not make a run fail.
+    """Judge a history on disk and write report.json and report.html to a folder, which is made if it does not exist.
+    ``about``: what the reader should know of the run, as JSON: place, seed, command, versions, duration, clients,
+    settings. ``tell`` gets the verdict as lines of text; report.json is then written even if the page cannot be drawn.
+    Return all violations, also those in topics that are ``promised``, which do not make a run fail.
 
-    Raises OSError, BadLine, and UserError if there is nothing to judge, or plotly is not installed.
+    Raise OSError, BadLine, and UserError if there is nothing to judge or plotly is not installed.
     """
     if tell is None:
         check_library()
@@ -70,10 +73,10 @@ def write_report(
     if tell is not None:
         for line in lines(judged):
             tell(line)
-        check_library()
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_data(judged), indent=1, default=str)
     (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+    check_library()
     (folder / "report.html").write_text(_page(judged), encoding="utf-8")
     return [*judged.violations, *judged.controls]
 
@@ -85,18 +88,22 @@ def _judged(path: Path, about: Mapping[str, object], demands: Demands) -> Judged
         raise UserError(f"{path}: {NOTHING}")
     outages = Outages(figures.faults)
 
+    not_judged: list[Violation] = []
+
     def body(judge: Judge) -> list[Violation]:
         figures.stalled(judge.stalls(SECOND))
         outages.stalled(judge.stalls(FLOWS))
         outages.unjudged(judge.unjudged())
-        return violations_of(judge)
+        violations = violations_of(judge)
+        not_judged.extend(judge.not_judged())
+        return violations
 
     safe: list[Violation] = []
     controls: list[Violation] = []
     for found in history.each(body, demands):
         for one in found:
             (controls if one.where.rpartition("-")[0] in demands.promised else safe).append(one)
-    return Judged(about, history, safe, controls, figures, outages, figures.slots())
+    return Judged(about, history, safe, controls, not_judged, figures, outages, figures.slots())
 
 
 def _data(judged: Judged) -> dict[str, object]:
@@ -114,6 +121,12 @@ def _data(judged: Judged) -> dict[str, object]:
         "violations": _listed(judged.violations),
         "controls": {anomaly.value: count for anomaly, count in counts(judged.controls).items()},
         "violations of controls": _listed(judged.controls),
+        "not judged": _listed(judged.not_judged),
+        "machine stalls": [
+            {"begun": one.begun - begun, "ended": one.ended - begun, "seconds": one.seconds, "load": one.load}
+            for one in judged.figures.machine_stalls
+        ],
+        "session timeouts": [{"broker": one.broker, "at": one.at - begun} for one in judged.figures.session_timeouts],
         "faults": [row._asdict() for row in judged.outages.rows()],
         "injected": [
             {
@@ -150,10 +163,15 @@ def _page(judged: Judged) -> str:
         sections.append(_violations("What was found", judged.violations))
     if judged.controls:
         sections.append(_violations(f"What was found where {UNSAFE}", judged.controls))
+    if judged.not_judged:
+        sections.append(_violations("Not judged, because the machine stalled", judged.not_judged))
     sections += [_plots(judged.slots, judged.figures, judged.outages.seconds)]
-    sections += [_operations(judged), Facts("The run", judged.about)]
+    sections += [_operations(judged), _machine(judged), Facts("The run", judged.about), _terms()]
     controls = f"; {len(judged.controls):,} where {UNSAFE}" if judged.controls else ""
     operations = sum(judged.figures.operations.values())
+    stalled = total(judged.figures.machine_stalls)
+    if judged.not_judged:
+        controls += f"; {len(judged.not_judged):,} not judged: the machine stalled for {stalled:.1f} s"
     return page(
         f"Chaos on {place}" if place else "Chaos",
         f"{verdict} in {operations:,} operations, under {len(judged.figures.faults):,} faults{controls}.",
@@ -172,6 +190,12 @@ def lines(judged: Judged) -> Iterator[str]:
         if count:
             yield f"{name:28} {count:6}"
     yield f"{f'{none} others':28} {0:6}" + (f"   ({unknown} not judged)" if unknown else "")
+    if stalls := judged.figures.machine_stalls:
+        load = max(one.load for one in stalls)
+        yield f"the machine stalled for {total(stalls):.1f} s; load {load:.1f}"
+        yield f"lack of progress that is not judged for that reason: {len(judged.not_judged)}"
+    if timeouts := judged.figures.session_timeouts:
+        yield f"session timeouts of brokers that no fault explains: {len(timeouts)}"
     yield f"{'fault':28} {'injected':>8} {'seen':>5} {'judged':>7} {'untried':>8} {'median':>12} {'worst':>12}"
     for row in judged.outages.rows():
         figures = f"{_seconds(row.median):>12} {_seconds(row.worst):>12}"
@@ -212,6 +236,47 @@ def _faults(rows: Sequence[KindOfFault]) -> Table:
         "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered, "
         "or the next fault began.",
     )
+
+
+def _machine(judged: Judged) -> Table:
+    begun = judged.slots.begun
+    rows: list[tuple[Cell, ...]] = [
+        ("stall", f"{one.begun - begun:.1f} s", f"{one.seconds:.1f} s late until {one.ended - begun:.1f} s", one.load)
+        for one in judged.figures.machine_stalls
+    ]
+    rows += [
+        ("session timeout", f"{one.at - begun:.1f} s", f"broker {one.broker}, which no fault explains", None)
+        for one in judged.figures.session_timeouts
+    ]
+    return Table(
+        "The machine",
+        ("measurement", "at", "what", "load"),
+        rows,
+        "" if rows else "No stall was measured, and no session timed out that no fault explains.",
+    )
+
+
+TERMS: Final = (
+    ("anomaly", "The history contradicts a promise of Kafka. The report names the rule and the operations."),
+    ("operation", "One request of a client: a write, a poll, a commit, a topic change. Outcomes: ok, failed, unknown."),
+    ("acks=all", "The leader acknowledges a write when all in-sync replicas have it. Only such writes are promised."),
+    ("fault", "Something that the runner did to the cluster on purpose; run.log and plan.txt list all of them."),
+    ("seen", "Another node, or the node itself, noticed the fault."),
+    ("progress judged", "The fault lasted so long that a partition without an acknowledged write is an anomaly."),
+    ("not judged", "No anomaly, and no proof of its absence: no operation could show it, or the machine stalled."),
+    (
+        "machine stall",
+        "Timers of the runner fired late by 1 s or more within 5 s, its own processor time not counted. Progress is "
+        "not judged then. Lost, wrong or reordered records are always reported.",
+    ),
+    ("session timeout", "The controller had no heartbeat of a broker for broker.session.timeout.ms and fenced it."),
+    ("load", "The load average of the machine over one minute: processes that run or wait for a processor."),
+    ("build", "compiled: hot modules as extensions made by mypyc; pure: Python only."),
+)
+
+
+def _terms() -> Table:
+    return Table("Terms", ("term", "meaning"), TERMS, folded=True)
 
 
 def _seconds(value: float) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from milena.command_line.errors import UserError
@@ -15,16 +17,18 @@ from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, NotHealthy
 from milena.lab.chaos.holes import excuses
 from milena.lab.chaos.journal import HISTORY, Journal
+from milena.lab.chaos.machine import Detector, Machine
 from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import Round, Shape, plan
+from milena.lab.chaos.plan import SLACK, Round, Shape, plan
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
 from milena.lab.chaos.work.readers import Readers
 from milena.lab.chaos.work.workload import Workload
+from milena.lab.chaos.writable import recovers
 from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
 from milena.node.client import admin
@@ -84,9 +88,18 @@ def rounds_of(order: Order, place: Place) -> list[Round]:
     return plan(order.seed, order.seconds, kinds_of(order, place), shape_of(place), unsafe=order.unsafe)
 
 
-def about(order: Order, place: Place) -> dict[str, object]:
-    """What a reader of a report should know of the run, as JSON."""
+class NotJudged(Exception):
+    """The run did not reach its end while the machine stalled for ``seconds``. The history until then can be judged."""
+
+    def __init__(self, seconds: float, reason: BaseException) -> None:
+        super().__init__(f"not judged: the machine stalled for {seconds:.1f} s ({reason or type(reason).__name__})")
+        self.seconds = seconds
+
+
+def about(order: Order, place: Place, header: Mapping[str, object]) -> dict[str, object]:
+    """Return what a reader of a report should know of the run, as JSON."""
     return {
+        **header,
         "place": place.name,
         "seed": order.seed,
         "seconds": order.seconds,
@@ -108,29 +121,63 @@ def topics_of(order: Order, place: Place) -> list[Topic]:
     return [topic for topic in found if not (loses and topic.keyed and topic.is_tiered)]
 
 
-async def run(order: Order, place: Place, folder: Path, tell: Callable[[str], object] = lambda _: None) -> Verdict:
-    """``tell`` gets a line for each fault. Raises NotHealthy, TimeoutError and what the place raises, if the run cannot
-    be judged; the history so far is in the folder in any case."""
+async def run(
+    order: Order,
+    place: Place,
+    folder: Path,
+    tell: Callable[[str], object] = lambda _: None,
+    header: Mapping[str, object] = MappingProxyType({}),
+    *,
+    measured: bool = False,
+) -> Verdict:
+    """Run and judge. ``tell`` gets a line for each fault. ``header``: facts for the report. ``measured``: stalls of the
+    machine are measured, and liveness is not judged during them.
+
+    Raise NotHealthy, TimeoutError and what the place raises if the run cannot be completed, or NotJudged in place of
+    the first two if the machine stalled; the history until then is in the folder in any case."""
     journal = Journal(folder, place.runtime.clock, tell)
     topics = topics_of(order, place)
-    write_about(folder, order, place)
+    write_about(folder, order, place, header)
+    shape = shape_of(place)
+    machine = Machine(Detector(shape.session, recovers(shape), SLACK), journal)
     try:
-        await _run(order, place, journal, topics)
+        async with _watched(machine) if measured else nullcontext():
+            await _run(order, place, journal, topics, machine if measured else None)
     except BaseException as error:
         journal.say(f"the run has failed: {type(error).__name__}: {error}")
+        if machine.stalled and (reason := _unhealthy(error)) is not None:
+            raise NotJudged(machine.stalled, reason) from error
         raise
     finally:
         journal.close()
     return judge(folder / HISTORY, topics, unsafe=order.unsafe, libraries=place.clients)
 
 
-def write_about(folder: Path, order: Order, place: Place) -> None:
-    (folder / ABOUT).write_text(json.dumps(about(order, place), indent=2) + "\n")
+@asynccontextmanager
+async def _watched(machine: Machine) -> AsyncIterator[None]:
+    watching = asyncio.create_task(machine.watch_timers())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+def _unhealthy(error: BaseException) -> BaseException | None:
+    """Return the lack of progress that an error consists of; None if it has any other cause."""
+    if isinstance(error, BaseExceptionGroup):
+        leaves = [_unhealthy(one) for one in error.exceptions]
+        return leaves[0] if all(leaf is not None for leaf in leaves) else None
+    return error if isinstance(error, NotHealthy | TimeoutError) else None
+
+
+def write_about(folder: Path, order: Order, place: Place, header: Mapping[str, object]) -> None:
+    (folder / ABOUT).write_text(json.dumps(about(order, place, header), indent=2) + "\n")
     text = "".join(f"{one}\n" for one in rounds_of(order, place))
     (folder / PLAN).write_text(text)
 
 
-async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[Topic]) -> None:
+async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[Topic], machine: Machine | None) -> None:
     random = Randomness(order.seed)
     clock = place.runtime.clock
     client = OwnClients(place.runtime, place.bootstrap).cluster("nemesis")
@@ -144,6 +191,8 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
     nemesis = Nemesis(place, health, journal, shape_of(place), Unclean(place, health, journal, moves), strong)
     rounds, reading = rounds_of(order, place), reading_of(order)
     async with asyncio.TaskGroup() as tails:
+        if machine is not None:
+            sessions = tails.create_task(machine.watch_sessions(health, place.brokers, nemesis.explains))
         following = [tails.create_task(tail) for tail in workload.tails()]
         async with asyncio.TaskGroup() as working:
             for number, work in enumerate(workload.work()):
@@ -152,8 +201,10 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
             await nemesis.trouble(rounds, clock.monotonic() + order.seconds)
             await clock.sleep(CALM)
             workload.stopping.set()
-        journal.say("nobody writes any more")
+        journal.say("all writers have ended")
         await health.in_sync(IN_SYNC)
+        if machine is not None:
+            sessions.cancel()
         journal.note(Settled(journal.now()))
         async with asyncio.timeout(reading):
             ending = Ending(client, journal)
@@ -164,7 +215,7 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
             await ending.topics()
         await asyncio.wait(following, timeout=reading)
         if behind := workload.behind():
-            raise NotHealthy(f"nobody writes, and after {reading:.0f} seconds: {'; '.join(behind)}")
+            raise NotHealthy(f"{reading:.0f} seconds after the last write: {'; '.join(behind)}")
         async with asyncio.timeout(reading):
             await ending.commits(workload.groups, PLAIN.places)
     client.close()

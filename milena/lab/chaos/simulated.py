@@ -6,6 +6,7 @@ import errno
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from milena.command_line.errors import UserError
@@ -218,14 +219,17 @@ def _machine(node: int) -> str:
 
 
 def run_simulated(
-    order: Order, folder: Path, place_in: Callable[[World], SimulatedPlace] = SimulatedPlace
+    order: Order,
+    folder: Path,
+    place_in: Callable[[World], SimulatedPlace] = SimulatedPlace,
+    header: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Verdict, str]:
     """The verdict, and a digest of everything that was delivered and observed: equal for equal orders."""
 
     async def play(world: World) -> tuple[Verdict, str]:
         place = place_in(world)
         await place.open()
-        verdict = await run(order, place, folder)
+        verdict = await run(order, place, folder, header=header)
         place.check_alive()
         return verdict, world.digest()
 

@@ -15,6 +15,7 @@ from milena.lab.chaos.figures import library_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.files import HistoryFile, violations_of
+from milena.lab.histories.machine import total
 from milena.lab.histories.parts import Demands, Judge
 
 
@@ -34,6 +35,12 @@ class Verdict:
     """What there was nothing of, for people: such a run says little, whatever was found."""
     losses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Of each topic without promises: how many writes of each client were lost; 0 for one that lost none."""
+    not_judged: Sequence[Violation] = ()
+    """Lack of progress that does not count because the machine stalled."""
+    stalled: float = 0.0
+    """Seconds for which the machine stalled."""
+    timeouts: int = 0
+    """Session timeouts of brokers that no fault explains."""
 
 
 def demands_of(topics: Sequence[Topic], *, unsafe: bool) -> Demands:
@@ -50,7 +57,13 @@ def judge(history: Path, topics: Sequence[Topic], *, unsafe: bool, libraries: Se
         pass
     names = [library.name for library in libraries if "produce" in library.can]
     found = verdict(gathered.violations, demands.promised, done.writes, gathered.doomed, names)
-    return replace(found, idle=[*done.idle(libraries, topics), *gathered.untried()])
+    return replace(
+        found,
+        idle=[*done.idle(libraries, topics), *gathered.untried()],
+        not_judged=gathered.not_judged,
+        stalled=total(done.stalls),
+        timeouts=done.timeouts,
+    )
 
 
 class Gathered:
@@ -58,12 +71,14 @@ class Gathered:
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
+        self.not_judged: list[Violation] = []
         self.doomed: dict[str, list[str]] = {}
         """Of each topic: what was acknowledged and must have been lost."""
         self._untried: dict[Kind, set[str]] = {}
 
     def add(self, judge: Judge) -> None:
         self.violations += violations_of(judge)
+        self.not_judged += judge.not_judged()
         self.doomed.setdefault(judge.part.name, []).extend(judge.doomed())
         for fault, untried in judge.unjudged():
             if untried:

@@ -20,6 +20,7 @@ from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.group_events import TopicPartition as TopicPartition
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.shapes import tests_of
 
 ACKS_ALL: Final = -1
@@ -162,6 +163,8 @@ Event: TypeAlias = (
     | KeyedWrite
     | FullRead
     | Fault
+    | MachineStall
+    | SessionTimeout
     | GroupEvent
 )
 KINDS: Final[Mapping[str, type[Event]]] = {
@@ -178,6 +181,8 @@ KINDS: Final[Mapping[str, type[Event]]] = {
     "keyed": KeyedWrite,
     "read": FullRead,
     "fault": Fault,
+    "machine stall": MachineStall,
+    "session timeout": SessionTimeout,
     **GROUP_KINDS,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}

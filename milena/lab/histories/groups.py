@@ -42,7 +42,8 @@ from milena.lab.histories.group_events import (
     TopicPartition,
     Trouble,
 )
-from milena.lab.histories.progress import PATIENCE, Due, Stalls, told
+from milena.lab.histories.machine import MachineStall, MachineStalls
+from milena.lab.histories.progress import PATIENCE, Due, Lack, Stalls, lacks
 from milena.lab.histories.register_events import EVER, Read, Value, Write
 from milena.lab.histories.registers import judge
 
@@ -70,12 +71,17 @@ class GroupRules:
         self._made_again: dict[str, float] = {}
         self._tries = Stalls()
         self._faults: list[Fault] = []
+        self._machine = MachineStalls()
+        self.not_judged: list[Lack] = []
+        """What ``verdict`` left out because the machine stalled."""
 
     def add(self, event: Event) -> None:
         """Events of other parts are passed over."""
         match event:
             case Trouble():
                 self._troubles.append(event)
+            case MachineStall():
+                self._machine.add(event)
             case Settled():
                 self._settled = min(self._settled, event.at)
             case Expiry():
@@ -133,10 +139,13 @@ class GroupRules:
         for partition in dict.fromkeys([*self._commits, *self._fetches]):
             for wrong, text in judge(self._writes(partition), self._reads(partition)):
                 yield wrong.value, self._name, f"{partition[0]}-{partition[1]}: {text}"
-        due = Due(self._faults, lambda fault: self._name in fault.groups)
+        due = Due(self._faults, lambda fault: self._name in fault.groups, self._machine)
         stalls = self._tries.longer_than(self._patience) if self._faults else ()
-        for text in told(stalls, due, self._patience, "no commit was acknowledged"):
-            yield "no progress of commits", self._name, text
+        for lack in lacks("no progress of commits", stalls, due, self._patience, "no commit was acknowledged"):
+            if lack.stalled:
+                self.not_judged.append(lack)
+            else:
+                yield lack.anomaly, self._name, lack.text
 
     # -- one offset of a group as a register
 

@@ -19,8 +19,9 @@ from milena.lab.histories.events import (
 )
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
+from milena.lab.histories.machine import MachineStall, MachineStalls
 from milena.lab.histories.observed import Observed
-from milena.lab.histories.progress import Due, Stalls, Tries, Unjudged, Waits, told
+from milena.lab.histories.progress import Due, Lack, Stalls, Tries, Unjudged, Waits, lacks
 
 
 class PartitionRules:
@@ -36,6 +37,9 @@ class PartitionRules:
         self._keys = KeyedRules()
         self._reads = Waits()
         self._faults: list[Fault] = []
+        self._machine = MachineStalls()
+        self.not_judged: list[Lack] = []
+        """What ``verdict`` left out because the machine stalled."""
 
     def add(self, event: Event) -> None:
         """Events of other parts are passed over."""
@@ -64,6 +68,8 @@ class PartitionRules:
                 self._log.ended(event)
             case Fault():
                 self._faults.append(event)
+            case MachineStall():
+                self._machine.add(event)
 
     def _tried(self, write: Send | KeyedWrite) -> None:
         done = write.outcome is RequestOutcome.OK
@@ -73,8 +79,13 @@ class PartitionRules:
 
     def verdict(self) -> Iterator[tuple[str, str, str]]:
         """(anomaly, partition, sentence)."""
-        for name, text in (*self._log.verdict(), *self._keys.verdict(), *self._progress()):
+        for name, text in (*self._log.verdict(), *self._keys.verdict()):
             yield name, self._where, text
+        for lack in self._progress():
+            if lack.stalled:
+                self.not_judged.append(lack)
+            else:
+                yield lack.anomaly, self._where, lack.text
 
     def unjudged(self) -> Iterator[Unjudged]:
         """Faults of which progress would have been judged here, had anybody tried to write for long enough."""
@@ -98,16 +109,17 @@ class PartitionRules:
             if self.partition in fault.doomed:
                 yield from self._log.acknowledged_within(fault.doomed_from, fault.doomed_until)
 
-    def _progress(self) -> Iterator[tuple[str, str]]:
+    def _progress(self) -> Iterator[Lack]:
         if not self._faults:
             return
-        tries = Tries(self.writes.spans())
+        tries, machine, patience = Tries(self.writes.spans()), self._machine, self._patience
         for fault in self._faults:
             if self.partition in fault.late and self._was_tried(fault, tries):
-                yield "no recovery", f"no write was acknowledged in the {fault.recovers:.1f} s after {fault.told}"
-        due = Due(self._faults, lambda fault: self.partition in fault.writable)
-        for text in told(self.writes.longer_than(self._patience), due, self._patience, "no write was acknowledged"):
-            yield "no progress of writes", text
-        due = Due(self._faults, lambda fault: self.partition in fault.writable and not fault.stale)
-        for text in told(self._reads.longer_than(self._patience), due, self._patience, "nothing was read"):
-            yield "no progress of reads", text
+                text = f"no write was acknowledged in the {fault.recovers:.1f} s after {fault.told}"
+                yield Lack("no recovery", text, machine.seconds_within(fault.begun, fault.mended + fault.recovers))
+        due = Due(self._faults, lambda fault: self.partition in fault.writable, machine)
+        writes = self.writes.longer_than(patience)
+        yield from lacks("no progress of writes", writes, due, patience, "no write was acknowledged")
+        due = Due(self._faults, lambda fault: self.partition in fault.writable and not fault.stale, machine)
+        reads = self._reads.longer_than(patience)
+        yield from lacks("no progress of reads", reads, due, patience, "nothing was read")

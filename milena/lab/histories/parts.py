@@ -29,6 +29,7 @@ from milena.lab.histories.faults import Fault
 from milena.lab.histories.group_events import Expiry, Settled, Trouble
 from milena.lab.histories.groups import OFFSETS_TOPIC, GroupRules
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.metadata import MetadataRules
 from milena.lab.histories.partitions import PartitionRules
 from milena.lab.histories.progress import PATIENCE, Stall, Unjudged
@@ -74,7 +75,7 @@ def part_of(event: Event) -> Part | None:
             return Part(PARTITION, *event.partition)
         case TopicChange() | FinalTopic() | AllTopics():
             return Part(TOPICS)
-        case Invoke() | Fault() | Trouble() | Settled() | Expiry():
+        case Invoke() | Fault() | MachineStall() | SessionTimeout() | Trouble() | Settled() | Expiry():
             return None
         case _:
             return Part(GROUP, event.group)
@@ -84,7 +85,7 @@ def is_shared(event: Event) -> bool:
     """Whether parts need it that it does not belong to."""
     if isinstance(event, Void):
         return event.partition[0] == OFFSETS_TOPIC
-    return isinstance(event, Fault | Trouble | Settled | Expiry | TopicChange)
+    return isinstance(event, Fault | MachineStall | Trouble | Settled | Expiry | TopicChange)
 
 
 class Judge:
@@ -123,6 +124,12 @@ class Judge:
     def finish(self) -> Iterator[Violation]:
         for name, where, text in self._rules.verdict():
             yield Violation(Anomaly(name), where, text)
+
+    def not_judged(self) -> Iterator[Violation]:
+        """What would be a liveness violation if the machine had not stalled. Call it after ``finish``."""
+        if not isinstance(self._rules, MetadataRules):
+            for lack in self._rules.not_judged:
+                yield Violation(Anomaly(lack.anomaly), str(self._part), lack.reason)
 
 
 def judge(part: Part, events: Iterable[Event], shared: Iterable[Event], demands: Demands = DEFAULT) -> list[Violation]:

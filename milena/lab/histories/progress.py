@@ -15,6 +15,9 @@ Only time in which clients were trying counts, from the begin of a write to its 
 tried for long enough, there was neither progress nor a lack of it (``Judge.unjudged``). A write that
 began before a fault and was acknowledged late is a write that was acknowledged then. acks=1 is neither an attempt nor
 progress.
+
+A measured stall of the machine (``machine.MachineStall``) does not excuse a partition like a fault: what would be an
+anomaly without the stall is *not judged*, and is reported as such.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from milena.lab.histories.faults import Fault
+from milena.lab.histories.machine import MachineStalls
 
 Span: TypeAlias = tuple[float, float]
 """From, to; seconds."""
@@ -150,10 +154,11 @@ class Waits:
 
 
 class Due:
-    """When a partition or a group was due, by the faults of a history."""
+    """When a partition or a group was due, by the faults of a history and the stalls of the machine."""
 
-    def __init__(self, faults: Iterable[Fault], works: Callable[[Fault], bool]) -> None:
-        """``works``: whether it must go on while the fault lasts."""
+    def __init__(self, faults: Iterable[Fault], works: Callable[[Fault], bool], machine: MachineStalls) -> None:
+        """``works``: whether the partition or group must make progress while the fault lasts."""
+        self.machine = machine
         spans: list[Span] = []
         begun = []
         for fault in faults:
@@ -165,13 +170,20 @@ class Due:
                 spans.append((fault.begun, over))
         self._first = min(begun, default=float("inf"))
         self._excused = joined(sorted(spans))
-        self._begins = [begin for begin, _ in self._excused]
+        self._or_stalled = joined(sorted([*spans, *machine.spans]))
 
     def seconds(self, spans: Sequence[Span]) -> float:
-        """How much of some times it was due."""
-        behind = [(max(begun, self._first), ended) for begun, ended in spans if ended > self._first]
-        excused = sum(_length(tuple(_within(self._excused, self._begins, *span))) for span in behind)
-        return _length(behind) - excused
+        """Return how many seconds of some times it was due by the faults."""
+        return self._length_without(self._excused, spans)
+
+    def judged_seconds(self, spans: Sequence[Span]) -> float:
+        """Return how many of these seconds are left if times in which the machine stalled do not count."""
+        return self._length_without(self._or_stalled, spans)
+
+    def _length_without(self, excused: Sequence[Span], spans: Sequence[Span]) -> float:
+        since = [(max(begun, self._first), ended) for begun, ended in spans if ended > self._first]
+        begins = [begin for begin, _ in excused]
+        return _length(since) - sum(_length(tuple(_within(excused, begins, *span))) for span in since)
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:
@@ -200,9 +212,25 @@ def _length(spans: Iterable[Span]) -> float:
     return sum(ended - begun for begun, ended in spans)
 
 
-def told(stalls: Iterable[Stall], due: Due, patience: float, what: str) -> Iterator[str]:
-    """A sentence for each stall that is an anomaly."""
+class Lack(NamedTuple):
+    """A lack of progress. ``anomaly``: the value of an ``Anomaly``. ``stalled``: 0 if it counts; else it is not judged,
+    because the machine stalled for that many seconds."""
+
+    anomaly: str
+    text: str
+    stalled: float
+
+    @property
+    def reason(self) -> str:
+        """The text with the reason why it is not judged."""
+        return f"{self.text}; not judged: the machine stalled for {self.stalled:.1f} s"
+
+
+def lacks(anomaly: str, stalls: Iterable[Stall], due: Due, patience: float, what: str) -> Iterator[Lack]:
+    """Return each stall that lasted for more than ``patience`` seconds in which progress was due."""
     for stall in stalls:
         seconds = due.seconds(stall.waited)
         if seconds > patience:
-            yield f"{what} from {stall.begun:.3f} to {stall.ended:.3f}, of which {seconds:.1f} s count"
+            text = f"{what} from {stall.begun:.3f} to {stall.ended:.3f}, of which {seconds:.1f} s count"
+            judged = due.judged_seconds(stall.waited) > patience
+            yield Lack(anomaly, text, 0.0 if judged else due.machine.seconds_within(stall.begun, stall.ended))

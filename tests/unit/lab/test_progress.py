@@ -15,6 +15,7 @@ from milena.lab.histories.events import Event, Poll, RequestOutcome, Send, Void,
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import KeyedWrite
+from milena.lab.histories.machine import MachineStalls
 from milena.lab.histories.parts import Demands
 from milena.lab.histories.progress import Due, Stalls
 from tests.fixtures.properties import examples
@@ -158,7 +159,7 @@ def test_stalls_and_due_times_are_what_a_count_second_by_second_finds(seed: int)
     stalls = Stalls()
     for begun, ended, done in tries:
         stalls.tried(begun, ended, done=done)
-    due = Due(faults, lambda fault: P in fault.writable)
+    due = Due(faults, lambda fault: P in fault.writable, MachineStalls())
     patience = random.randrange(6)
     found = [(s.begun, s.ended, due.seconds(s.waited)) for s in stalls.longer_than(patience)]
     expected = []

@@ -1,0 +1,110 @@
+"""Measures whether the machine of a run is overloaded: how late its timers fire, and its load.
+
+A timer is late by the time between the moment it is due and the moment the event loop runs it, without the processor
+time that this process used in between: its own work is no stall. Client libraries and the runner share the loop and
+need the processor about as much as a node does, so nodes that do not get the processor are late by similar times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from milena.lab.chaos.health import Health
+from milena.lab.chaos.journal import Journal
+from milena.lab.histories.machine import MachineStall, SessionTimeout
+
+TICK: Final = 0.05
+"""Seconds between two timers."""
+TOLERANCE: Final = 0.01
+"""Seconds by which a timer may be late on a quiet machine."""
+WINDOW: Final = 5.0
+LIMIT: Final = 1.0
+"""The machine stalls while timers of the last ``WINDOW`` seconds were late by at least so many seconds in all."""
+ASKING: Final = 0.5
+"""Seconds between two looks at the brokers' sessions."""
+
+
+class Detector:
+    """Finds stalls in the lateness of timers. ``session``: seconds without a heartbeat after which a session expires.
+    ``recovers``: seconds that the cluster takes to recover from expired sessions; ``slack``: seconds that it takes to
+    recover from a stall that is too short for that."""
+
+    def __init__(self, session: float, recovers: float, slack: float) -> None:
+        self._session = session
+        self._recovers = recovers
+        self._slack = slack
+        self._late: deque[tuple[float, float]] = deque()
+        self._sum = 0.0
+        self._begun: float | None = None
+        self._seconds = 0.0
+        self._load = 0.0
+
+    def add(self, now: float, late: float, load: float) -> MachineStall | None:
+        """Take one timer that fired ``late`` seconds too late, at ``now``. Return a stall when it has ended."""
+        while self._late and self._late[0][0] < now - WINDOW:
+            self._sum -= self._late.popleft()[1]
+        late = max(0.0, late - TOLERANCE)
+        self._late.append((now, late))
+        self._sum += late
+        if self._sum >= LIMIT:
+            if self._begun is None:
+                at, first = next(one for one in self._late if one[1] > 0)
+                self._begun, self._seconds, self._load = at - first, self._sum, load
+            else:
+                self._seconds += late
+            self._load = max(self._load, load)
+            return None
+        return self.end(now)
+
+    def end(self, now: float) -> MachineStall | None:
+        """Return the stall that lasted until now, if there is one."""
+        if self._begun is None:
+            return None
+        recovers = self._recovers if self._seconds >= self._session else self._slack
+        stall = MachineStall(max(0.0, self._begun), now, self._seconds, self._load, recovers)
+        self._begun = None
+        return stall
+
+
+class Machine:
+    """Notes stalls and unexplained session timeouts in the history of a run."""
+
+    def __init__(self, detector: Detector, journal: Journal) -> None:
+        self._detector = detector
+        self._journal = journal
+        self.stalled = 0.0
+        """Seconds of all stalls so far."""
+
+    async def watch_timers(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                begun, used = time.monotonic(), time.process_time()
+                await asyncio.sleep(TICK)
+                late = time.monotonic() - begun - TICK - (time.process_time() - used)
+                self._note(self._detector.add(self._journal.now(), late, os.getloadavg()[0]))
+        finally:
+            self._note(self._detector.end(self._journal.now()))
+
+    def _note(self, stall: MachineStall | None) -> None:
+        if stall is not None:
+            self.stalled += stall.seconds
+            self._journal.note(stall)
+            self._journal.tell(f"the machine stalled: timers were {stall.seconds:.1f} s late; load {stall.load:.1f}")
+
+    async def watch_sessions(self, health: Health, brokers: Sequence[int], is_explained: Callable[[int], bool]) -> None:
+        """Until it is cancelled. ``is_explained``: whether a fault of now explains that a broker is not listed."""
+        listed = dict.fromkeys(brokers, True)
+        while True:
+            views = [view for view in await health.views(ASKING) if view is not None]
+            for broker in brokers if views else ():
+                was, listed[broker] = listed[broker], all(broker in view.brokers for view in views)
+                if was and not listed[broker] and not is_explained(broker):
+                    self._journal.note(SessionTimeout(broker, self._journal.now()))
+                    self._journal.tell(f"the session of broker {broker} timed out, and no fault explains it")
+            await asyncio.sleep(ASKING)

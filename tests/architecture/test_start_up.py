@@ -8,8 +8,8 @@ import sys
 import pytest
 
 HEAVY = (
-    "aiokafka", "anyio", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib", "http",
-    "hypothesis", "importlib.metadata", "kafka", "milena.lab", "milena.pipeline", "milena.protocol.apis", "msgspec",
+    "aiokafka", "anyio", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib",
+    "http", "hypothesis", "importlib.metadata", "kafka", "milena.lab", "milena.pipeline", "milena.protocol.apis", "msgspec",
     "multiprocessing", "pydoc", "pytest", "rich", "setuptools", "structlog.dev", "tests", "unittest",
     "urllib.request", "xml",
 )  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 
 HEAVY = (
     "aiokafka", "anyio", "argparse", "asyncio.__main__", "click", "confluent_kafka", "email", "fsspec", "ftplib",
-    "http", "hypothesis", "importlib.metadata", "kafka", "milena.lab", "milena.pipeline", "milena.protocol.apis", "msgspec",
-    "multiprocessing", "pydoc", "pytest", "rich", "setuptools", "structlog.dev", "tests", "unittest",
+    "http", "hypothesis", "importlib.metadata", "kafka", "milena.lab", "milena.pipeline", "milena.protocol.apis",
+    "msgspec", "multiprocessing", "pydoc", "pytest", "rich", "setuptools", "structlog.dev", "tests", "unittest",
     "urllib.request", "xml",
 )  # fmt: skip
 """Top modules (with what lies below them) that no role of a running node needs."""

@@ -10,7 +10,7 @@ from milena.broker.replica.offset_search import NOTHING, TimeSearch, found_recor
 from milena.broker.waiting.purgatory import Purgatory, Requester
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.storage.log.log_search import TimedRecord
+from milena.storage.log.segment import TimedRecord
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.reading.remote_reader import RemoteLogReader

@@ -19,7 +19,7 @@ from milena.protocol.records.batch import HEADER_SIZE, BatchView, Codec, Corrupt
 from milena.protocol.records.decompression import memory_needed
 from milena.protocol.records.record_scan import STEP, work_of
 from milena.storage.log.append_info import AppendInfo
-from milena.storage.log.log_append import AppendCheck
+from milena.storage.log.validation import LogValidator
 
 AT_ONCE: Final = 4 * STEP
 """Records (or equivalent work) that one request may have checked in the step of the loop in which it arrives."""
@@ -78,14 +78,14 @@ class CheckedAppends:
         if self._left >= 0:
             if not self._sliced and _work_expected(records) > self._left:
                 records = self._copy(place, records)
-            begun = partition.append_or_check(records, self._acks)
+            begun = partition.begin_append(records, self._acks)
             if isinstance(begun, AppendInfo):
                 return begun
             check = begun
         return self._in_steps(place, partition, find, check)
 
     def _in_steps(
-        self, place: int, partition: Partition, find: Callable[[Wanted], Partition], check: AppendCheck | None
+        self, place: int, partition: Partition, find: Callable[[Wanted], Partition], check: LogValidator | None
     ) -> Appending:
         """``check``: the one that was begun in this slice, or None if the slice has ended."""
         if check is None:
@@ -95,19 +95,19 @@ class CheckedAppends:
             if check is None:
                 records = self._wanted[place][3]
                 assert records is not None
-                begun = partition.append_or_check(records, self._acks)
+                begun = partition.begin_append(records, self._acks)
                 if isinstance(begun, AppendInfo):
                     return begun
                 check = begun
             finished = yield from self._finished(check, place)
             if not self._sliced:
-                return partition.append_checked(check, self._acks)
+                return partition.append_validated(check, self._acks)
             before, partition = partition, find(self._wanted[place])
             if finished and before is partition and _is_as_checked(partition, check):
-                return partition.append_checked(check, self._acks)
+                return partition.append_validated(check, self._acks)
             check = None
 
-    def _finished(self, check: AppendCheck, place: int) -> Generator[Rest, None, bool]:
+    def _finished(self, check: LogValidator, place: int) -> Generator[Rest, None, bool]:
         """Whether ``check`` was finished. If not, slicing begins, and it must start again with copies of the
         records."""
         while (work := check.advance()) is not None:
@@ -143,7 +143,7 @@ class CheckedAppends:
         return records
 
 
-def _is_as_checked(partition: Partition, check: AppendCheck) -> bool:
+def _is_as_checked(partition: Partition, check: LogValidator) -> bool:
     """Whether the check still applies: the topic's configuration may have changed meanwhile."""
     return partition.log is not None and partition.log.config is check.config
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
-from milena.storage.log.log_search import TimedRecord
+from milena.storage.log.segment import TimedRecord
 from milena.storage.log.unified_log import UnifiedLog
 
 Found: TypeAlias = tuple[int, int, int]

@@ -31,8 +31,8 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.append_info import AppendInfo, Origin
-from milena.storage.log.log_append import AppendCheck, Begun
 from milena.storage.log.unified_log import UnifiedLog
+from milena.storage.log.validation import LogValidator
 
 ACKS_ALL: Final = -1
 
@@ -243,23 +243,30 @@ class Partition:
     def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
         with the code for the client, and writes nothing in that case."""
-        begun = self.append_or_check(records, acks, origin)
-        return self.append_checked(begun.finish(), acks) if isinstance(begun, AppendCheck) else begun
+        appended = self.begin_append(records, acks, origin)
+        if isinstance(appended, AppendInfo):
+            return appended
+        appended.finish()
+        return self.append_validated(appended, acks)
 
-    def append_or_check(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> Begun:
-        """``append`` if the check is little work, else the check, for ``append_checked``. Raises KafkaError."""
+    def begin_append(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo | LogValidator:
+        """``append`` if the check is little work, else the unfinished check, for ``append_validated``. Raises
+        KafkaError."""
         log = self._log_to_append_to(acks)
         try:
-            begun = log.append_or_check(records, origin, self.registration.leader_epoch)
-            return self._grown(begun) if isinstance(begun, AppendInfo) else begun
+            validator = log.validate(records, origin)
+            if not validator.is_finished:
+                return validator
+            return self._grown(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
         except BrokenInvariant as broken:
             raise self.end(broken) from broken
 
-    def append_checked(self, check: AppendCheck, acks: int) -> AppendInfo:
-        """Append the batch of ``check``, which is finished and for the current configuration. Raises KafkaError."""
+    def append_validated(self, validator: LogValidator, acks: int) -> AppendInfo:
+        """Append the batch of ``validator``, which is finished and for the current configuration. Raises
+        KafkaError."""
         log = self._log_to_append_to(acks)
         try:
-            return self._grown(log.append_checked(check, leader_epoch=self.registration.leader_epoch))
+            return self._grown(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
         except BrokenInvariant as broken:
             raise self.end(broken) from broken
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol, final
 
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.runtime.network import Part
-from milena.storage.log.log_read import LogSlice
+from milena.storage.log.log_slice import LogSlice
 
 NOTHING: Final = LogSlice(None, 0, 0, Offset(0))
 

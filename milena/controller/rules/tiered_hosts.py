@@ -14,7 +14,7 @@ from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import TOPIC_RESOURCE, BrokerImage, TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import REMOTE_COMPACTION
-from milena.storage.log.log_state import NEVER_TIERED
+from milena.storage.log.context import NEVER_TIERED
 
 _NAMED = 5
 

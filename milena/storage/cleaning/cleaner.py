@@ -26,7 +26,7 @@ from milena.storage.cleaning.steps import clean_segments, remove_unfinished
 from milena.storage.cleaning.swap import CleaningAborted, Generation, check_generation, generation_of, swap_in
 from milena.storage.cleaning.work import Work, work_on
 from milena.storage.files.index_file import CorruptIndex
-from milena.storage.log.log_state import NEVER_TIERED
+from milena.storage.log.context import NEVER_TIERED
 from milena.storage.log.unified_log import UnifiedLog
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.protocol.errors import KafkaError
-from milena.protocol.types import Offset
+from milena.protocol.types import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    REMOTE_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_TOPIC,
+    Offset,
+)
 from milena.runtime.clock import Clock
 from milena.runtime.disk import Disk
 from milena.storage.files.deletions import Deletions
 from milena.storage.files.handle_cache import HandleCache
 from milena.storage.log.flush import FlushPlan
 
+if TYPE_CHECKING:
+    from milena.config.topic_config import TopicConfig
+
 DEFAULT_OPEN_FILES: Final = 256
 DEFAULT_OPEN_MAPS: Final = 64
 DEFAULT_PRODUCER_EXPIRATION_MS: Final = 86_400_000
+NEVER_TIERED: Final = frozenset(
+    {OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC, METADATA_TOPIC, REMOTE_METADATA_TOPIC}
+)
 
 
 class EventLog(Protocol):
@@ -113,3 +126,8 @@ class LogContext:
     """Tiered storage is enabled on this broker."""
     offline: bool = False
     """Set when the directory has gone offline; its logs then refuse all calls."""
+
+
+def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:
+    """Whether part of this log may be in the tier."""
+    return context.tiered and config.remote_storage_enable and topic not in NEVER_TIERED

@@ -39,11 +39,9 @@ from milena.storage.files.names import (
 )
 from milena.storage.files.swap_recovery import finish_swaps
 from milena.storage.log.batch_scan import end_of
-from milena.storage.log.context import LogContext
-from milena.storage.log.log_state import NEVER_TIERED, may_be_tiered
+from milena.storage.log.context import NEVER_TIERED, LogContext, may_be_tiered
 from milena.storage.log.producer_files import ProducerFiles
-from milena.storage.log.recovery import Cut, Recovery
-from milena.storage.log.replay import begins_locally, rebuild_epochs, replay_producers
+from milena.storage.log.recovery import Cut, Recovery, begins_locally, rebuild_epochs, replay_producers
 from milena.storage.log.segment import Segment
 from milena.storage.log.segments import Segments
 from milena.storage.log.unified_log import UnifiedLog

@@ -1,28 +1,177 @@
-"""The files of one log: its segments, its leader epochs, and how far they are synced.
+"""One log on its disk: its segments and small files, the offsets that bound it, and how far it is synced.
 
-Like Kafka's ``LocalLog`` under ``UnifiedLog``: append, truncation, retention and tiering work on it; the rest of a node
-uses ``UnifiedLog``.
+::
+
+    0 <= log start <= local log start <= high watermark <= log end,   recovery point <= log end
+
+The bounds change through the methods of ``LocalLog``, and the recovery point through a flush. Each method checks the
+new values before it writes them, except ``set_high_watermark``, which clamps like Kafka's ``updateHighWatermark``. A
+broken invariant is a bug of ours, and ends the log (``BrokenLog``).
+
+``UnifiedLog`` in ``unified_log.py`` is the log that the rest of a node uses: append, read, truncation, retention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
 
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import FIRST_OFFSET, NO_LEADER_EPOCH
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.checkpoints import encode_epochs, encode_partition_metadata
 from milena.storage.files.names import EPOCHS, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX, TXN_INDEX
 from milena.storage.files.txn_index import AbortedTxn
-from milena.storage.log.flush import SYNCED_FIRST, FlushPlan
+from milena.storage.log.broken_log import BrokenLog
+from milena.storage.log.context import may_be_tiered
+from milena.storage.log.flush import SYNCED_FIRST, FlushPlan, Unsynced
 from milena.storage.log.guard import guarded
-from milena.storage.log.log_state import LogState
 from milena.storage.log.segment import Segment
 
+if TYPE_CHECKING:
+    from uuid import UUID
 
-class LocalLog(LogState):
-    """One log on its disk. Guarded methods raise KafkaError KAFKA_STORAGE_ERROR (see ``storage.log.guard``)."""
+    from milena.config.topic_config import TopicConfig
+    from milena.storage.log.context import LogContext
+    from milena.storage.log.producer_files import ProducerFiles
+    from milena.storage.log.segments import Segments
+    from milena.storage.state.epoch_cache import LeaderEpochCache
+    from milena.storage.state.producer_state import ProducerState
 
-    __slots__ = ()
+E = TypeVar("E", bound=KafkaError)
+
+
+class LocalLog:
+    """The parts of one log and its bounds. Methods that change these raise BrokenLog, and change nothing in that
+    case. Guarded methods raise KafkaError KAFKA_STORAGE_ERROR if the disk fails (see ``storage.log.guard``)."""
+
+    __slots__ = (
+        "_high_watermark",
+        "_highest_in_remote_storage",
+        "_local_start",
+        "_log_end",
+        "_log_start",
+        "_recovery_point",
+        "_recovery_point_lowered_by",
+        "_truncations",
+        "_unsynced",
+        "checkpointed_high_watermark",
+        "checkpointed_truncations",
+        "cleaned_to",
+        "config",
+        "context",
+        "epochs",
+        "folder",
+        "id_is_synced",
+        "last_flush_ms",
+        "partition",
+        "producer_files",
+        "producers",
+        "remote_enabled",
+        "retired",
+        "segments",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        context: LogContext,
+        folder: str,
+        topic: str,
+        partition: int,
+        topic_id: UUID | None,
+        config: TopicConfig,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        producer_files: ProducerFiles,
+        *,
+        log_start: Offset,
+        log_end: Offset,
+        recovery_point: Offset,
+    ) -> None:
+        self.context = context
+        self.folder = folder
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.producer_files = producer_files
+        self._log_start = log_start
+        self._local_start = max(log_start, segments[0].base_offset)
+        self._log_end = log_end
+        self._high_watermark = self._local_start
+        self._recovery_point = max(recovery_point, log_start)
+        self._highest_in_remote_storage = Offset(-1)
+        self._truncations = 0
+        self._recovery_point_lowered_by = self.checkpointed_truncations = 0
+        self.checkpointed_high_watermark: Offset | None = None
+        """The high watermark in the checkpoint on disk, None if it is not there."""
+        self.cleaned_to: Offset | None = None
+        """The first dirty offset: compaction has seen what is before it. None if it has not begun."""
+        self.last_flush_ms = context.clock.time_ms()
+        self.retired = False
+        """Whether it refuses all calls: it was deleted, is damaged, or has a broken invariant."""
+        self._unsynced = Unsynced()
+        self.id_is_synced = False
+        """Whether the topic id needs no sync before the next record."""
+        self.remote_enabled = may_be_tiered(context, topic, config)
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.partition} {self._log_start}..{self._log_end}>"
+
+    # The bounds
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset that may be read, from this disk or from the tier."""
+        return self._log_start
+
+    @property
+    def local_log_start_offset(self) -> Offset:
+        """The first offset on this disk."""
+        return self._local_start
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset of the next record."""
+        return self._log_end
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The offset after the last committed record."""
+        return self._high_watermark
+
+    @property
+    def recovery_point(self) -> Offset:
+        """The offset below which the log is synced."""
+        return self._recovery_point
+
+    @property
+    def unflushed(self) -> int:
+        """The number of offsets that are not synced yet."""
+        return self._log_end - self._recovery_point
+
+    @property
+    def highest_offset_in_remote_storage(self) -> Offset:
+        """The last offset of this log that is in the tier, -1 for none. A follower's may be beyond its log end
+        offset."""
+        return self._highest_in_remote_storage
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was truncated at its end since it was opened."""
+        return self._truncations
+
+    @property
+    def checkpoint_is_behind(self) -> bool:
+        """Whether the log was truncated below its recovery point and the checkpoint on disk is not updated yet."""
+        return self._recovery_point_lowered_by > self.checkpointed_truncations
 
     @property
     def size(self) -> int:
@@ -43,6 +192,163 @@ class LocalLog(LogState):
         self.context.sync_soon(self)
         return self._recovery_point
 
+    def begins_append(self, first: int) -> None:
+        """Records whose offsets another replica assigned, from ``first`` on, are about to be written."""
+        if first < self._log_end or first < self.segments.active.base_offset:
+            raise self._broken("an append begins at the log end, in the active segment", first=first)
+
+    def appended(self, end: Offset, epoch: int) -> None:
+        """Records up to ``end`` (exclusive) were written, the last in leader epoch ``epoch``."""
+        if end <= self._log_end:
+            raise self._broken("an append must move the log end", log_end=end)
+        if epoch >= 0 and epoch != self.epochs.latest:
+            raise self._broken("the epoch of an append is the latest of the epoch cache", epoch=epoch)
+        self._log_end = end
+
+    def raise_high_watermark(self, offset: Offset) -> None:
+        """Raise a leader's high watermark to the offset that its whole ISR has. It never falls and never passes the log
+        end offset, as in Kafka's ``maybeIncrementHighWatermark``."""
+        if not self._high_watermark <= offset <= self._log_end:
+            raise self._broken("the high watermark rises up to the log end", high_watermark=offset)
+        self._high_watermark = offset
+        self.producers.replicated_to(offset)
+
+    def set_high_watermark(self, offset: Offset) -> None:
+        """Take the high watermark of a checkpoint or another replica, clamped to the local log, as in Kafka's
+        ``updateHighWatermark``: this log may lack some of those records. It may fall."""
+        bounded = min(max(offset, self._local_start), self._log_end)
+        self._high_watermark = bounded
+        self.producers.replicated_to(bounded)
+
+    def move_start(self, offset: Offset) -> None:
+        """The records before ``offset`` are no longer part of the log."""
+        if offset < self._log_start:
+            raise self._broken(
+                "the log start falls only by a truncation, or when bounds are taken from another log", log_start=offset
+            )
+        self._set_bounds(offset, max(self._local_start, offset), self._log_end, self._high_watermark)
+        self._recovery_point = max(self._recovery_point, offset)
+
+    def move_local_start(self, offset: Offset) -> None:
+        """Records before ``offset`` leave this disk; they are in the tier. Does nothing if the local log starts
+        later."""
+        if offset > self._local_start:
+            if offset > self._log_start and offset > self._highest_in_remote_storage + 1:
+                raise self._broken("what leaves this disk is in the tier", local_log_start=offset)
+            self._set_bounds(self._log_start, offset, self._log_end, self._high_watermark)
+
+    def take_bounds(self, other: LocalLog) -> None:
+        """This log is a copy of ``other``'s local part."""
+        start, local = min(self._log_start, other._log_start), max(self._local_start, other._local_start)
+        self._set_bounds(start, local, self._log_end, self._high_watermark)
+        self._highest_in_remote_storage = other._highest_in_remote_storage
+
+    def begin_truncation(self) -> None:
+        """The result of a flush that is in progress is ignored from now on."""
+        self._truncations += 1
+
+    def cut_to(self, end: Offset) -> None:
+        """Records from ``end`` on were truncated; new records there may differ from those in the tier."""
+        if end > self._log_end:
+            raise self._broken("truncation never raises the log end", log_end=end)
+        start, local = min(self._log_start, end), min(self._local_start, end)
+        self._set_bounds(start, local, end, max(local, min(self._high_watermark, end)))
+        self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(end - 1))
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, end)
+
+    def restart_at(self, offset: Offset, *, log_start: Offset) -> None:
+        """The local log is empty, and the next record gets ``offset``; the log starts at ``log_start``."""
+        if len(self.segments) != 1 or self.segments.active.size:
+            raise self._broken("a log that restarts has one empty segment", size=self.segments.size)
+        self._set_bounds(log_start, offset, offset, offset)
+        self._highest_in_remote_storage = min(self._highest_in_remote_storage, Offset(offset - 1))
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, offset)
+
+    def truncated(self) -> None:
+        """The truncation is complete: producers and the recovery point follow it."""
+        unstable = self.producers.first_unstable
+        if unstable is not None and unstable >= self._log_end:
+            raise self._broken("an open transaction has records", first_unstable=unstable)
+        self.producers.replicated_to(self._high_watermark)
+        if self._recovery_point > self._log_end:
+            self._recovery_point = self._log_end
+            self._recovery_point_lowered_by = self._truncations  # until a checkpoint of this truncation is on disk
+            self.context.truncated()
+
+    def raise_highest_offset_in_remote_storage(self, offset: Offset) -> None:
+        """A segment that ends with ``offset`` was copied to the tier."""
+        self._highest_in_remote_storage = max(self._highest_in_remote_storage, offset)
+
+    def set_highest_offset_in_remote_storage(self, offset: Offset) -> None:
+        """Local records up to ``offset`` are in the tier, so their segments may be deleted. The offset falls if the
+        tier has lost segments."""
+        self._highest_in_remote_storage = offset
+
+    def _set_bounds(self, start: Offset, local: Offset, end: Offset, high_watermark: Offset) -> None:
+        if not 0 <= start <= local <= high_watermark <= end:
+            raise self._broken(
+                "log start <= local log start <= high watermark <= log end",
+                log_start=start,
+                local_log_start=local,
+                high_watermark=high_watermark,
+                log_end=end,
+            )
+        if self.segments.active.base_offset > end:
+            raise self._broken("no segment begins after the log end", log_end=end)
+        self._log_start, self._local_start, self._log_end, self._high_watermark = start, local, end, high_watermark
+
+    def damaged(self, reason: str) -> KafkaError:
+        """The error if the log cannot continue with the files on disk. It ends this log, which is offline from now on
+        and recovered at the next start."""
+        self.context.events.error(
+            "log is offline, it is damaged",
+            topic=self.topic,
+            partition=self.partition,
+            folder=self.folder,
+            reason=reason,
+            log_end=self._log_end,
+        )
+        return self._ended(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {reason}"))
+
+    def _broken(self, invariant: str, **wanted: int) -> BrokenLog:
+        """The error for a change of the bounds to ``wanted``. It ends this log, which is offline from now on."""
+        latest = self.epochs.latest_entry
+        numbers = {
+            "log_start": self._log_start,
+            "local_log_start": self._local_start,
+            "high_watermark": self._high_watermark,
+            "log_end": self._log_end,
+            "recovery_point": self._recovery_point,
+            "highest_offset_in_remote_storage": self._highest_in_remote_storage,
+            "truncations": self._truncations,
+            "segments": len(self.segments),
+            "active_segment": self.segments.active.base_offset if len(self.segments) else None,
+            "latest_epoch": latest.epoch if latest is not None else None,
+            "latest_epoch_start": latest.start if latest is not None else None,
+        }
+        self.context.events.error(
+            "log is offline, an invariant would be broken",
+            topic=self.topic,
+            partition=self.partition,
+            folder=self.folder,
+            invariant=invariant,
+            **numbers,
+            **{f"wanted_{name}": value for name, value in wanted.items()},
+        )
+        change = ", but " + ", ".join(f"{name} {value}" for name, value in wanted.items()) if wanted else ""
+        return self._ended(BrokenLog(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}{change} ({numbers})"))
+
+    def _ended(self, error: E) -> E:
+        self.retired = True
+        self.context.ended(self, error)
+        return error
+
+    def ended_by(self, broken: BrokenInvariant) -> BrokenInvariant:
+        """An invariant of a part of this log (an index, a producer) is broken: end the log."""
+        return broken if isinstance(broken, BrokenLog) else self._broken(str(broken))
+
     # Epochs
 
     @guarded
@@ -52,6 +358,18 @@ class LocalLog(LogState):
             raise self._broken("an epoch begins within the log", epoch=epoch, start=start)
         self.epochs.assign(epoch, start)
         self.save_epochs()
+
+    def begin_epoch(self, epoch: LeaderEpoch, start: Offset, *, leads: bool) -> None:
+        """The batch that is written next, at ``start``, is the first of ``epoch``. The caller saves the epochs.
+
+        A leader never writes in an epoch older than one it knows. A follower adopts its leader's epochs, as in Kafka:
+        later epochs are removed.
+        """
+        epochs = self.epochs
+        if leads and epochs.latest is not None and epoch < epochs.latest:
+            raise self._broken("leader epochs rise with the offsets", epoch=epoch, start=start)
+        epochs.truncate_from_end(start)  # a follower that began in the tier may know epochs beyond its log end
+        epochs.assign(epoch, start)
 
     def save_epochs(self) -> None:
         """Bring the file of leader epochs up to date. It is synced before the recovery point passes it: until then the

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple, Protocol
 
 from milena.config.topic_config import TopicConfig
 from milena.protocol.invariants import BrokenInvariant
-from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD
-from milena.protocol.types import Offset
+from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchView
+from milena.protocol.records.records import iter_records, offset_of, timestamp_of
+from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Bytes, File
 from milena.storage.files.names import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, segment_file
 from milena.storage.files.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
@@ -20,7 +21,7 @@ from milena.storage.files.offset_index import OffsetIndex
 from milena.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from milena.storage.files.time_index import NO_TIMESTAMP, TimedOffset, TimeIndex
 from milena.storage.files.txn_index import AbortedTxn, append_aborted, read_aborted, truncate_aborted
-from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
+from milena.storage.log.batch_scan import LOOKUP_CHUNK, read_batch, scan_batches
 from milena.storage.log.context import LogContext
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
@@ -55,6 +56,23 @@ class SegmentEnd(NamedTuple):
     """Where to truncate the log file; None if it keeps everything."""
     largest: TimedOffset
     """The largest timestamp of the remaining records."""
+
+
+class TimedRecord(NamedTuple):
+    """A record's offset with its timestamp (ms) and the leader epoch of its batch."""
+
+    timestamp: int
+    offset: Offset
+    leader_epoch: LeaderEpoch | None
+
+
+def first_in_batch(batch: BatchView, timestamp: int, start: Offset) -> TimedRecord | None:
+    """The batch's first record from ``start`` on with ``timestamp`` or later. Raises CorruptBatch."""
+    for record in iter_records(batch):
+        if timestamp_of(batch, record) >= timestamp and offset_of(batch, record) >= start:
+            epoch = batch.leader_epoch if batch.leader_epoch >= 0 else None
+            return TimedRecord(timestamp_of(batch, record), offset_of(batch, record), epoch)
+    return None
 
 
 class Segment:
@@ -271,6 +289,28 @@ class Segment:
             for batch in scan_batches(self.file(), start, self.size, chunk=LOOKUP_CHUNK):
                 end = batch.last_offset + 1
         return Offset(end)
+
+    def find_by_timestamp(self, timestamp: int, start: Offset) -> TimedRecord | None:
+        """The first record from ``start`` on whose timestamp (ms) is ``timestamp`` or later. Raises CorruptBatch."""
+        offset = max(self.time_index.lookup(timestamp), start)
+        position = self.offset_index.lookup(offset)
+        file = self.file()
+        for batch in scan_batches(file, position, self.size, chunk=LOOKUP_CHUNK):
+            if batch.max_timestamp >= timestamp:
+                record = first_in_batch(read_batch(file, batch), timestamp, start)
+                if record is not None:
+                    return record
+        return None
+
+    def find_largest_timestamp(self) -> TimedRecord | None:
+        """The first record that has the largest timestamp of the segment. Raises CorruptBatch."""
+        largest = self.largest
+        position = self.offset_index.lookup(largest.offset)
+        file = self.file()
+        for batch in scan_batches(file, position, self.size, chunk=LOOKUP_CHUNK):
+            if batch.max_timestamp == largest.timestamp and batch.record_count:
+                return first_in_batch(read_batch(file, batch), largest.timestamp, Offset(0))
+        return None
 
     # -- truncating and closing
 

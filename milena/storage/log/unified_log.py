@@ -1,4 +1,5 @@
-"""The log of one partition: append, read, truncate, like Kafka's ``UnifiedLog``.
+"""The log of one partition: append, read, truncate, retain, like Kafka's ``UnifiedLog`` (docs/kafka-semantics.md:
+Produce, Idempotence, Leader epoch cache, Truncation by followers, Local retention).
 
 A log has one owner, which calls it on the loop; opening it, and the ``run`` of a flush, may happen in a worker. Errors
 of the disk take the whole directory offline and are raised as KafkaError KAFKA_STORAGE_ERROR.
@@ -6,21 +7,30 @@ of the disk take the whole directory offline and are raised as KafkaError KAFKA_
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchView, CorruptBatch, TimestampType
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.runtime.disk import Bytes
 from milena.storage.files.checkpoints import encode_partition_metadata
+from milena.storage.files.end_marker import read_end_marker
 from milena.storage.files.names import PARTITION_METADATA
-from milena.storage.files.txn_index import AbortedTxn
-from milena.storage.log import log_append, log_search, retention, truncation
+from milena.storage.files.txn_index import AbortedTxn, overlapping
 from milena.storage.log.append_info import AppendInfo, Origin
+from milena.storage.log.context import may_be_tiered
+from milena.storage.log.flush import SYNCED_FIRST
 from milena.storage.log.guard import guarded
 from milena.storage.log.local_log import LocalLog
-from milena.storage.log.log_append import AppendCheck, Begun
-from milena.storage.log.log_read import LogSlice, aborted_between, find_slice
-from milena.storage.log.log_search import TimedRecord
-from milena.storage.log.log_state import may_be_tiered
+from milena.storage.log.log_slice import LogSlice
+from milena.storage.log.recovery import replay_producers
+from milena.storage.log.segment import Segment, TimedRecord
+from milena.storage.log.validation import LOG_APPEND_TIME, LogValidator, check_crc, split_batches
+from milena.storage.state.epoch_cache import EpochEntry
+from milena.storage.state.producer_state import EndMarker, KeptBatch
 
 
 class UnifiedLog(LocalLog):
@@ -36,6 +46,12 @@ class UnifiedLog(LocalLog):
             return self.high_watermark
         return max(unstable, self.log_start_offset)
 
+    @property
+    def remote_copy_enabled(self) -> bool:
+        """Whether segments are still copied to the tier: then ``local.retention.*`` applies here, and ``retention.*``
+        there."""
+        return self.remote_enabled and not self.config.remote_log_copy_disable
+
     def update_config(self, config: TopicConfig) -> None:
         self.config = config
         self.remote_enabled = may_be_tiered(self.context, self.topic, config)
@@ -49,7 +65,7 @@ class UnifiedLog(LocalLog):
         self.id_is_synced = False
         self.must_sync(path)
 
-    # Writing
+    # Append
 
     @guarded
     def append_as_leader(
@@ -58,29 +74,355 @@ class UnifiedLog(LocalLog):
         """Check ``records``, assign offsets and ``leader_epoch`` in place, and write them: one batch, or any number
         from RAFT. Raises KafkaError with Kafka's code (InvalidRecords if single records are at fault), and writes
         nothing in that case."""
-        if origin is Origin.RAFT:
-            return log_append.append_raft(self, records, leader_epoch)
-        return log_append.append_one(self, records, origin, leader_epoch)
+        if origin is not Origin.RAFT:
+            validator = LogValidator(self, records, origin, self.context.clock.time_ms())
+            validator.finish()
+            return self.append_validated(validator, leader_epoch=leader_epoch)
+        batches = split_batches(records)
+        offset = self.log_end_offset
+        for batch in batches:
+            check_crc(batch)
+            batch.assign(offset, leader_epoch)
+            offset = batch.next_offset
+        return self._append_batches(records, batches, leads=True)
 
     @guarded
-    def append_or_check(self, records: memoryview, origin: Origin, leader_epoch: LeaderEpoch) -> Begun:
-        """Append one batch if its check is little work; else return the check, for ``append_checked`` once it is
-        finished."""
-        return log_append.append_or_check(self, records, origin, leader_epoch)
+    def validate(self, records: memoryview, origin: Origin) -> LogValidator:
+        """Check the one batch of a client or coordinator, for ``append_validated``. If that is more than a little work,
+        the validator is unfinished. Raises KafkaError if the batch is refused."""
+        return LogValidator(self, records, origin, self.context.clock.time_ms())
 
     @guarded
-    def append_checked(self, check: AppendCheck, *, leader_epoch: LeaderEpoch) -> AppendInfo:
-        """Write the batch of ``check``, which is finished and was made for this log and ``config``. Raises
-        KafkaError."""
-        return log_append.append_checked(self, check, leader_epoch)
+    def append_validated(self, validator: LogValidator, *, leader_epoch: LeaderEpoch) -> AppendInfo:
+        """Append the batch of ``validator``, which is finished and was made for this log and its ``config``.
+
+        Raises KafkaError, and writes nothing in that case, unless the sync after the write has failed.
+        """
+        batch = validator.batch
+        sequenced = validator.origin is Origin.CLIENT
+        by_broker = self.config.message_timestamp_type == LOG_APPEND_TIME
+        marker = None
+        size = len(batch.memory)
+        of_producer = batch.has_producer_id
+        if of_producer:
+            if batch.is_control:
+                marker = read_end_marker(batch)
+                if marker is not None:
+                    self.producers.check_marker(marker)
+            else:
+                if sequenced and (kept := self.producers.duplicate_of(batch)) is not None:
+                    return self._duplicate(kept)
+                self.producers.check_batch(batch, sequenced=sequenced)
+        if size > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes do not fit into a segment: segment.bytes is {self.config.segment_bytes}",
+            )
+        now = self.context.clock.time_ms()
+        if by_broker:
+            batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
+        first = self._log_end
+        batch.assign(first, leader_epoch)
+        if marker is not None:
+            marker = marker._replace(offset=first)
+        self._write(batch.memory, (batch,), now, leads=True)
+        if of_producer:
+            self._update_producer(batch, marker)
+        return AppendInfo(
+            first,
+            batch.last_offset,
+            batch.max_timestamp,
+            batch.max_timestamp if by_broker else NO_TIMESTAMP,
+            self._log_start,
+            size,
+        )
 
     @guarded
     def append_as_follower(self, records: memoryview, *, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:
         """Write the leader's batches unchanged; a partial batch at the end is left out.
 
-        ``leader_epoch``: the epoch that this follower knows; batches of a later epoch are left out. Raises KafkaError.
+        ``leader_epoch``: the epoch that this follower knows; a batch of a later epoch and all batches after it are left
+        out. Raises KafkaError (CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR for offsets out of order).
         """
-        return log_append.append_fetched(self, records, leader_epoch)
+        accepted: list[BatchView] = []
+        next_offset = self.log_end_offset
+        for batch in split_batches(records):
+            if leader_epoch is not None and batch.leader_epoch > leader_epoch:
+                break
+            if batch.base_offset < next_offset or batch.last_offset_delta < 0:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    f"{self.topic}-{self.partition}: a batch at {batch.base_offset}, "
+                    f"where {next_offset} is the next offset",
+                )
+            check_crc(batch)
+            accepted.append(batch)
+            next_offset = batch.next_offset
+        return self._append_batches(records, accepted, leads=False)
+
+    def _append_batches(self, records: memoryview, batches: Sequence[BatchView], *, leads: bool) -> AppendInfo:
+        """Append ``batches``, with which ``records`` begins; their offsets and epochs are assigned."""
+        end = self.log_end_offset
+        if not batches:
+            return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, NO_TIMESTAMP, self.log_start_offset, 0)
+        now = self.context.clock.time_ms()
+        position = 0
+        for piece, size in _pieces(batches, self.config.segment_bytes):
+            self.begins_append(piece[0].base_offset)
+            self._write(records[position : position + size], piece, now, leads=leads)
+            position += size
+            for batch in piece:
+                if batch.has_producer_id:
+                    self._update_producer(batch, read_end_marker(batch) if batch.is_control else None)
+        newest = max(batch.max_timestamp for batch in batches)
+        first, last = Offset(batches[0].base_offset), batches[-1].last_offset
+        return AppendInfo(first, last, newest, NO_TIMESTAMP, self.log_start_offset, position)
+
+    def _write(self, data: Bytes, batches: Sequence[BatchView], now: int, *, leads: bool) -> None:
+        """Roll if necessary, write, and move the log end offset."""
+        config = self.config
+        last = batches[-1]
+        segment = self.segments.active
+        if segment.must_roll(
+            size=len(data),
+            last_offset=last.last_offset,
+            max_timestamp=last.max_timestamp if len(batches) == 1 else max(batch.max_timestamp for batch in batches),
+            now=now,
+            config=config,
+        ):
+            segment = self.roll(Offset(batches[0].base_offset))
+        epochs = self.epochs
+        epoch = NO_LEADER_EPOCH
+        for batch in batches:
+            epoch = batch.leader_epoch
+            if epoch != epochs.latest and epoch >= 0:
+                self.begin_epoch(epoch, Offset(batch.base_offset), leads=leads)
+        if epochs.dirty:
+            self.save_epochs()
+        if not self.id_is_synced:
+            self.sync_topic_id()
+        segment.append(data, batches, config.index_interval_bytes)
+        self.appended(last.next_offset, epoch)
+        self._flush_if_due()
+
+    def _flush_if_due(self) -> None:
+        if self.unflushed >= self.config.flush_messages:
+            self.flush()
+        elif self.topic in SYNCED_FIRST:
+            self.context.sync_soon(self)
+
+    def _update_producer(self, batch: BatchView, marker: EndMarker | None) -> None:
+        state = self.producers
+        if not batch.is_control:
+            state.add_batch(batch)
+        elif marker is not None and (completed := state.end_txn(marker)) is not None and completed.aborted:
+            self.add_aborted(
+                AbortedTxn(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    state.stable_offset_after(completed),
+                )
+            )
+
+    def _duplicate(self, kept: KeptBatch) -> AppendInfo:
+        """The result for a batch that is already in the log, but perhaps not synced: the first sync may have failed."""
+        self._flush_if_due()
+        return AppendInfo(
+            kept.first_offset, kept.last_offset, kept.timestamp, kept.timestamp, self._log_start, 0, duplicate=True
+        )
+
+    # Read
+
+    @guarded
+    def read(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> LogSlice:
+        """The bytes from the batch that holds ``offset`` on, within one segment and before ``upper``.
+
+        If the first batch is larger than ``max_bytes``, it is returned whole with ``min_one`` and not at all without.
+        Raises KafkaError OFFSET_OUT_OF_RANGE for offsets before the log start or after the log end, CORRUPT_MESSAGE,
+        KAFKA_STORAGE_ERROR.
+        """
+        segments = self.segments
+        index = segments.floor_index(offset)
+        if index < 0 or offset < self._log_start or offset > self._log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {self._log_start}..{self._log_end}"
+            )
+        if offset < upper:
+            for at in range(index, len(segments)):
+                segment = segments[at]
+                position = segment.position_of(offset)
+                if position is None:
+                    continue
+                end = segment.size
+                if upper < segments.end_of(at, self._log_end) and (bound := segment.position_of(upper)) is not None:
+                    end = bound
+                length = min(end - position, max_bytes)
+                if length < end - position and length < (first := segment.batch_size_at(position)):
+                    length = min(first, end - position) if min_one else 0
+                if length <= 0:
+                    break
+                return LogSlice(segment.file(), position, length, segment.base_offset)
+        return LogSlice(None, 0, 0, segments[index].base_offset)
+
+    @guarded
+    def read_bytes(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> memoryview:
+        """The bytes of the slice that ``read`` finds."""
+        return self.read(offset, max_bytes, upper=upper, min_one=min_one).read()
+
+    @guarded
+    def offset_for_timestamp(self, timestamp: int) -> TimedRecord | None:
+        """The first local record at ``timestamp`` (ms) or later (docs/kafka-semantics.md: Special timestamps). Raises
+        KafkaError.
+
+        Kafka searches the first segment that reaches the timestamp, and no other. The record that does may be deleted.
+        """
+        start = self.local_log_start_offset
+        for segment in self.segments:
+            if segment.largest_timestamp() >= timestamp:
+                record = segment.find_by_timestamp(timestamp, start)
+                if record is not None:
+                    return record
+        return None
+
+    @guarded
+    def max_timestamp_offset(self) -> TimedRecord | None:
+        """The first record with the largest timestamp. Raises KafkaError."""
+        return max(self.segments, key=lambda segment: segment.largest.timestamp).find_largest_timestamp()
+
+    @guarded
+    def aborted_transactions(self, start: Offset, upper: Offset) -> list[AbortedTxn]:
+        """The aborted transactions with records in ``[start, upper)``. Raises KafkaError."""
+        aborted: list[AbortedTxn] = []
+        for segment in self.segments.since(start):
+            some, complete = overlapping(segment.aborted(), start, upper)
+            aborted += some
+            if complete:
+                break
+        return aborted
+
+    def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
+        """Where ``epoch``, or the next smaller one known, ends (docs/kafka-semantics.md: End offset for a leader
+        epoch); both None if unknown."""
+        return self.epochs.end_offset_for(epoch, log_end=self.log_end_offset) or (None, None)
+
+    # Truncate
+
+    @guarded
+    def truncate_to(self, offset: Offset) -> bool:
+        """Remove the batches that end at ``offset`` or later, with the epochs that began there, so that the leader's
+        records from there on can be appended; False if there were none.
+
+        Raises ValueError below zero; KafkaError CORRUPT_MESSAGE, changing nothing; and KAFKA_STORAGE_ERROR, also if the
+        remaining log is damaged, which ends it.
+        """
+        if offset < 0:
+            raise ValueError(f"{self} cannot be truncated to {offset}")
+        if offset >= self.log_end_offset:
+            # The epoch of a leader that wrote nothing begins at the log end, and is removed.
+            self.epochs.truncate_from_end(self.log_end_offset)
+            self.save_epochs()
+            return False
+        if offset < self.high_watermark:
+            self.context.events.warning(
+                "truncating below the high watermark",
+                topic=self.topic,
+                partition=self.partition,
+                offset=offset,
+                high_watermark=self.high_watermark,
+            )
+        if offset < self.segments[0].base_offset:
+            # Records in the tier still belong to the log, as far as the epochs say.
+            if self.remote_enabled:
+                epochs = [entry for entry in self.epochs.entries if entry.start < offset]
+                start = min(self.log_start_offset, offset)
+                self.truncate_fully_and_start_at(offset, log_start=start, epochs=epochs)
+            else:
+                self.truncate_fully_and_start_at(offset)
+            return True
+        end = self.segments[self.segments.floor_index(offset)].end_before(offset)  # changes nothing if it is damaged
+        self.begin_truncation()
+        self.drop(self.segments.take_beyond(offset))
+        self.segments.active.truncate_to(end)
+        self.cut_to(end.offset)
+        self.epochs.truncate_from_end(end.offset)
+        self.save_epochs()
+        try:
+            self._reload_producers()
+        except CorruptBatch as error:
+            raise self.damaged(f"the producers before {end.offset} cannot be read: {error}") from error
+        self.truncated()
+        if self.segments.active.next_offset() < self.log_end_offset:
+            self.roll()  # compaction has removed what was last: after a restart, the next segment tells where it ends
+        return True
+
+    @guarded
+    def truncate_fully_and_start_at(
+        self,
+        offset: Offset,
+        *,
+        log_start: Offset | None = None,
+        epochs: Iterable[EpochEntry] = (),
+        producers: bytes | None = None,
+    ) -> None:
+        """Remove everything local; the next record gets ``offset``. ``log_start``: a start in the tier. ``epochs`` and
+        ``producers`` (a snapshot) are those of the earlier records in the tier, and are on disk before the new segment
+        is. Raises CorruptSnapshot, and KafkaError: OFFSET_OUT_OF_RANGE, changing nothing, if ``log_start`` is above
+        ``offset``.
+        """
+        start = offset if log_start is None else log_start
+        if not 0 <= start <= offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self} cannot go on at {offset} and start at {start}")
+        self.begin_truncation()
+        self.epochs.replace(epochs)
+        self.epochs.truncate_from_start(start)
+        self.save_epochs()
+        self.drop(self.segments.take_from(0))
+        self.producers.clear()
+        self.producer_files.remove_all(self.folder)
+        if producers is not None:
+            self.producer_files.adopt(self.folder, producers, offset)
+            self.producer_files.load(self.folder, self.producers, upto=offset, log_start=offset)
+        self.segments.add(Segment.create(self.context, self.folder, offset, self.config))
+        self.folder_changed()
+        self.restart_at(offset, log_start=start)
+        self.truncated()
+
+    def _reload_producers(self) -> None:
+        """Load the producers at the new end: from the newest snapshot before it, and the batches since."""
+        files, folder, end = self.producer_files, self.folder, self._log_end
+        files.keep_within(folder, self._log_start, end)
+        start = files.load(folder, self.producers, upto=end, log_start=self._log_start)
+        replay_producers(self.segments, self.producers, start, end)
+        snapshot = files.take(folder, self.producers, end)
+        if snapshot is not None:
+            self.must_sync(snapshot)
+
+    @guarded
+    def increment_log_start(self, offset: Offset) -> bool:
+        """Move the log start up to ``offset``; False if it is already there.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark {self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.move_start(offset)
+        self.epochs.truncate_from_start(offset)
+        self.save_epochs()
+        self.producer_files.log_start_moved(offset)
+        self.context.start_moved(self)
+        return True
+
+    def update_log_start_from_remote_tier(self, offset: Offset) -> bool:
+        """The tier begins at ``offset`` or later; False if the log already begins there, or is not tiered.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        return self.remote_enabled and self.increment_log_start(offset)
 
     @guarded
     def take_epochs(self, other: UnifiedLog) -> None:
@@ -91,68 +433,109 @@ class UnifiedLog(LocalLog):
             self.epochs.assign(epoch, start)
         self.save_epochs()
 
-    # Reading
-
-    @guarded
-    def read(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> LogSlice:
-        """The bytes from the batch that holds ``offset`` on, within one segment and before ``upper``.
-
-        If the first batch is larger than ``max_bytes``, it is returned whole with ``min_one`` and not at all without.
-        Raises KafkaError OFFSET_OUT_OF_RANGE for offsets before the log start or after the log end, CORRUPT_MESSAGE,
-        KAFKA_STORAGE_ERROR.
-        """
-        return find_slice(self, offset, max_bytes, upper, min_one)
-
-    @guarded
-    def read_bytes(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> memoryview:
-        """The bytes of the slice that ``read`` finds."""
-        return find_slice(self, offset, max_bytes, upper, min_one).read()
-
-    @guarded
-    def offset_for_timestamp(self, timestamp: int) -> TimedRecord | None:
-        """The first record at ``timestamp`` (ms) or later. Raises KafkaError."""
-        return log_search.first_at_or_after(self, timestamp, self.local_log_start_offset)
-
-    @guarded
-    def max_timestamp_offset(self) -> TimedRecord | None:
-        """The first record with the largest timestamp. Raises KafkaError."""
-        return log_search.of_largest_timestamp(self)
-
-    @guarded
-    def aborted_transactions(self, start: Offset, upper: Offset) -> list[AbortedTxn]:
-        """The aborted transactions with records in ``[start, upper)``. Raises KafkaError."""
-        return aborted_between(self, start, upper)
-
-    def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
-        """Where ``epoch``, or the next smaller one known, ends (docs/kafka-semantics.md: End offset for a leader
-        epoch); both None if unknown."""
-        return self.epochs.end_offset_for(epoch, log_end=self.log_end_offset) or (None, None)
-
-    # Cutting
-
-    @guarded
-    def increment_log_start(self, offset: Offset) -> bool:
-        """Move the log start up to ``offset``; False if it is already there.
-
-        Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
-        """
-        return truncation.increment_start(self, offset)
-
-    @guarded
-    def truncate_to(self, offset: Offset) -> bool:
-        """Remove the records from ``offset`` on, with the epochs that began there; False if there were none.
-
-        Raises KafkaError.
-        """
-        return truncation.truncate_to(self, offset)
-
-    @guarded
-    def truncate_fully_and_start_at(self, offset: Offset, *, log_start: Offset | None = None) -> None:
-        """Remove everything; the next record gets ``offset``. ``log_start``: a start in the tier. Raises KafkaError."""
-        truncation.start_over(self, offset, log_start)
+    # Retention
 
     @guarded
     def delete_old_segments(self, now: int) -> int:
-        """Delete the segments that retention allows to delete at ``now`` (ms); returns their number. Raises
-        KafkaError."""
-        return retention.delete_old_segments(self, now)
+        """Delete the segments that the topic's configuration allows to delete at ``now`` (ms): by log start, then by
+        size, then by time. Returns their number. Raises KafkaError.
+
+        A segment is deleted only below the high watermark, and never before an older one. If the log is tiered, the
+        segment must have been copied first, ``local.retention.*`` applies, and the log start offset stays, since it is
+        in the tier.
+        """
+        start = self.local_log_start_offset if self.remote_enabled else self.log_start_offset
+        deleted = self._delete_oldest(_below_start(start), "log start offset")
+        config, copied = self.config, self.remote_copy_enabled
+        if copied or "delete" in config.cleanup_policy:
+            size, age = (
+                (config.local_bytes, config.local_ms) if copied else (config.retention_bytes, config.retention_ms)
+            )
+            prefix = "local." if copied else ""
+            if 0 <= size <= self.size:
+                deleted += self._delete_oldest(_beyond_size(self.size - size), f"{prefix}retention.bytes")
+            if age >= 0:
+                deleted += self._delete_oldest(_too_old(now, age), f"{prefix}retention.ms")
+        return deleted
+
+    def _delete_oldest(self, condition: Condition, reason: str) -> int:
+        """Delete the oldest segments for which ``condition`` holds; returns their number."""
+        count, active_waits = self._deletable(condition)
+        if active_waits or count == len(self.segments):
+            self.roll()
+        if not count:
+            return 0
+        last = self.segments[count - 1]
+        start = self.segments.end_of(count - 1, self.log_end_offset)
+        self.context.events.info(
+            "segments deleted",
+            topic=self.topic,
+            partition=self.partition,
+            count=count,
+            last=last.base_offset,
+            reason=reason,
+        )
+        if self.remote_copy_enabled:
+            self.move_local_start(start)
+        else:
+            self.increment_log_start(start)
+        self.drop(self.segments.take_first(count))
+        return count
+
+    def _deletable(self, condition: Condition) -> _Deletable:
+        """An empty active segment stays."""
+        segments, copied = self.segments, self.remote_copy_enabled
+        for index, segment in enumerate(segments):
+            is_active = index + 1 == len(segments)
+            upper = segments.end_of(index, self.log_end_offset)
+            if (
+                self.high_watermark < upper
+                or not condition(segment, None if is_active else upper)
+                or (is_active and not segment.size)
+            ):
+                return _Deletable(index, False)
+            uncopied = copied and self.highest_offset_in_remote_storage < upper - 1
+            if uncopied and (is_active or self.log_start_offset < upper):
+                return _Deletable(index, is_active)
+        return _Deletable(len(segments), False)
+
+
+Condition: TypeAlias = Callable[[Segment, Offset | None], bool]
+"""Takes a segment and the base of the next one, None for the active segment."""
+
+
+class _Deletable(NamedTuple):
+    """How many of the oldest segments may be deleted; and whether the active one could be, but must be copied first."""
+
+    segments: int
+    active_waits: bool
+
+
+def _below_start(start: Offset) -> Condition:
+    return lambda _segment, next_base: next_base is not None and next_base <= start
+
+
+def _beyond_size(excess: int) -> Condition:
+    def condition(segment: Segment, _next_base: Offset | None) -> bool:
+        nonlocal excess
+        if excess < segment.size:
+            return False
+        excess -= segment.size
+        return True
+
+    return condition
+
+
+def _too_old(now: int, retention_ms: int) -> Condition:
+    return lambda segment, _next_base: now - segment.largest_timestamp() > retention_ms
+
+
+def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:
+    """Groups of batches, with their bytes, that fit into a segment; at least one batch each."""
+    start = size = 0
+    for index, batch in enumerate(batches):
+        if index > start and size + batch.size_in_bytes > limit:
+            yield batches[start:index], size
+            start, size = index, 0
+        size += batch.size_in_bytes
+    yield batches[start:], size

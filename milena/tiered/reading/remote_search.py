@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
-from milena.storage.log.log_search import TimedRecord, first_in_batch
+from milena.storage.log.segment import TimedRecord, first_in_batch
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import ServedSegment
 from milena.tiered.reading.remote_reader import LooksAgain, RemoteLogReader

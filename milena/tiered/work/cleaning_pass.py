@@ -23,7 +23,6 @@ from milena.storage.cleaning.work import Work
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import LOG
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
-from milena.storage.log import tiering
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.aux_state.aux_producers import producers_at
 from milena.tiered.cleaning.files import CleaningFolder
@@ -104,7 +103,7 @@ class CleaningPass:
         role, log = self._role, self.log
         if not role.holds(log) or role.leader_epoch != self._by:
             raise PassEnded("this broker leads the partition no longer, or in another epoch")
-        if not log.config.compacted or not tiering.is_copied(log):
+        if not log.config.compacted or not log.remote_copy_enabled:
             raise PassEnded("the partition is not to be compacted in the tier any more")
         if log.folder != self._log_folder:
             raise PassEnded("the log was moved")

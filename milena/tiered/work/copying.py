@@ -66,7 +66,7 @@ class Prepared:
 async def copy_round(tier: Tier, role: ReplicaRole) -> None:
     """Copy the eligible segments. Raises the errors in ``tier.FAILURES``."""
     log = role.log
-    if log is None or not role.may_copy or not tiering.is_copied(log) or not tier.metadata.is_ready(role.partition):
+    if log is None or not role.may_copy or not log.remote_copy_enabled or not tier.metadata.is_ready(role.partition):
         return
     if not await catch_up(tier, role, log):
         return
@@ -81,7 +81,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
         await check_place(tier, role)  # before anything is announced
     for candidate in found:
         await wait_for_quota(tier, role)
-        if not role.holds(log) or not tiering.is_copied(log):
+        if not role.holds(log) or not log.remote_copy_enabled:
             return
         segment = _segment_at(log, candidate)
         if segment is None:
@@ -145,7 +145,7 @@ def _pass_deleted(cache: RemoteLogMetadataCache, log: UnifiedLog) -> None:
         return
     first = first_served(cache, log)
     if first is not None:  # else nothing is known of the tier
-        tiering.update_log_start(log, first)
+        log.update_log_start_from_remote_tier(first)
 
 
 def _find_log_start(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
@@ -167,7 +167,7 @@ def _find_log_start(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
             )
             return
         start = log.local_log_start_offset
-    tiering.update_log_start(log, start)
+    log.update_log_start_from_remote_tier(start)
 
 
 def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:

@@ -42,7 +42,7 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     figures.retained_size = verdict.retained_size
     _tell_lost_values(tier, role, log)
     if verdict.log_start is not None:
-        tiering.update_log_start(log, verdict.log_start)
+        log.update_log_start_from_remote_tier(verdict.log_start)
     delete = {one.id: one for one in (*verdict.delete, *verdict.dangling, *retired(tier, role, log))}
     await _delete_all(tier, role, log, list(delete.values()))
     if role.holds(log):

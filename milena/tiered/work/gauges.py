@@ -19,7 +19,7 @@ _MANAGER: Final = "kafka_log_remote_remotelogmanager"
 def waiting_segments(role: ReplicaRole) -> list[Segment]:
     """Closed segments that are not in the tier; empty if nothing is copied."""
     log = role.log
-    return tiering.only_local(log)[:-1] if log is not None and tiering.is_copied(log) else []
+    return tiering.only_local(log)[:-1] if log is not None and log.remote_copy_enabled else []
 
 
 _SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (

@@ -17,7 +17,6 @@ from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.checkpoints import CorruptCheckpoint
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot
-from milena.storage.log import tiering
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.cleaning.files import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
@@ -214,7 +213,7 @@ class TierCleaner:
 def _may_clean(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
     return (
         log.config.compacted
-        and tiering.is_copied(log)
+        and log.remote_copy_enabled
         and role.may_copy
         and role.uncleanable is None
         and tier.metadata.is_ready(role.partition)

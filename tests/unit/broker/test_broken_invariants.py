@@ -16,7 +16,6 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.append_info import Origin
-from milena.storage.log.log_append import AppendCheck
 from milena.storage.log.unified_log import UnifiedLog
 from tests.fixtures.forms import ON_PURE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
@@ -112,11 +111,12 @@ def test_a_leader_whose_log_is_in_another_epoch_ends_the_partition(
 @pytest.mark.parametrize("long", [False, True], ids=["at once", "checked before"])
 def test_a_log_that_ends_takes_its_partition_along(partition: Partition, long: bool) -> None:
     partition.append(batch(b"x"), 1)
-    check = partition._log_to_append_to(1).append_or_check(batch(*[b"x"] * 5000), Origin.CLIENT, LeaderEpoch(4))
-    assert isinstance(check, AppendCheck)
+    check = partition._log_to_append_to(1).validate(batch(*[b"x"] * 5000), Origin.CLIENT)
+    assert not check.is_finished
+    check.finish()
     partition.online_log.segments.active.size += 1
     with pytest.raises(KafkaError) as error:
-        partition.append_checked(check.finish(), 1) if long else partition.append(batch(b"y"), 1)
+        partition.append_validated(check, 1) if long else partition.append(batch(b"y"), 1)
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert_offline(partition)
 

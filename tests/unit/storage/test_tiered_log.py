@@ -13,7 +13,7 @@ from milena.protocol.errors import KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.producer_snapshot import CorruptSnapshot, encode_snapshot
 from milena.storage.log import tiering
-from milena.storage.log.log_state import may_be_tiered
+from milena.storage.log.context import may_be_tiered
 from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.state.epoch_cache import EpochEntry
@@ -211,11 +211,11 @@ def test_the_checkpoint_always_has_the_start_of_a_tiered_log(tmp_path: Path) -> 
 
 def test_the_tier_moves_the_log_start_and_not_beyond_what_is_committed(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 5)
-    assert tiering.update_log_start(log, Offset(3))
+    assert log.update_log_start_from_remote_tier(Offset(3))
     assert (log.log_start_offset, log.local_log_start_offset) == (3, 3)
-    assert not tiering.update_log_start(log, Offset(2))
+    assert not log.update_log_start_from_remote_tier(Offset(2))
     log.remote_enabled = False
-    assert not tiering.update_log_start(log, Offset(4))
+    assert not log.update_log_start_from_remote_tier(Offset(4))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])

@@ -13,7 +13,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.producer_snapshot import decode_snapshot, encode_snapshot
 from milena.storage.log.append_info import Origin
 from milena.storage.log.loading import open_log
-from milena.storage.log.replay import replay_producers
+from milena.storage.log.recovery import replay_producers
 from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.storage.state.producer_state import ProducerState

@@ -12,7 +12,7 @@ from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.producer_snapshot import decode_snapshot
-from milena.storage.log.replay import replay_producers
+from milena.storage.log.recovery import replay_producers
 from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.producer_state import ProducerState
 from milena.tiered.aux_state.aux_state import EndOfEpoch, LocalStart, build_aux_state

@@ -10,7 +10,6 @@ from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.context import Runtime
-from milena.storage.log import tiering
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.segments.tiered_offsets import Listing
@@ -103,7 +102,7 @@ async def _expire(
     verdict = decide(cache, view, now=tier.runtime.clock.time_ms(), validity=validity)
     start = _after_last(verdict) if to_last_listed else verdict.log_start
     if start is not None:
-        tiering.update_log_start(log, start)
+        log.update_log_start_from_remote_tier(start)
     for segment in (*verdict.delete, *verdict.dangling):
         await delete_segment(tier, segment, UNFENCED)
 

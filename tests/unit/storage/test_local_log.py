@@ -10,9 +10,8 @@ import pytest
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.broken_log import BrokenLog
-from milena.storage.log.flush import FlushPlan
+from milena.storage.log.flush import FlushPlan, Pending
 from milena.storage.log.unified_log import UnifiedLog
-from milena.storage.log.unsynced import Pending
 from tests.unit.storage.logs import LogFolder, append, values_of
 
 Change = Callable[[UnifiedLog], object]

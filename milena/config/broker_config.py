@@ -1,4 +1,4 @@
-"""All broker and controller keys, and what a configuration may contain beside them."""
+"""All keys of brokers and controllers, and the other keys that a configuration may contain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS: Final[Mapping[str, Key]] = {
 }
 
 DYNAMIC_KEYS: Final[Mapping[str, Key]] = {**KEYS, **{key.name: key for key in keys_replication.DYNAMIC_ONLY}}
-"""What dynamic configuration may hold: a file may not hold all of it."""
+"""The keys of dynamic configuration, some of which may not be in a file."""
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.roll.ms": ("log.roll.hours",),
@@ -33,7 +33,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
     "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
 }
-"""Keys that take effect where the one before them is not set."""
+"""Keys that take effect if the key before them is not set."""
 
 INTERNAL: Final = frozenset(
     {
@@ -55,10 +55,10 @@ INTERNAL: Final = frozenset(
         "remote.log.manager.task.retry.jitter",
     }
 )
-"""Keys that Kafka shows only where they are set."""
+"""Keys that Kafka returns only if they are set."""
 
 PLUG_IN_PREFIXES: Final = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
-"""Keys that name what the keys of a plug-in begin with."""
+"""Keys whose value is the prefix of the keys of a plug-in."""
 
 ROLE_SYNONYMS: Final = (("node.id", "broker.id"), ("broker.id", "node.id"))
 
@@ -69,9 +69,9 @@ def defaults() -> dict[str, Value]:
 
 
 def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:
-    """The typed values of what is set, and warnings about what has no effect.
+    """Return the typed values of the settings, and warnings about settings without effect.
 
-    Raises ConfigError, naming the source, for unknown keys and unusable values.
+    Raises ConfigError, naming the source, for unknown keys and invalid values.
     """
     values: dict[str, Value] = {}
     warnings: list[str] = []
@@ -100,7 +100,7 @@ def require(values: Mapping[str, Value]) -> None:
 
 
 def _without_effect(name: str, source: str) -> list[str]:
-    # known to Kafka, not to us: most configurations never come here
+    # a key of Kafka that Milena does not implement
     from milena.config.unsupported import FREE_PREFIXES, REMOVED, UNSUPPORTED
 
     if name.startswith(FREE_PREFIXES):

@@ -1,4 +1,4 @@
-"""What a running broker's ``log.cleaner.*`` may become, with Kafka's texts (``LogCleaner.validateReconfiguration``)."""
+"""Checks of dynamic changes of ``log.cleaner.*``, with Kafka's messages (``LogCleaner.validateReconfiguration``)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LEAST_BUFFER: Final = 1 << 20
 
 
 def check_cleaner_change(config: NodeValues, values: Mapping[str, str], *, per_broker: bool) -> None:
-    """Whether ``values`` may be all of the dynamic configuration of this broker, or of all (not ``per_broker``).
-    Raises ConfigError."""
+    """Check ``values`` as the whole dynamic configuration of this broker, or cluster-wide if not ``per_broker``. Raises
+    ConfigError."""
     wanted = config.with_dynamic(
         default=config.dynamic_default if per_broker else values, broker=values if per_broker else config.dynamic_broker
     )

@@ -1,4 +1,4 @@
-"""One configuration key: its type, default, check and how it may be changed."""
+"""One configuration key: its type, default, validator and update mode (Kafka's ConfigDef.ConfigKey)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from milena.config.values import ConfigError, Type, Value, parse
 
 
 class Mode(Enum):
-    """Where a key may be changed while the cluster runs (``dynamicConfigUpdateMode`` in Kafka)."""
+    """Where a key may be changed while the cluster runs (Kafka's ``dynamicConfigUpdateMode``)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
     PER_TOPIC = "per-topic"
-    """A key of a topic: every one can be changed at any time."""
+    """A topic's key: can always be changed."""
 
 
 class Required(Enum):
@@ -42,17 +42,17 @@ class Key:
         return self.type is Type.PASSWORD
 
     def parse(self, text: str) -> Value:
-        """The checked value of ``text``. Raises ConfigError with Kafka's text."""
+        """Return the typed and validated value of ``text``. Raises ConfigError with Kafka's message."""
         value = parse(self.name, text, self.type)
         if isinstance(value, tuple) and isinstance(self.validator, Names):
-            value = tuple(dict.fromkeys(value))  # Kafka drops duplicates there too, and nowhere else
+            value = tuple(dict.fromkeys(value))  # Kafka too drops duplicates here, and nowhere else
         if self.validator is not None:
             self.validator.check(self.name, value)
         return value
 
 
 def nearest(name: str, known: list[str]) -> str | None:
-    """The known key most like ``name``, for an error text."""
+    """Return the known key most similar to ``name``, for an error message."""
     import difflib
 
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)

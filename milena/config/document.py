@@ -1,7 +1,7 @@
-"""The tables of keys in docs/configuration.md, made from the definitions.
+"""Generates the tables of keys in docs/configuration.md from the definitions.
 
-``python -m milena.config.document < docs/configuration.md`` writes the document with the tables renewed; the text
-around them is kept. A test compares the two.
+``python -m milena.config.document < docs/configuration.md`` prints the page with new tables; the text around them is
+kept. A test compares the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END: Final = "<!-- end -->"
 
 
 def tables() -> Mapping[str, str]:
-    """The tables by the names in their marks."""
+    """Return the tables by the names in their marks."""
     topic = [
         f"| `{name}` | {key.type.name.lower()} | {default_of(key)} | {', '.join(_synonyms(name)) or '-'} |"
         for name, key in sorted(TOPIC_KEYS.items())
@@ -38,7 +38,7 @@ def tables() -> Mapping[str, str]:
 
 
 def renewed(document: str) -> str:
-    """``document`` with new tables between their marks. Raises ValueError if one is missing."""
+    """Return ``document`` with new tables between their marks. Raises ValueError if one is missing."""
     for name, table in tables().items():
         mark = MARK.format(name)
         before, begin, rest = document.partition(mark)

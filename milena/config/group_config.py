@@ -1,4 +1,4 @@
-"""The configuration of single groups (KIP-848, KIP-932, KIP-1071): kept and shown, though no such group is served.
+"""The configuration of single groups (KIP-848, KIP-932, KIP-1071): stored and described; such groups are not supported.
 
 Defaults and bounds are those of Kafka's broker keys, which cannot be changed here.
 """
@@ -17,7 +17,7 @@ from milena.config.values import ConfigError, Type, Value, invalid
 DURATION: Final = re.compile(
     r"\+?P(?=\d|T\d)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE | re.ASCII
 )
-"""What java.time.Duration reads, but for negative parts."""
+"""The format of java.time.Duration, without negative parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class OffsetReset:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """A key of groups, the broker's key that stands behind it, and the broker's bounds (both included)."""
+    """A key of groups, the broker key with its default, and the bounds from the broker's keys (inclusive)."""
 
     key: Key
     synonym: str | None = None
     low: int | None = None
     high: int | None = None
     only_if_set: bool = False
-    """Whether the bounds hold only where the group has a value of its own."""
+    """Whether the bounds apply only if the group sets the key."""
 
 
 def _number(
@@ -107,7 +107,7 @@ GROUP_KEYS: Final[Mapping[str, GroupKey]] = {one.key.name: one for one in _ALL}
 
 
 def validate_group_config(values: Mapping[str, str]) -> None:
-    """Whether a group may have these values of its own. Raises ConfigError (INVALID_CONFIG)."""
+    """Check the values that a group sets. Raises ConfigError (INVALID_CONFIG)."""
     unknown = [name for name in values if name not in GROUP_KEYS]
     if unknown:
         raise ConfigError(f"Unknown group config name: {unknown[0]}")

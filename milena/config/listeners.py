@@ -19,7 +19,7 @@ ENDPOINT: Final = re.compile(r"(?P<name>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address under a listener's name. An empty host is every address of the machine."""
+    """The address of a listener. An empty host is the wildcard address."""
 
     name: str
     host: str
@@ -28,7 +28,7 @@ class Endpoint:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """Listener name to security protocol. Raises ConfigError."""
+    """Return listener names with their security protocols. Raises ConfigError."""
     key = MAP_KEY
     protocols: dict[str, str] = {}
     for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
@@ -43,7 +43,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_endpoints(entries: Sequence[str], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The endpoints of ``NAME://host:port`` entries. Raises ConfigError."""
+    """Parse ``NAME://host:port`` entries. Raises ConfigError."""
     found = []
     for entry in entries:
         match = ENDPOINT.fullmatch(entry)
@@ -55,13 +55,13 @@ def parse_endpoints(entries: Sequence[str], protocols: Mapping[str, str]) -> tup
             raise _failed(entries, f"No security protocol defined for listener {name}")
         fault = fault_of(match["host"]) if match["host"] else None
         if fault is not None:
-            raise _failed(entries, f"The host {shown(match['host'])} of listener {name} is no host name: {fault}")
+            raise _failed(entries, f"The host {shown(match['host'])} of listener {name} is not a host name: {fault}")
         found.append(Endpoint(name, match["host"], port, protocols[name]))
     return tuple(found)
 
 
 def check_distinct(entries: Sequence[str], endpoints: Sequence[Endpoint]) -> None:
-    """Each name once; each port once, but for an IPv4 and an IPv6 address that share one. Raises ConfigError."""
+    """Check that names and ports are unique; an IPv4 and an IPv6 address may share a port. Raises ConfigError."""
     shown = _shown(entries)
     if len({endpoint.name for endpoint in endpoints}) < len(endpoints):
         raise _failed(entries, f"Each listener must have a different name, listeners: {shown}")
@@ -84,7 +84,7 @@ def check_distinct(entries: Sequence[str], endpoints: Sequence[Endpoint]) -> Non
 
 
 def _family(host: str) -> int | None:
-    """4 or 6 for a numeric address, None for a name."""
+    """Return 4 or 6 for a numeric address, None for a name."""
     if ":" in host:
         return 6
     return 4 if re.fullmatch(r"[0-9]+(\.[0-9]+){3}", host) else None
@@ -99,7 +99,7 @@ def _failed(entries: Sequence[str], why: str) -> ConfigError:
 
 
 def ip_overrides(text: str) -> dict[str, int]:
-    """``host:count`` pairs of max.connections.per.ip.overrides. Raises ConfigError."""
+    """Parse the ``host:count`` pairs of max.connections.per.ip.overrides. Raises ConfigError."""
     overrides: dict[str, int] = {}
     for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
         host, _, count = entry.rpartition(":")
@@ -112,7 +112,7 @@ def ip_overrides(text: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """All addresses of a node, parsed and sorted by who is served."""
+    """All addresses of a node, by the role that they serve."""
 
     all: tuple[Endpoint, ...]
     broker: tuple[Endpoint, ...]
@@ -125,7 +125,7 @@ class Listeners:
 
     @classmethod
     def of(cls, values: Mapping[str, Value], *, explicit_map: bool, voter: tuple[str, int] | None = None) -> Listeners:
-        """``voter``: (host, port) under which controller.quorum.voters has this node. Raises ConfigError."""
+        """``voter``: (host, port) of this node in controller.quorum.voters. Raises ConfigError."""
         names = tuple(name.upper() for name in _list(values[NAMES_KEY]))
         entries = _list(values["listeners"])
         protocols = parse_protocol_map(str(values[MAP_KEY]))
@@ -156,8 +156,8 @@ class Listeners:
 
 
 def _advertised(endpoint: Endpoint, names: tuple[str, ...], voter: tuple[str, int] | None) -> Endpoint:
-    """What a controller's listener is advertised as if advertised.listeners does not say: where it listens, or if those
-    are all addresses, as the voter that it is. An empty host stands for the machine's own name
+    """Return the advertised address of a controller's listener that advertised.listeners does not name: its own, or for
+    a wildcard address that of its entry in controller.quorum.voters. An empty host means the machine's host name
     (KafkaConfig.effectiveAdvertisedControllerListeners)."""
     if endpoint.host not in ("", "0.0.0.0"):
         return endpoint

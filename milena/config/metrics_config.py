@@ -1,4 +1,4 @@
-"""Client metrics subscriptions (KIP-714): kept and shown. There is no receiver, so no client is asked."""
+"""Client metrics subscriptions (KIP-714): stored and described. No metrics are requested from clients."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _OF_JAVA_ALONE: Final = re.compile(r"\\[pPQEhHRXkzG]|[*+?}]\+|&&|\(\?<[a-zA-Z]")
 
 
 class BadSubscription(ValueError):
-    """A request that cannot be (INVALID_REQUEST), where ConfigError is INVALID_CONFIG."""
+    """An invalid request (INVALID_REQUEST), where ConfigError is INVALID_CONFIG."""
 
 
 def validate_metrics_config(values: Mapping[str, str]) -> None:
-    """Whether a subscription may have these values. Raises BadSubscription, ConfigError."""
+    """Check the values of a subscription. Raises BadSubscription, ConfigError."""
     unknown = [name for name in values if name not in METRICS_KEYS]
     if unknown:
         raise BadSubscription(f"Unknown client metrics configuration: {unknown[0]}")
@@ -55,7 +55,8 @@ def validate_metrics_config(values: Mapping[str, str]) -> None:
 
 
 def _check_pattern(text: str) -> None:
-    """Java cuts empty pieces off at the end. What only Java's expressions have is believed."""
+    """Check NAME=PATTERN pairs. Like Java, ignore empty trailing pieces. Patterns with syntax that only Java's regular
+    expressions have are accepted unchecked."""
     pieces = text.split("=")
     while pieces and not pieces[-1]:
         pieces.pop()

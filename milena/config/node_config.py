@@ -13,16 +13,16 @@ from milena.config.values import ConfigError
 
 
 class NodeConfig(NodeValues):
-    """Values that agree with each other."""
+    """Validated values: each by itself and all together."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ConfigError, naming source and key, for a configuration that Kafka would refuse."""
+        """Raises ConfigError, naming source and key, for a configuration that Kafka would reject."""
         super().__init__(settings)
         check(self)
 
     @classmethod
     def of(cls, **values: object) -> NodeConfig:
-        """For tests: keys with ``_`` for ``.``, over the least that a broker needs."""
+        """For tests: keys with ``_`` for ``.``, added to the minimum that a broker needs."""
         least = {
             "node_id": 1,
             "process_roles": "broker",
@@ -34,9 +34,9 @@ class NodeConfig(NodeValues):
 
 
 def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
-    """Whether a broker's dynamic configuration may hold these values. Raises ConfigError with Kafka's text.
+    """Check a broker's dynamic configuration. Raises ConfigError with Kafka's message.
 
-    ``per_broker`` is False for the defaults of all brokers.
+    ``per_broker``: the configuration of one broker, else the cluster-wide default.
     """
     keys = {name: DYNAMIC_KEYS[name] for name in overrides if name in DYNAMIC_KEYS}
     fixed = sorted(name for name, key in keys.items() if key.mode is Mode.READ_ONLY)

@@ -1,4 +1,4 @@
-"""What must agree between the keys of one node: Kafka's rules, in its order and with its words."""
+"""Checks across the keys of one node: Kafka's, in its order and with its messages (KafkaConfig.validateValues)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 
 
 def check(config: NodeValues) -> None:
-    """Raises ConfigError for the first rule that is broken."""
+    """Raises ConfigError for the first failed check."""
     if "inter.broker.listener.name" in config.static and "security.inter.broker.protocol" in config.static:
         raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.")
     if config.get_int("broker.id") >= 0 and config.get_int("broker.id") != config.node_id:
@@ -29,7 +29,7 @@ def check(config: NodeValues) -> None:
 
 
 def _check_tier(config: NodeValues) -> None:
-    """What topics have by default must be possible for one that is tiered."""
+    """Check that the defaults of topics are valid for one with remote storage."""
     keys = ("retention.bytes", "local.retention.bytes", "retention.ms", "local.retention.ms")
     check_local_retention({name: broker_value(config, name) for name in keys})
 
@@ -47,7 +47,7 @@ def _check_times(config: NodeValues) -> None:
 
 def _check_replication(config: NodeValues) -> None:
     if config.get_int("log.cleaner.threads") < 1:
-        raise ConfigError("log.cleaner.threads must be at least 1.")  # Kafka ends with "/ by zero"
+        raise ConfigError("log.cleaner.threads must be at least 1.")  # Kafka fails with "/ by zero"
     if config.get_int("log.cleaner.dedupe.buffer.size") < config.get_int("log.cleaner.threads") * 1024 * 1024:
         raise ConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
     if config.get_int("replica.fetch.wait.max.ms") > config.get_int("replica.socket.timeout.ms"):

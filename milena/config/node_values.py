@@ -1,4 +1,4 @@
-"""The values of one node's configuration, and what follows from them."""
+"""The values of one node's configuration, and what is derived from them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ CONTROLLER: Final = "controller"
 
 
 class NodeValues:
-    """Values under Kafka's names. Never changes: ``with_dynamic`` makes another one.
+    """Values by Kafka's names. Immutable: ``with_dynamic`` returns a new object.
 
-    ``NodeConfig`` has these, and they agree with each other.
+    ``NodeConfig`` adds the checks across keys.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ConfigError, naming source and key, for values that Kafka would refuse."""
+        """Raises ConfigError, naming source and key, for values that Kafka would reject."""
         self.originals: Mapping[str, str] = {name: setting.value for name, setting in settings.items()}
-        """What was set, as text, with the keys that have no effect."""
+        """What was set, as text, including keys without effect."""
         static, warnings = parse_settings(settings)
         require(static)
         self.warnings = tuple(warnings)
-        """To be logged once."""
+        """Warnings to be logged once."""
         self.static: Mapping[str, Value] = static
         self.dynamic_broker: Mapping[str, str] = {}
         self.dynamic_default: Mapping[str, str] = {}
@@ -51,11 +51,11 @@ class NodeValues:
         self.is_broker = BROKER in self.roles
         self.is_controller = CONTROLLER in self.roles
         self.listeners: tuple[Endpoint, ...] = listeners.all
-        """All that this node listens on, brokers' and controllers'."""
+        """All listeners of this node, as broker and as controller."""
         self.broker_listeners: tuple[Endpoint, ...] = listeners.broker
         self.controller_listeners: tuple[Endpoint, ...] = listeners.controller
         self.advertised_listeners: tuple[Endpoint, ...] = listeners.advertised_broker
-        """A broker's. An empty host stands for the machine's own name."""
+        """The advertised listeners of the broker. An empty host means the machine's host name."""
         self.advertised_controller_listeners: tuple[Endpoint, ...] = listeners.advertised_controller
         self.security_protocols: Mapping[str, str] = listeners.protocols
         self.inter_broker_listener: str = listeners.inter_broker
@@ -64,7 +64,7 @@ class NodeValues:
             _address(entry) for entry in self.get_list("controller.quorum.bootstrap.servers")
         ]
         self.max_connections_overrides = ip_overrides(self.get_str("max.connections.per.ip.overrides"))
-        """Host to its most connections, instead of ``max.connections.per.ip``."""
+        """Maximum number of connections by host, in place of ``max.connections.per.ip``."""
         self.log_dirs = tuple(
             os.path.abspath(folder) for folder in self.get_list("log.dirs") or self.get_list("log.dir")
         )
@@ -72,57 +72,57 @@ class NodeValues:
 
     @property
     def controller_addresses(self) -> list[tuple[str, int]]:
-        """Where controllers may be: (host, port) of the voters, then the bootstrap servers of the quorum."""
+        """Return the known controller addresses: (host, port) of the voters, then of the bootstrap controllers."""
         return list(dict.fromkeys([*self.quorum_voters.values(), *self.quorum_bootstrap]))
 
     def get(self, key: str) -> Value:
-        """The value of a supported key: dynamic, else as set, else Kafka's default. Raises KeyError for others.
+        """Return the value of a supported key: dynamic, else static, else Kafka's default. Raises KeyError for others.
 
-        The methods below raise TypeError too, if the value is of another type.
+        The methods below also raise TypeError if the value is of another type.
         """
         return self._values[key]
 
     def get_int(self, key: str) -> int:
-        """Of a key of type INT, LONG or SHORT."""
+        """The value of a key of type INT, LONG or SHORT."""
         return self._of_type(key, int)
 
     def get_int_or_none(self, key: str) -> int | None:
-        """Of such a key without default, None if it is not set."""
+        """The value of such a key that has no default; None if it is not set."""
         return None if self._values[key] is None else self.get_int(key)
 
     def get_float(self, key: str) -> float:
-        """Of a key of type DOUBLE."""
+        """The value of a key of type DOUBLE."""
         return self._of_type(key, float)
 
     def get_bool(self, key: str) -> bool:
         return self._of_type(key, bool)
 
     def get_str(self, key: str) -> str:
-        """Of a key of type STRING, CLASS or PASSWORD."""
+        """The value of a key of type STRING, CLASS or PASSWORD."""
         return self._of_type(key, str)
 
     def get_str_or_none(self, key: str) -> str | None:
-        """Of such a key without default, None if it is not set."""
+        """The value of such a key that has no default; None if it is not set."""
         return None if self._values[key] is None else self.get_str(key)
 
     def get_list(self, key: str) -> tuple[str, ...]:
-        """Of a key of type LIST; empty if it is not set."""
+        """The value of a key of type LIST; empty if it is not set."""
         return () if self._values[key] is None else self._of_type(key, tuple)
 
     def _of_type(self, key: str, kind: type[T]) -> T:
         value = self._values[key]
         if not isinstance(value, kind):
-            raise TypeError(f"{key} is {value!r}, no {kind.__name__}")
+            raise TypeError(f"{key} is {value!r}, not a {kind.__name__}")
         return value
 
     def under(self, prefix: str) -> dict[str, str]:
-        """What was set under keys that begin with ``prefix``, without it: the configuration of a plug-in."""
+        """Return the settings whose keys begin with ``prefix``, without the prefix: the configuration of a plug-in."""
         return {name.removeprefix(prefix): text for name, text in self.originals.items() if name.startswith(prefix)}
 
     def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> Self:
-        """This configuration under the cluster-wide (``default``) and this broker's own dynamic ones.
+        """Return this configuration with the cluster-wide (``default``) and this broker's own dynamic values applied.
 
-        What cannot be used is left out, as Kafka does; the controller has checked it before.
+        Invalid values are ignored, as in Kafka; the controller has checked them before.
         """
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)

@@ -1,4 +1,4 @@
-"""Where settings come from: properties files, ``--override`` and ``KAFKA_*`` environment variables."""
+"""The sources of settings: properties files, ``--override`` and ``KAFKA_*`` environment variables."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from milena.config.values import ConfigError
 IMAGE_VARIABLES: Final = re.compile(
     r"KAFKA_(VERSION|HOME|HEAP_OPTS|OPTS|DEBUG|MODE|CLUSTER_ID|JMX_.*|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|LOG4J_.*|TOOLS_LOG4J_.*)"
 )
-"""Variables of Kafka's image and scripts that are no configuration keys."""
+"""Variables of Kafka's image and scripts that are not configuration keys."""
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 SPACE: Final = " \t\f"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and where it stands, for error texts."""
+    """A value and its source, for error messages."""
 
     value: str
     source: str
@@ -29,7 +29,7 @@ Settings = dict[str, Setting]
 
 
 def from_properties(data: bytes, name: str) -> Settings:
-    """Settings of a file in Java's properties format. ``name`` is how messages call it."""
+    """Parse a file in Java's properties format. ``name``: the file's name in messages."""
     settings: Settings = {}
     for number, line in _logical_lines(data.decode("latin-1")):
         key, value = _split(line)
@@ -42,7 +42,7 @@ def from_properties(data: bytes, name: str) -> Settings:
 
 
 def from_overrides(pairs: Iterable[str]) -> Settings:
-    """Settings of ``key=value`` arguments. Raises ConfigError if there is no ``=``."""
+    """Parse ``key=value`` arguments. Raises ConfigError if there is no ``=``."""
     settings: Settings = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
@@ -53,7 +53,7 @@ def from_overrides(pairs: Iterable[str]) -> Settings:
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """Settings of ``KAFKA_*`` variables, as Kafka's image maps them (``__`` is ``_``, ``___`` is ``-``)."""
+    """Read ``KAFKA_*`` variables as Kafka's image maps them (``__`` is ``_``, ``___`` is ``-``)."""
     settings: Settings = {}
     for variable in sorted(environment):
         if variable.startswith("KAFKA_") and not IMAGE_VARIABLES.fullmatch(variable):
@@ -63,13 +63,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
 
 
 def variable_of(key: str) -> str:
-    """The variable that stands for a key, as ``from_environment`` reads it."""
+    """Return the environment variable of a key, as ``from_environment`` reads it."""
     separators = {".": "_", "_": "__", "-": "___"}
     return "KAFKA_" + re.sub("[._-]", lambda found: separators[found[0]], key).upper()
 
 
 def plain(values: Mapping[str, str], source: str = "configuration") -> Settings:
-    """Settings of a plain mapping."""
+    """Return the settings of a mapping."""
     return {key: Setting(value, source) for key, value in values.items()}
 
 
@@ -78,7 +78,7 @@ def _separator(found: re.Match[str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """(number of the first line, line) with continuations joined, without blank lines and comments."""
+    """Yield (number of the first line, line): continuation lines joined, blank lines and comments removed."""
     lines = iter(enumerate(re.split("\r\n|\r|\n", text), start=1))
     for number, line in lines:
         joined = line.lstrip(SPACE)
@@ -94,7 +94,7 @@ def _is_continued(line: str) -> bool:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value around the first unescaped ``=``, ``:`` or white space."""
+    """Split at the first unescaped ``=``, ``:`` or white space into key and value."""
     end = 0
     while end < len(line) and line[end] not in "=:" + SPACE:
         end += 2 if line[end] == "\\" else 1
@@ -105,7 +105,7 @@ def _split(line: str) -> tuple[str, str]:
 
 
 def _unescape(text: str) -> str:
-    """Raises ValueError for a malformed unicode escape."""
+    """Resolve escapes. Raises ValueError for a malformed unicode escape."""
     if "\\" not in text:
         return text
     return re.sub(r"\\(u.{0,4}|.|$)", _escape, text, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""What must agree between the keys of a tiered topic, with Kafka's words (KIP-405, KIP-950;
+"""Checks across the keys of a topic with remote storage, with Kafka's messages (KIP-405, KIP-950;
 docs/kafka-semantics.md: Enabling and disabling)."""
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NONE: Final = -1
 
 
 def compacts_tier(node: NodeValues) -> bool:
-    """Whether a broker with this configuration can host compacted topics in the tier."""
+    """Whether a broker with this configuration can host compacted topics with remote storage."""
     return node.get_bool("remote.log.storage.system.enable") and node.get_bool(COMPACTION_ENABLE)
 
 
 def is_tiered_and_compacted(overrides: Mapping[str, str]) -> bool:
-    """Whether a topic's own values say so. A default of the brokers or the cluster does not count: what it is must not
-    depend on which broker is asked."""
+    """Whether a topic's own values enable both. Defaults of brokers and cluster do not count: the answer must not
+    depend on which broker computes it."""
     if overrides.get(ENABLE, "").lower() != "true":
         return False
     return "compact" in (one.strip() for one in overrides.get(POLICY, "").split(","))
@@ -35,8 +35,8 @@ def is_tiered_and_compacted(overrides: Mapping[str, str]) -> bool:
 def check_topic(
     values: Mapping[str, Value], *, was_enabled: bool, system_enabled: bool, may_be_compacted: bool = False
 ) -> None:
-    """Raises ConfigError for values that a topic cannot have. ``was_enabled``: before this change.
-    ``may_be_compacted``: its own values say that it is, and here that goes with the tier."""
+    """Raises ConfigError for invalid values of a topic. ``was_enabled``: remote storage was enabled before this change.
+    ``may_be_compacted``: the topic's own values enable compaction, and this node supports it with remote storage."""
     if not values[ENABLE]:
         if was_enabled and not values[DELETE_ON_DISABLE]:
             raise ConfigError(
@@ -62,7 +62,7 @@ def check_topic(
 
 
 def check_local_retention(values: Mapping[str, Value]) -> None:
-    """The local part of a log must not outlive the log. Raises ConfigError."""
+    """Local retention must not exceed retention. Raises ConfigError."""
     for whole, local in _LIMITS:
         limit, own = number(values, whole), number(values, local)
         if limit <= _NONE or own == _LIKE_THE_WHOLE:

@@ -1,4 +1,4 @@
-"""The configuration of one topic: its own values over the broker's over Kafka's defaults."""
+"""The configuration of one topic: its own values, else the broker's, else Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "local.retention.ms": (("log.local.retention.ms", MS),),
     "local.retention.bytes": (("log.local.retention.bytes", 1),),
 }
-"""Topic key to the broker keys that give its default, the first that is set first, each with its unit in ms (or 1)."""
+"""Topic key to the broker keys with its default; the first that is set counts. Each with its unit in ms (or 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What storage asks for. Sizes are bytes, times milliseconds; -1 is no limit for retention."""
+    """The values that storage uses. Sizes are bytes, times milliseconds; -1 is unlimited for retention."""
 
     segment_bytes: int
     segment_ms: int
@@ -94,42 +94,43 @@ class TopicConfig:
 
     @property
     def longest_segment_ms(self) -> int:
-        """Age (ms) at which a segment is closed: only closed ones are compacted (``LogConfig.maxSegmentMs``)."""
+        """The age (ms) at which the active segment is rolled: only closed segments are compacted
+        (``LogConfig.maxSegmentMs``)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property
     def local_ms(self) -> int:
-        """Age (ms) at which segments leave the local disk while they are copied to the tier; -1 is no limit."""
+        """The age (ms) at which copied segments are deleted from the local disk; -1 is unlimited."""
         return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
 
     @property
     def local_bytes(self) -> int:
-        """Local size of the log while it is copied to the tier; -1 is no limit."""
+        """The local size (bytes) above which copied segments are deleted from the local disk; -1 is unlimited."""
         return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
 
     @classmethod
     def effective(cls, node: NodeValues, overrides: Mapping[str, str]) -> TopicConfig:
-        """The topic's values on this broker. Overrides that cannot be used fall back to the broker's values. A topic
-        with ``remote.storage.enable`` is compacted only if its own values say so, not by a default of the cluster."""
+        """Return the topic's values on this broker. Invalid overrides fall back to the broker's values. A topic with
+        ``remote.storage.enable`` is compacted only if its own values say so, not by a default of the cluster."""
         values = {name: effective_value(node, overrides, name) for name in TOPIC_KEYS}
         internal = values.pop("internal.segment.bytes")
         if internal is not None:
             values["segment.bytes"] = internal
         if values[ENABLE] and not (node.get_bool(COMPACTION_ENABLE) and is_tiered_and_compacted(overrides)):
             values[POLICY] = _without_compaction(values[POLICY])
-        # The types are those of the keys, and a test compares them with the fields.
+        # The values have the types of the keys; a test compares those with the fields.
         fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
         return cls(**fields)
 
 
 def _without_compaction(policy: Value) -> tuple[str, ...]:
-    """Nobody may compact a part of a log while another part is in the tier."""
+    """Remove compaction: a part of the log may be in the tier, and compaction must see the whole log."""
     assert isinstance(policy, tuple)
     return tuple(one for one in policy if one != "compact")
 
 
 def effective_value(node: NodeValues, overrides: Mapping[str, str], name: str) -> Value:
-    """One key's value: the topic's own, else the broker's, else Kafka's default."""
+    """Return one key's value: the topic's own, else the broker's, else Kafka's default."""
     if name in overrides:
         try:
             return TOPIC_KEYS[name].parse(overrides[name])
@@ -152,7 +153,7 @@ def broker_value(node: NodeValues, name: str) -> Value:
 
 
 def broker_values(node: NodeValues) -> dict[str, Value]:
-    """The values of a topic without its own."""
+    """Return the values of a topic without overrides."""
     return {name: broker_value(node, name) for name in TOPIC_KEYS}
 
 
@@ -163,8 +164,8 @@ def validate_topic_config(
     before: Mapping[str, str] | None = None,
     defaults: Mapping[str, Value] | None = None,
 ) -> None:
-    """Whether a topic that had the values ``before`` may have these. ``defaults``: the node's ``broker_values``, if
-    they are known. Raises ConfigError with Kafka's text (INVALID_CONFIG)."""
+    """Check ``overrides`` for a topic that had the values ``before``. ``defaults``: the node's ``broker_values``, if
+    they are known. Raises ConfigError with Kafka's message (INVALID_CONFIG)."""
     missing = sorted(name for name, text in overrides.items() if text is None)
     if missing:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(missing)}")
@@ -184,7 +185,8 @@ def validate_topic_config(
 
 
 def _compacts_in_tier(node: NodeValues, before: Mapping[str, str]) -> bool:
-    """A topic that is compacted in the tier already may have its other values changed when that is switched off."""
+    """Whether the topic may be compacted with remote storage. A topic that already is may change other values after
+    remote.log.compaction.enable was set to false."""
     return node.get_bool(COMPACTION_ENABLE) or is_tiered_and_compacted(before)
 
 

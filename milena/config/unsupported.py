@@ -1,4 +1,4 @@
-"""Kafka's keys that are taken from a configuration without effect: each warns once."""
+"""Kafka's keys that are accepted without effect: each logs one warning."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ UNSUPPORTED: Final = frozenset(
         "super.users",
     ]
 )
-"""Known to Kafka 4.3 (the last line: to its authorizer) and without effect here."""
+"""Keys of Kafka 4.3 (the last line: of its authorizer) without effect here."""
 
 REMOVED: Final = frozenset(
     [
@@ -200,7 +200,7 @@ REMOVED: Final = frozenset(
         "zookeeper.ssl.client.enable",
     ]
 )
-"""Known to older releases of Kafka; 4.3 takes no notice of them either."""
+"""Keys of older releases of Kafka, which 4.3 ignores too."""
 
 FREE_PREFIXES: Final = (
     "rsm.config.",
@@ -210,4 +210,4 @@ FREE_PREFIXES: Final = (
     "metrics.context.",
     "metrics.jmx.",
 )
-"""Prefixes whose keys belong to plug-ins and single listeners."""
+"""Prefixes of the keys of plug-ins and of single listeners."""

@@ -1,4 +1,4 @@
-"""Checks of single values, with Kafka's error texts. Each raises ConfigError."""
+"""Validators of single values, with Kafka's error messages. Each raises ConfigError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Validator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number between two bounds, each included; None is no bound."""
+    """A number between two inclusive bounds; None is unbounded."""
 
     low: float | None = None
     high: float | None = None
@@ -41,7 +41,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class NonEmpty:
-    """A text that may be missing, but not empty."""
+    """A string that may be null, but not empty."""
 
     def check(self, name: str, value: Value) -> None:
         if value == "":
@@ -50,7 +50,7 @@ class NonEmpty:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A list; with ``choices``, of these only."""
+    """A list; its items are of ``choices``, if there are any."""
 
     choices: tuple[str, ...] = ()
     may_be_empty: bool = False
@@ -81,7 +81,8 @@ HOST_PORT: Final = re.compile(r"(?:[^:/\[]*://)?\[?(?P<host>[0-9a-zA-Z\-%._:]*?)
 
 
 def split_address(text: str) -> tuple[str, int] | None:
-    """(host, port) of ``host:port`` or ``[ipv6]:port``; None if it is neither, or no look-up could find the host."""
+    """Return (host, port) of ``host:port`` or ``[ipv6]:port``; None if the text is neither, or is not a valid host
+    name."""
     found = HOST_PORT.fullmatch(text)
     port = whole(found["port"]) if found is not None else None
     if found is None or fault_of(found["host"]) is not None or port is None or port > LAST_PORT:
@@ -122,7 +123,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """``*`` or ``partition:broker`` pairs, with empty items among them, as tools leave them."""
+    """``*`` or ``partition:broker`` pairs; empty items are allowed, because tools write them."""
 
     def check(self, name: str, value: Value) -> None:
         assert isinstance(value, tuple)

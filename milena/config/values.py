@@ -1,4 +1,4 @@
-"""Kafka's configuration types: text to value and back, with Kafka's error texts."""
+"""Kafka's configuration types: conversion between text and value, with Kafka's error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the text says which key, and where it stands."""
+    """An invalid configuration; the message names the key and its source."""
 
 
 class Type(Enum):
@@ -37,10 +37,10 @@ COMMA: Final = re.compile(r"\s*,\s*")
 
 
 def number(values: Mapping[str, Value], name: str) -> int:
-    """The value of a key whose type is INT or LONG and which has a default. Raises TypeError for others."""
+    """Return the value of a key of type INT or LONG with a default. Raises TypeError for other keys."""
     value = values[name]
     if not isinstance(value, int):
-        raise TypeError(f"{name} is {value!r}, no number")
+        raise TypeError(f"{name} is {value!r}, not a number")
     return value
 
 
@@ -49,7 +49,7 @@ def invalid(name: str, value: object, why: str) -> ConfigError:
 
 
 def parse(name: str, text: str, kind: Type) -> Value:
-    """The typed value of ``text``, as ConfigDef.parseType has it. Raises ConfigError."""
+    """Return the typed value of ``text``, as ConfigDef.parseType does. Raises ConfigError."""
     trimmed = text.strip()
     match kind:
         case Type.BOOLEAN:
@@ -72,7 +72,7 @@ def parse(name: str, text: str, kind: Type) -> Value:
 
 
 def render(value: Value) -> str | None:
-    """The text of a value as Kafka's tools show it."""
+    """Return the text of a value as Kafka's tools print it."""
     match value:
         case None:
             return None
@@ -87,7 +87,7 @@ def render(value: Value) -> str | None:
 
 
 def render_double(value: float) -> str:
-    """Java's form: at least one decimal, an exponent from 10^7 on and below 10^-3."""
+    """Format like Java: at least one decimal, an exponent from 10^7 on and below 10^-3."""
     if not isfinite(value):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """What ``error`` was raised from. Compiled code keeps no cause, only what was being handled."""
+    """Return the cause of ``error``. Compiled code does not set ``__cause__``, only ``__context__``."""
     return error.__cause__ or error.__context__

@@ -1,6 +1,6 @@
-"""Containment of unexpected errors: an error caused by network input fails one request, connection, partition or step
-of a task, never the node. Each error is counted; the log reports each place at most once per interval, with the
-traceback."""
+"""Logging of unexpected errors that must not end the node: an error caused by network input fails one request,
+connection, partition or step of a task. Each error is counted; each place in the code is logged at most once per
+interval, with the traceback."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Containment:
 
     def __init__(self, clock: Clock, unforeseen: Callable[[str, BaseException], object] | None = None) -> None:
         self.count = 0
-        """All errors so far (metric ``milena_contained_errors``)."""
+        """The number of errors that were logged (metric ``milena_contained_errors``)."""
         self._clock = clock
         self._unforeseen = unforeseen
         self._next: dict[str, float] = {}
@@ -31,7 +31,7 @@ class Containment:
         self._log = get_logger("process")
 
     async def keep(self, place: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
-        """Run ``work`` until it returns; after an error run it again, after growing pauses."""
+        """Run ``work`` until it returns; after an error run it again, with growing pauses."""
         failures = 0
         while True:
             began = self._clock.monotonic()
@@ -45,8 +45,7 @@ class Containment:
             await self._clock.sleep(min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LAST_PAUSE))
 
     def note(self, place: str, error: BaseException, **context: object) -> None:
-        """Report that ``error`` was contained at ``place``, a name from the code; ``context`` says what failed with
-        it."""
+        """Log ``error``, which was caught at ``place``, a name from the code; ``context`` says what failed with it."""
         self.count += 1
         of_the_system = isinstance(error, OSError) or isinstance(cause_of(error), OSError)
         if self._unforeseen is not None and not of_the_system:

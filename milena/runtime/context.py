@@ -28,7 +28,7 @@ class Runtime:
     new_tasks: Callable[[str], Tasks]
     """Creates a task scope with a name. The node stops its scopes in order."""
     contained: Containment
-    """Receives errors that fail one request, connection, partition or step and nothing else."""
+    """Logs errors that fail one request, connection, partition or step and nothing else."""
     fatal: Callable[[str, BaseException | None], None]
     """Ends the node immediately after a broken invariant (process: log and exit; simulation: the node dies)."""
     connect_store: Callable[[str, Mapping[str, object]], tuple[object, str]] = connect

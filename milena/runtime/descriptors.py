@@ -45,10 +45,10 @@ def room_for_a_connection(fd: int, of_a_node: bool) -> bool:
 
 
 def open_now() -> int:
-    """The number of open descriptors; 0 if the system does not report it. The check itself needs a descriptor: without
-    any, all are open."""
+    """The number of open descriptors; 0 if the system does not report it. The check itself needs a descriptor; if there
+    is none, the limit is returned."""
     try:
-        return len(os.listdir("/proc/self/fd")) - 1  # without the one that lists
+        return len(os.listdir("/proc/self/fd")) - 1  # without the descriptor of this listing
     except FileNotFoundError:
         return 0
     except OSError:
@@ -56,8 +56,7 @@ def open_now() -> int:
 
 
 class DescriptorWatch:
-    """Warns every few minutes while the process is near the limit, before it is reached and connections have to
-    wait."""
+    """Logs a warning every few minutes while the process is near the limit, before connections have to wait."""
 
     def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
         self._clock = clock
@@ -74,7 +73,7 @@ class DescriptorWatch:
         if count >= NEAR * most and now >= self._not_before:
             self._not_before = now + SAY_INTERVAL
             self._log.warning(
-                "descriptors run short: raise `ulimit -n`, or have fewer connections and partitions here",
+                "file descriptors nearly exhausted, raise ulimit -n",
                 open=count,
                 limit=most,
             )

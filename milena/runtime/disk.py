@@ -114,7 +114,7 @@ class Disk(Protocol):
     def make_folders(self, path: str) -> None: ...
 
     def make_folder(self, path: str) -> None:
-        """Raises FileNotFoundError if the folder that it is to be in does not exist, FileExistsError."""
+        """Raises FileNotFoundError if the parent folder does not exist, FileExistsError if the folder does."""
         ...
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None: ...
@@ -153,9 +153,11 @@ class Disk(Protocol):
 
 
 Report = Callable[[int], None]
-"""Called by the work with each amount that it has done. It may take long, and what it raises ends the work."""
+"""Called by the work with each amount done (bytes). It may block for long, and an error that it raises ends the
+work."""
 Paced = Callable[[int], Awaitable[None]]
-"""Awaited by the owner for what was reported. What it raises ends the work and is raised by ``Steps.next``."""
+"""Awaited by the owner with each reported amount. An error that it raises ends the work and is raised by
+``Steps.next``."""
 
 
 class WorkerEnded(Exception):
@@ -163,11 +165,11 @@ class WorkerEnded(Exception):
 
 
 class Steps(Protocol[T_co]):
-    """Work that has begun."""
+    """Work in progress."""
 
-    async def next(self, told: object = None) -> T_co | None:
-        """What it yields next, None at its end. ``told``: what its present ``yield`` becomes; nothing can be told
-        before the first one. Raises what the work raises, and WorkerEnded. After an error the worker has to be
+    async def next(self, answer: object = None) -> T_co | None:
+        """Return the next value that the work yields, None at its end. ``answer``: the result of its present ``yield``;
+        None before the first one. Raises what the work raises, and WorkerEnded. After an error the worker has to be
         ended."""
         ...
 
@@ -183,14 +185,14 @@ class Worker(Protocol):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Steps[T]:
-        """Begin. ``work`` is a function of a module, a generator; it waits after each value until it is asked for the
-        next. Its values are not None."""
+        """Start ``work``, a generator function of a module. It waits after each value until the next is requested. Its
+        values are not None."""
         ...
 
     def end(self) -> None:
-        """Kill it, whatever it does; the next work starts another. Does nothing if it does not run."""
+        """Kill the worker's process; the next work starts another. Does nothing if it is not running."""
         ...
 
     async def ended(self) -> None:
-        """After ``end``: wait until nothing more can come of it."""
+        """After ``end``: wait until the process has ended."""
         ...

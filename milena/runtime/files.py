@@ -147,7 +147,7 @@ class RealFile:
         self._synced = min(self._synced, size)
 
     def sync(self) -> None:
-        # The loop may append meanwhile; only what was written before is certainly synced.
+        # The loop may append during the sync; only what was written before it is certainly synced.
         size = self._size
         os.fsync(self.fileno())
         self._synced = min(size, self._size)

@@ -19,7 +19,7 @@ def lean_import() -> Iterator[None]:
     """Hide the extras that are not loaded yet from imports inside the block."""
     hidden = [name for name in EXTRAS if name not in sys.modules]
     for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # Python's own mark for "not importable"
+        sys.modules[name] = None  # type: ignore[assignment]  # makes Python raise ModuleNotFoundError
     try:
         yield
     finally:

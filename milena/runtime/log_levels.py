@@ -1,7 +1,6 @@
 """The log levels of this process: one default, and overrides by component (KIP-412).
 
-The levels are part of structlog's configuration: like everything about logging they belong to the process, and end with
-it.
+The levels are part of structlog's configuration: they belong to the process, like all logging, and are not persisted.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def cut(_logger: object, _method: str, event: MutableMapping[str, object]) -> Mu
 
 
 def render_json(_logger: object, _method: str, event: MutableMapping[str, object]) -> str:
-    """Time, level, component and event first, then the rest in the given order."""
+    """Time, level, component and event first, then the other keys in their order."""
     first = {key: event.pop(key) for key in ("timestamp", "level", "component", "event") if key in event}
     line = json.dumps({**first, **event}, default=str, ensure_ascii=False)
     # Characters that JSON does not escape and terminals act on, such as marks that change the direction of text.

@@ -148,7 +148,7 @@ class Network(Protocol):
     async def listen(
         self, host: str, port: int, accept: Callable[[], tuple[Framer, ConnectionHandler]], *, for_nodes: bool = False
     ) -> Listener:
-        """Accept connections. Port 0 takes a free one. Raises OSError naming the address if it cannot be bound.
+        """Accept connections. Port 0 binds a free one. Raises OSError naming the address if it cannot be bound.
 
         ``for_nodes``: nodes of the cluster connect here; they may use descriptors that clients may not.
         """

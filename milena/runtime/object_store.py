@@ -1,4 +1,4 @@
-"""Object stores, which fsspec reaches."""
+"""Object stores, through fsspec."""
 
 from __future__ import annotations
 

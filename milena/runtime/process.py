@@ -23,11 +23,11 @@ from milena.runtime.tcp.sockets import TcpNetwork
 PARENT_FD: Final = "MILENA_PARENT_FD"
 """Environment variable: the read end of a pipe. End of file means that the parent process has ended."""
 LOOP: Final = "MILENA_LOOP"
-"""Environment variable: ``asyncio`` (the default: smaller, faster to start and no slower here, see docs/performance.md)
+"""Environment variable: ``asyncio`` (the default: smaller, faster to start and here no slower, see docs/performance.md)
 or ``uvloop``."""
 ORPHAN_GRACE: Final = 10.0
 """Seconds that a node may take to shut down cleanly after its parent has ended."""
-PARENT_GONE: Final = "parent is gone"
+PARENT_GONE: Final = "parent process ended"
 """The reason of a stop."""
 FATAL_EXIT: Final = 1
 TIER_THREADS: Final = 32
@@ -76,8 +76,8 @@ def end_process(description: str, error: BaseException | None) -> NoReturn:
 
 
 def settle_memory() -> None:
-    """Call once after start-up: objects alive now are excluded from garbage collection. A full collection takes 20 ms
-    at 400,000 objects."""
+    """Call once after start-up: objects alive now are excluded from garbage collection. A full collection of 400,000
+    objects takes 20 ms."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)

@@ -72,7 +72,7 @@ class TaskScope:
     def _attempted(self, task: asyncio.Task[object]) -> None:
         error = self._left(task)
         if error is not None:
-            # The place is the kind of task: names end in the object that the task works on.
+            # Errors are grouped by kind of task: names end with the object that the task works on.
             self._contained.note(f"task {self._name}", error, task=task.get_name())
 
     def _left(self, task: asyncio.Task[object]) -> BaseException | None:

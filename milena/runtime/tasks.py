@@ -28,7 +28,7 @@ class Tasks(Protocol):
         ...
 
     def attempt(self, work: Coroutine[object, object, object], *, name: str) -> TaskHandle:
-        """Start ``work``, whose errors are contained (``runtime.containment``) and fail only this task. Raises as
+        """Start ``work``. Its errors are logged (``runtime.containment``) and fail only this task. Raises as
         ``spawn``."""
         ...
 

@@ -1,4 +1,5 @@
-"""The process of a worker (``runtime.workers``): it runs what it is sent, one work after the other."""
+"""The main function of a worker's process (``runtime.workers``): runs the work that it receives, one after the
+other."""
 
 from __future__ import annotations
 
@@ -18,31 +19,31 @@ from milena.runtime.workers import DID, DONE, FAILED, LENGTH, STEP, advanced
 NICENESS: Final = 10
 REPORT_AT: Final = 1 << 20
 REPORT_SECONDS: Final = 0.3
-"""What was done is reported when it is so much, or so long ago."""
+"""Progress is reported after this many bytes, or seconds."""
 _READ: Final = 1 << 20
 Work = Callable[..., Iterator[object]]
 
 
 def serve() -> None:
-    """Run until the parent closes the pipe or has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which ends in order
+    """Run until the parent closes the pipe or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
     os.nice(NICENESS)
     answers = os.dup(1)
-    os.dup2(2, 1)  # what anything prints is no answer
+    os.dup2(2, 1)  # standard output carries the answers, so prints go to standard error
     messages: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_listen, args=(messages,), daemon=True).start()
     conversation = _Conversation(messages, answers)
     while True:
-        order: tuple[str, tuple[object, ...], dict[str, object]] = pickle.loads(conversation.hear())
+        order: tuple[str, tuple[object, ...], dict[str, object]] = pickle.loads(conversation.receive())
         name, arguments, options = order
         try:
             conversation.run(_find(name), arguments, options)
         except Exception as error:
-            conversation.say(FAILED, _portable(error))
+            conversation.send(FAILED, _portable(error))
 
 
 class _Conversation:
-    """Every answer but the last of a work waits for a message: to go on, perhaps with what the work is told."""
+    """Sends answers to the parent. After each answer but the last one of a work it waits for a message."""
 
     def __init__(self, messages: SimpleQueue[bytes], answers: int) -> None:
         self._messages = messages
@@ -55,16 +56,16 @@ class _Conversation:
         steps = work(RealDisk(), self._report, *arguments, **options)
         value = next(steps, None)
         while value is not None:
-            self.say(STEP, value)
-            value = advanced(steps, pickle.loads(self.hear()))
+            self.send(STEP, value)
+            value = advanced(steps, pickle.loads(self.receive()))
         if self._amount:
-            self._tell()  # the next work may be as small
-        self.say(DONE, None)
+            self._report_progress()  # so that short works are paced too
+        self.send(DONE, None)
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         return self._messages.get()
 
-    def say(self, kind: str, value: object) -> None:
+    def send(self, kind: str, value: object) -> None:
         data = pickle.dumps((kind, value))
         left = memoryview(len(data).to_bytes(LENGTH, "big") + data)
         try:
@@ -78,16 +79,16 @@ class _Conversation:
         self._amount += amount
         now = time.monotonic()
         if self._amount >= REPORT_AT or now - self._reported > REPORT_SECONDS:
-            self._tell()
+            self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         done, self._amount, self._reported = self._amount, 0, time.monotonic()
-        self.say(DID, done)
-        self.hear()
+        self.send(DID, done)
+        self.receive()
 
 
 def _listen(messages: SimpleQueue[bytes]) -> None:
-    """Read what the parent says; its end is noticed even while a work is under way."""
+    """Put the parent's messages into the queue. Ends the process at the end of the pipe, even during a work."""
     data = bytearray()
     while True:
         some = os.read(0, _READ)
@@ -101,12 +102,12 @@ def _listen(messages: SimpleQueue[bytes]) -> None:
 
 def _find(name: str) -> Work:
     module, _, function = name.partition(":")
-    found: Work = getattr(import_module(module), function)
-    return found
+    work: Work = getattr(import_module(module), function)
+    return work
 
 
 def _portable(error: Exception) -> Exception:
-    """``error``, or what can be said of it if the parent could not read it."""
+    """Return ``error``, or a RuntimeError with its text if the parent could not unpickle it."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

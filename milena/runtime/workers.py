@@ -1,8 +1,8 @@
-"""Work that is long and needs the processor: a generator that runs beside the event loop and outside of its GIL.
+"""Long work that needs the CPU: a generator that runs in another process, outside of the event loop and its GIL.
 
-A worker is a process of low priority that is started for its first work, killed by ``end``, and ends with its parent.
-It gets plain values, which are pickled, and reports what it has done; its owner decides how fast it goes on. In the
-simulation, and on a disk that watches each of its files, the work is a plain call (``PlainWorker``).
+A worker is a process of low priority that is started with its first work, killed by ``end``, and ends with its parent.
+Arguments and values are pickled. It reports its progress, and its owner decides how fast it continues. In the
+simulation, and on a disk that records the writes of each file, the work runs in this process (``PlainWorker``).
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
 LENGTH: Final = 8
-"""Bytes in front of each message: its length."""
+"""Length in bytes of the prefix of each message, which holds the message's length."""
 _LONGEST: Final = 16 << 20
-"""Bytes of an answer at most: they are short."""
+"""Maximum length of an answer in bytes."""
 STEP: Final = "step"
 DONE: Final = "done"
 DID: Final = "did"
 FAILED: Final = "failed"
 GO: Final = pickle.dumps(None)
-"""To go on, and nothing is told."""
+"""The message to continue without an answer for the work."""
 _CODE: Final = "from milena.runtime.worker_process import serve; serve()"
 
 
-def advanced(iterator: Iterator[T], told: object) -> T | None:
-    """What a generator yields when it is told that; None at its end."""
-    if told is None:
+def advanced(iterator: Iterator[T], answer: object) -> T | None:
+    """Advance a generator with ``answer`` as the result of its ``yield``. Return its next value, None at its end."""
+    if answer is None:
         return next(iterator, None)
     try:
-        return cast("Generator[T, object]", iterator).send(told)
+        return cast("Generator[T, object]", iterator).send(answer)
     except StopIteration:
         return None
 
 
 def _answer_in(data: bytes) -> tuple[str, object]:
-    """Raises WorkerEnded: the package on disk, which the worker runs, may be newer than what runs here."""
+    """Decode an answer. Raises WorkerEnded: the worker runs the package on disk, which may be newer than this
+    process."""
     try:
         kind, value = pickle.loads(data)
     except Exception as error:
@@ -53,7 +54,7 @@ def _answer_in(data: bytes) -> tuple[str, object]:
 
 
 class PlainSteps(Generic[T]):
-    """The steps of a PlainWorker."""
+    """The work of a PlainWorker."""
 
     def __init__(self, disk: Disk, paced: Paced, running: Lock) -> None:
         self._disk = disk
@@ -65,28 +66,27 @@ class PlainSteps(Generic[T]):
     def report(self, amount: int) -> None:
         self._amount += amount
 
-    async def next(self, told: object = None) -> T | None:
-        found = await self._disk.offload(self._next, told)
+    async def next(self, answer: object = None) -> T | None:
+        found = await self._disk.offload(self._next, answer)
         if self._amount:
             amount, self._amount = self._amount, 0
             await self._paced(amount)
         return found
 
-    def _next(self, told: object) -> T | None:
+    def _next(self, answer: object) -> T | None:
         assert self.iterator is not None
         with self._running:
-            return advanced(self.iterator, told)
+            return advanced(self.iterator, answer)
 
 
 class PlainWorker:
-    """Implements ``Worker``: each step is one offloaded call on its disk. What was reported is paced after the
-    step."""
+    """Implements ``Worker``: each step is one offloaded call on its disk. Reported progress is paced after the step."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._iterator: Iterator[object] | None = None
         self._running = Lock()
-        """Held during a step: in a thread it goes on even if nobody waits for it."""
+        """Held during a step: a step in a thread continues even if its caller was cancelled."""
 
     def run(
         self,
@@ -104,7 +104,7 @@ class PlainWorker:
         iterator, self._iterator = self._iterator, None
         close = getattr(iterator, "close", None)
         if close is not None:
-            with suppress(OSError, ValueError):  # the node is dead; a step is under way
+            with suppress(OSError, ValueError):  # the node has ended while a step runs
                 close()
 
     async def ended(self) -> None:
@@ -117,16 +117,16 @@ class PlainWorker:
 
 
 class ProcessSteps(Generic[T]):
-    """The steps of a ProcessWorker."""
+    """The work of a ProcessWorker."""
 
     def __init__(self, worker: ProcessWorker, paced: Paced, first: bytes) -> None:
         self._worker = worker
         self._paced = paced
         self._message = first
 
-    async def next(self, told: object = None) -> T | None:
-        if told is not None:
-            self._message = pickle.dumps(told)
+    async def next(self, answer: object = None) -> T | None:
+        if answer is not None:
+            self._message = pickle.dumps(answer)
         while True:
             kind, value = await self._worker.ask(self._message)
             self._message = GO
@@ -141,7 +141,7 @@ class ProcessSteps(Generic[T]):
 
 
 class ProcessWorker:
-    """Implements ``Worker``: a process that runs the same form of the same package."""
+    """Implements ``Worker`` with a process that runs the same build of the same package."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
@@ -150,7 +150,7 @@ class ProcessWorker:
 
     @property
     def pid(self) -> int | None:
-        """None if it does not run."""
+        """The process id; None if it is not running."""
         return None if self._process is None else self._process.pid
 
     def run(
@@ -162,7 +162,7 @@ class ProcessWorker:
         **kwargs: P.kwargs,
     ) -> Steps[T]:
         if self._at_work:
-            self.end()  # it waits to go on with its former work
+            self.end()  # it waits for the next step of its former work
         self._at_work = True
         name = f"{work.__module__}:{work.__qualname__}"
         return ProcessSteps(self, paced, pickle.dumps((name, args, kwargs)))
@@ -180,18 +180,18 @@ class ProcessWorker:
             await process.stdin.drain()
             size = int.from_bytes(await process.stdout.readexactly(LENGTH), "big")
             if size > _LONGEST:
-                raise WorkerEnded(f"the worker process sends something else than answers: {size} bytes")
+                raise WorkerEnded(f"the worker process sent an invalid answer of {size} bytes")
             data = await process.stdout.readexactly(size)
         except (OSError, IncompleteReadError) as error:
             raise WorkerEnded(f"the worker process has ended: {error}") from error
-        answer = _answer_in(data)
-        self._at_work = answer[0] in (STEP, DID)
-        return answer
+        kind, value = _answer_in(data)
+        self._at_work = kind in (STEP, DID)
+        return kind, value
 
     async def _start(self) -> Process:
         from asyncio.subprocess import PIPE, create_subprocess_exec
 
-        drawn = os.environ | {"PYTHONHASHSEED": "random"}  # what a cleaning tells keys apart by is keyed with it
+        drawn = os.environ | {"PYTHONHASHSEED": "random"}  # a cleaning identifies keys by hashes with this seed
         self._process = await create_subprocess_exec(
             sys.executable, "-P", "-c", _CODE, stdin=PIPE, stdout=PIPE, env=drawn
         )

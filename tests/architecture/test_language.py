@@ -44,6 +44,7 @@ CLEAN: Final = (
     "milena/lab/world",
     "milena/node/links",
     "milena/report",
+    "milena/runtime",
 )
 """Packages, folders and files without any of them. Add yours; remove none."""
 

@@ -58,7 +58,7 @@ def test_out_of_descriptors_for_clients_a_node_answers_all_apis_and_its_logs_sta
         assert ask(early, ApiKey.API_VERSIONS, 0).error_code == 0
         resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
         with crowd(running.address, 300):
-            wait_until(lambda: "accepting pauses" in running.log.read_text(), "a warning")
+            wait_until(lambda: "accepting paused" in running.log.read_text(), "a warning")
             for version in range(5):
                 assert ask(early, ApiKey.LIST_GROUPS, version).error_code == 0
             created = ask(early, ApiKey.CREATE_TOPICS, 7, topics=[TOPIC], timeout_ms=5000, validate_only=False)
@@ -71,7 +71,7 @@ def test_out_of_descriptors_for_clients_a_node_answers_all_apis_and_its_logs_sta
         text = running.log.read_text()
     assert "Too many open files" not in text
     assert "request failed" not in text
-    assert text.count("accepting pauses") <= 10
+    assert text.count("accepting paused") <= 10
 
 
 def test_compressed_batches_are_checked_without_a_free_descriptor(tmp_path: Path) -> None:

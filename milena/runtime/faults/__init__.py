@@ -1,1 +1,1 @@
-"""Ports with faults on demand, for nodes of the lab."""
+"""Ports with faults on demand, for nodes with ``--lab``."""

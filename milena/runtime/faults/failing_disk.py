@@ -1,7 +1,7 @@
-"""A real disk that fails, fills up or is slow on demand: what the lab does to a node's log directories and its tier.
+"""A real disk that fails, fills up or is slow on demand, for the log directories and the tier of nodes with ``--lab``.
 
-Faults concern a folder with everything below it. Data that goes to a socket by its descriptor, and what was mapped or
-opened as a handle before, is not stopped.
+A fault applies to a folder and everything below it. It does not affect data sent with sendfile, nor files that were
+mapped or opened as a handle before.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from milena.runtime.files import OFFLOAD_THREADS, RealDisk, RealFile, open_descr
 
 
 class DiskFaults:
-    """Folder ``""`` stands for all."""
+    """Faults by folder; ``""`` applies to every folder."""
 
     def __init__(self) -> None:
         self._failing: dict[str, None] = {}
         self._full: dict[str, None] = {}
         self._slow: dict[str, float] = {}
         self.failed = 0
-        """Calls that have failed. It may be less: several threads count."""
+        """The number of failed calls. It may be too low: several threads increment it."""
         self.slowed = 0
-        """Syncs that took longer, likewise."""
+        """The number of slowed syncs; may be too low as well."""
 
     def fail(self, folder: str) -> None:
-        """From now on each call there raises OSError with EIO."""
+        """Let every call for the folder raise OSError EIO."""
         self._failing[folder] = None
 
     def heal(self, folder: str) -> None:
         self._failing.pop(folder, None)
 
     def fill(self, folder: str) -> None:
-        """From now on nothing can be appended or created there: ENOSPC."""
+        """Let every append and creation in the folder raise OSError ENOSPC."""
         self._full[folder] = None
 
     def slow(self, folder: str, seconds: float) -> None:
-        """Each sync there takes so much longer; 0: no longer."""
+        """Delay each sync in the folder by ``seconds``; 0 ends it."""
         self._slow[folder] = seconds
 
     def check(self, path: str) -> None:
-        """Raises OSError."""
+        """Raises OSError if the path is in a failed folder."""
         for folder in self._failing:
             if _is_in(path, folder):
                 self.failed += 1
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def check_room(self, path: str) -> None:
-        """Before something is added. Raises OSError."""
+        """Raises OSError if the path is in a failed or full folder. Call before bytes or entries are added."""
         self.check(path)
         for folder in self._full:
             if _is_in(path, folder):
@@ -58,12 +58,12 @@ class DiskFaults:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def before_sync(self, path: str) -> None:
-        """May block. Raises OSError."""
+        """Apply the faults of a sync. May block. Raises OSError."""
         self.check(path)
         seconds = max((seconds for folder, seconds in self._slow.items() if _is_in(path, folder)), default=0.0)
         if seconds:
             self.slowed += 1
-            time.sleep(seconds)  # the disk's own threads call it, as they would wait for a slow disk
+            time.sleep(seconds)  # called in the disk's own threads
 
 
 class FailingFile(RealFile):
@@ -112,7 +112,7 @@ class FailingDisk(RealDisk):
         return FailingFile(path, open_descriptor(path, create=create, read_only=read_only), self.faults)
 
     def check_open(self, path: str, *, create: bool) -> None:
-        """Raises OSError."""
+        """Raises OSError if opening must fail."""
         if create and not os.path.exists(path):
             self.faults.check_room(path)
         else:

@@ -3,7 +3,7 @@
 ``kill -9`` keeps the page cache, so it never reveals a missing fsync. This disk records what was synced of each file
 and folder, and ``cut`` removes the rest. It approximates a power loss:
 
-* Everything on the disk when the process started counts as synced, whoever wrote it.
+* Everything on the disk when the process started counts as synced.
 * A file loses everything from its first unsynced byte on; a real disk may keep any part of it.
 * A created, renamed or removed entry is restored unless its folder was synced afterwards; a removed tree stays removed.
   Entries of a folder that was itself created since then go with it.
@@ -166,7 +166,7 @@ class LossyDisk(FailingDisk):
                 super().remove(change.aside)
 
     def worker(self) -> Worker:
-        """In this process: it would not know what another one writes."""
+        """A worker in this process: writes by another process would not be recorded."""
         return PlainWorker(self)
 
     def cut(self) -> None:

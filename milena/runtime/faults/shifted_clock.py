@@ -1,4 +1,4 @@
-"""A wall clock that is wrong, as after a jump: what the lab does to a node."""
+"""A wall clock that is wrong, as after a clock jump, for nodes with ``--lab``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from milena.runtime.clock import Clock, Timer
 
 
 class ShiftedClock:
-    """Implements ``runtime.clock.Clock``: the wall time of ``clock`` moved by ``ahead_ms``, and the rest as it is."""
+    """Implements ``runtime.clock.Clock``: the wall time of ``clock`` plus ``ahead_ms``; all else is unchanged."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""A disk that fails, is slow in everything, and tells what appears on it: the lab's, for a folder tier."""
+"""A disk with faults and delays that reports renames, for the folder of a tier in nodes with ``--lab``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class TroubledDisk(FailingDisk):
     def __init__(self, threads: int, clock: Clock, renamed: Callable[[str], object]) -> None:
         super().__init__(threads)
         self.delay = 0.0
-        """Seconds that each offloaded work waits before it begins."""
+        """The delay of each offloaded call, in seconds."""
         self.slowed = 0
-        """Works that have waited so."""
+        """The number of delayed calls."""
         self._clock = clock
         self._renamed = renamed
 
@@ -29,7 +29,7 @@ class TroubledDisk(FailingDisk):
         return await RealDisk.offload(self, work, *args, **kwargs)
 
     def exists(self, path: str) -> bool:
-        """Raises OSError where it fails: what cannot be looked at is not absent."""
+        """Raises OSError in a failed folder: the file may exist."""
         self.faults.check(path)
         return super().exists(path)
 

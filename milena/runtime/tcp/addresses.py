@@ -14,7 +14,7 @@ from milena.runtime.tcp.unresolved_host import UnresolvedHost
 BACKLOG: Final = 1024
 
 Address = tuple[Any, ...]
-"""As the socket module has them, which differ by family."""
+"""An address as the socket module returns it; its form depends on the family."""
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Address]]:

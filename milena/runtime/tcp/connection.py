@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 BYTES_PER_WAKE_UP: Final = 2 * 1024 * 1024
 """A connection sends at most about this many bytes before the other connections get their turn."""
 BYTES_PER_ROUND: Final = 4 * 1024 * 1024
-"""Once all connections have sent this many bytes in one iteration of the loop, each of the others sends SMALLEST_SHARE
-in it."""
+"""Once all connections together have sent this many bytes in one iteration of the loop, each further one sends at most
+SMALLEST_SHARE in it."""
 SMALLEST_SHARE: Final = 64 * 1024
 SMALL_RANGE: Final = 16 * 1024
 """File ranges up to this length are read and sent together with the surrounding memory."""
@@ -159,7 +159,7 @@ class TcpConnection:
             raise
         finally:
             network.deferred = None
-            # The connection that sent the request comes last: the others have waited for its data.
+            # The connection that sent the request is flushed last: the others have waited for its data.
             for connection in deferred:
                 if connection is not self:
                     connection._flush()

@@ -11,13 +11,13 @@ LONGEST_NAME: Final = 253
 LONGEST_LABEL: Final = 63
 LAST_PORT: Final = 65_535
 ALL_ADDRESSES: Final = ("", "::", "0.0.0.0")
-"""Hosts that a listener may have, but that nobody can be sent to."""
+"""Wildcard addresses: a listener may have one, but it cannot be advertised."""
 _SHOWN: Final = 100
 
 
 def from_here(host: str) -> str:
-    """Where this machine reaches what listens on ``host``. Without IPv6 nothing connects to ``::``, but a socket may
-    still listen there, as in most containers."""
+    """The address by which this machine reaches a listener on ``host``. Without IPv6, as in most containers, a socket
+    may listen on ``::``, but nothing can connect to it."""
     return "localhost" if host in ALL_ADDRESSES else host
 
 

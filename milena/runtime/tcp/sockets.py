@@ -79,9 +79,9 @@ class TcpListener:
                 return
 
     def _wait_for_room(self) -> None:
-        """Meanwhile connections wait in the kernel's queue, as with Kafka's acceptor."""
+        """Stop accepting for a moment. Connections wait in the kernel's queue, as with Kafka's acceptor."""
         self._network.log.warning(
-            "accepting pauses: too few descriptors are left",
+            "accepting paused, too few file descriptors",
             listener=f"{self.host}:{self.port}",
             open=open_now(),
             limit=limit(),
@@ -104,7 +104,7 @@ class TcpNetwork:
         """Bytes of long queues that were sent in this iteration of the loop."""
         self._in_round = False
         self.deferred: list[TcpConnection] | None = None
-        """The connections to flush at the end of the read that is being handled; None outside of one."""
+        """The connections to flush at the end of the present read; None outside of one."""
 
     def sent_in_round(self) -> int:
         """Bytes of long queues that were sent since the loop last polled the sockets."""

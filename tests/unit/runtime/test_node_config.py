@@ -123,9 +123,9 @@ REFUSED = [
     ({"listeners": "PLAINTEXT://h:70000"}, "Unable to parse PLAINTEXT://h:70000 to a broker endpoint"),
     (
         {"advertised_listeners": "PLAINTEXT://a..b:1"},
-        "'a..b' of listener PLAINTEXT is no host name: it has an empty label",
+        "'a..b' of listener PLAINTEXT is not a host name: it has an empty label",
     ),
-    ({"listeners": f"PLAINTEXT://{'h' * 64}:1"}, "is no host name: it has a label longer than 63 characters"),
+    ({"listeners": f"PLAINTEXT://{'h' * 64}:1"}, "is not a host name: it has a label longer than 63 characters"),
     ({"controller_quorum_voters": "3@a..b:1"}, "Failed to parse host name from entry 3@a..b:1"),
     ({"controller_quorum_bootstrap_servers": "a..b:1"}, "Failed to parse host name from a..b:1"),
     ({"listeners": "SSL://h:1"}, "Controller listener with name CONTROLLER defined in controller.listener.names not"),

@@ -70,7 +70,7 @@ def test_the_end_of_the_parent_requests_the_stop() -> None:
         first_line(process)
         os.close(write)
         output, errors = process.communicate(timeout=20)
-        assert (output, errors, process.returncode) == ("stopping: parent is gone\n", "", 3)
+        assert (output, errors, process.returncode) == ("stopping: parent process ended\n", "", 3)
 
 
 @pytest.mark.parametrize(("wanted", "module"), [("asyncio", "asyncio.unix_events"), ("uvloop", "uvloop")])

@@ -132,7 +132,7 @@ async def test_connections_leave_the_last_descriptors_to_files(capsys: pytest.Ca
                 await asyncio.sleep(0)
         room = limit() - (clients[-1].fileno() + 1)
         assert kept() - 5 <= room <= kept()
-        assert capsys.readouterr().err.count("accepting pauses: too few descriptors are left") <= 10
+        assert capsys.readouterr().err.count("accepting paused, too few file descriptors") <= 10
         for _ in range(6):
             clients.pop(0).close()
         await server.until(lambda: len(accepted) >= len(clients) + 6 - 3)

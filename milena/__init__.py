@@ -1,14 +1,14 @@
-"""Kafka, translated into Python."""
+"""Apache Kafka in Python."""
 
 import os
 
 DISTRIBUTION = "milena-kafka"
-"""The name on the package index. ``milena`` there is somebody else's package."""
+"""The distribution's name on the package index, where ``milena`` is another project."""
 VERSION = "0.1.0"
 
 
 def install_hint(extra: str) -> str:
-    """What to install for an optional part, as one types it behind ``pip install``."""
+    """Return the requirement of an optional extra, quoted for ``pip install``."""
     return f"'{DISTRIBUTION}[{extra}]'"
 
 

@@ -1,4 +1,4 @@
-"""The command `milena`: finds the subcommand, imports it alone, and turns a user's mistake into one sentence."""
+"""The command `milena`: imports and runs one subcommand, and prints a user's error as one line."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def main() -> int:
         print(f"milena: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # who reads us has gone (`milena consume t | head`); keep Python from flushing into the closed pipe at exit
+        # The reader has exited (`milena consume t | head`); keep Python from flushing into the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except PermissionError as error:  # of whatever file: it belongs to somebody else
+    except PermissionError as error:  # a file belongs to another user
         print(f"milena: {reason_of(error)}", file=sys.stderr)
         return UserError.exit_code
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""Which form of Milena runs: pure Python, or with the hot modules compiled by mypyc.
+"""The build flavour of Milena that runs: pure Python, or with the hot modules compiled by mypyc.
 
-A wheel for a platform has both, and the compiled one runs. In a checkout the pure one runs; ``make compiled`` makes a
-tree with the compiled one. ``MILENA_PURE=1`` and ``MILENA_PURE=0`` choose. This is decided once, when ``milena`` is
-imported, so this module imports next to nothing: every start of a node and of a command waits for it.
+A wheel for a platform contains both, and the compiled flavour runs. In a checkout the pure one runs; ``make compiled``
+builds a tree with the compiled one. ``MILENA_PURE=1`` and ``MILENA_PURE=0`` choose. The choice is made once, when
+``milena`` is imported, so this module imports next to nothing: every start of a node and of a command waits for it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "MILENA_PURE"
 TREE: Final = os.path.join("build", "compiled")
-"""Below the checkout's root."""
+"""Relative to the root of the checkout."""
 NOTE: Final = "sources.txt"
 _LIBRARY: Final = "compiled__mypyc"
 _COMPILED: Final = "milena.protocol.records.batch"
-"""A module that both forms have, and that one of them has compiled."""
+"""A module that is compiled in the compiled flavour."""
 
 
-def choose(package_path: list[str], wanted: str) -> None:
-    """Let ``milena``'s modules come from where ``wanted``, the variable's value, says.
+def choose(package_path: list[str], flavour: str) -> None:
+    """Import ``milena``'s modules from ``flavour``, the value of MILENA_PURE.
 
-    Raises SystemExit if that is not to be had: with another form than the one that was asked for, nothing is right.
+    Raises SystemExit if that flavour is not available.
     """
     here = package_path[0]
-    if wanted == "1":
+    if flavour == "1":
         if _has_extensions(here):
             sys.meta_path.insert(0, _SourcesAlone())
-    elif wanted != "0":
-        raise SystemExit(f"milena: {VARIABLE} is {wanted!r}; 1 stands for pure Python, 0 for the compiled form")
+    elif flavour != "0":
+        raise SystemExit(f"milena: {VARIABLE} is {flavour!r}; it must be 1 (pure Python) or 0 (the compiled form)")
     elif not _has_extensions(here):
         package_path[:] = [_checked_tree(here)]
 
@@ -50,12 +50,12 @@ def running() -> str:
 
 
 def note_of(package: str) -> str:
-    """What a tree notes of the sources that it is made of: their digest, then their stamps."""
+    """Return the record of a tree's sources: their digest, then their stamps."""
     return f"{_digest_of(package)}\n{_stamps_of(package)}"
 
 
 def _stamps_of(package: str) -> str:
-    """Names, sizes and times of the package's sources: what changes if one of them is edited."""
+    """Return names, sizes and times of the package's sources, which change when a source is edited."""
     lines = []
     for path in _sources(package):
         found = os.stat(path)
@@ -95,7 +95,7 @@ def _checked_tree(package: str) -> str:
     root = os.path.dirname(package)
     if not os.path.exists(os.path.join(root, "compiling", "modules.toml")):
         raise SystemExit(
-            f"milena: {VARIABLE}=0, but {package} is pure Python; a wheel for this platform has the compiled form"
+            f"milena: {VARIABLE}=0, but {package} is pure Python; a wheel for this platform contains the compiled form"
         )
     tree = os.path.join(root, TREE)
     try:
@@ -103,18 +103,18 @@ def _checked_tree(package: str) -> str:
             digest, _, stamps = file.read().partition("\n")
     except (OSError, ValueError):
         raise SystemExit(
-            f"milena: {VARIABLE}=0, but there is no compiled form in {TREE}; `make compiled` makes it"
+            f"milena: {VARIABLE}=0, but there is no compiled form in {TREE}; `make compiled` builds it"
         ) from None
     if stamps != _stamps_of(package) and digest != _digest_of(package):
-        raise SystemExit(f"milena: the compiled form in {TREE} is of other sources; `make compiled` makes it anew")
+        raise SystemExit(f"milena: the compiled form in {TREE} is outdated; `make compiled` builds it again")
     compiled = os.path.join(tree, "milena")
     if not _has_extensions(compiled):
-        raise SystemExit(f"milena: the compiled form in {TREE} is for another Python; `make compiled` makes it anew")
+        raise SystemExit(f"milena: the compiled form in {TREE} is for another Python; `make compiled` builds it again")
     return compiled
 
 
 class _SourcesAlone:
-    """Finds this package's modules without looking at extensions."""
+    """Finds this package's modules, ignoring extensions."""
 
     def __init__(self) -> None:
         self._finders: dict[str, FileFinder] = {}

@@ -1,1 +1,1 @@
-"""What all commands share: options, errors, output."""
+"""The common parts of all commands: options, errors, output."""

@@ -1,4 +1,4 @@
-"""Commands that have commands: `milena topic create`. Which one is meant, and the values of its options."""
+"""Commands with subcommands, such as `milena topic create`: which one is meant, and the values of its options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Body = TypeVar("Body")
 def chosen(
     name: str, commands: Mapping[str, tuple[CommandLine, Body]], arguments: Sequence[str]
 ) -> tuple[Body, Values] | None:
-    """The body of `milena NAME COMMAND ...` and its values; None if help was asked for, and printed.
+    """Return the body of `milena NAME COMMAND ...` and its values; None if help was requested, which is printed.
 
     Raises UsageError.
     """

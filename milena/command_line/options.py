@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from milena.command_line.errors import UsageError
 
-TYPE_CHECKING = False  # typing, collections.abc and dataclasses cost 15 ms here
+TYPE_CHECKING = False  # typing, collections.abc and dataclasses cost 15 ms to import
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
@@ -42,7 +42,7 @@ class Option:
 
 
 class Positional:
-    """One argument by place. ``many`` takes all that are left."""
+    """One argument by position. ``many`` takes all remaining ones."""
 
     def __init__(self, name: str, help: str, *, optional: bool = False, many: bool = False) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Positional:
 
 
 class CommandLine:
-    """What a command takes. ``usage`` is the command's name as typed, ``about`` one paragraph."""
+    """The arguments of a command. ``usage``: the command's name as typed; ``about``: its description."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class CommandLine:
         self.examples = examples
 
     def parse(self, arguments: Sequence[str]) -> Values:
-        """Read the arguments. Raises UsageError; ``Values.help`` is set where ``--help`` was among them."""
+        """Parse the arguments. Raises UsageError; ``Values.help`` is set if ``--help`` was among them."""
         values: dict[str, object] = {
             o.key: [] if o.many else (False if not o.value else o.default) for o in self.options
         }
@@ -137,10 +137,12 @@ class CommandLine:
             else:
                 raise UsageError(f"milena {self.usage} needs {positional.name}: {positional.help}")
         if places:
-            raise UsageError(f"milena {self.usage} does not take {places[0]!r}; `milena {self.usage} --help` says what")
+            raise UsageError(
+                f"milena {self.usage} does not take {places[0]!r}; `milena {self.usage} --help` lists what it does take"
+            )
 
     def help(self) -> str:
-        """The text of ``--help``."""
+        """Return the text of ``--help``."""
         places = "".join(
             f" [{p.name}{'...' if p.many else ''}]" if p.optional or p.many else f" {p.name}" for p in self.positionals
         )
@@ -155,13 +157,13 @@ class CommandLine:
 
 
 class Values:
-    """The arguments read: each as an attribute, and in ``given`` which options stood on the command line."""
+    """The parsed arguments: each as an attribute, and in ``given`` the names of the options on the command line."""
 
     def __init__(self, found: dict[str, object], given: frozenset[str]) -> None:
         self.found = found
         self.given = given
 
-    # What type a value has is for its option to say: each command reads its own.
+    # The option determines the type of the value.
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the option
         try:
             return self.found[name]
@@ -181,7 +183,7 @@ def _described(option: Option) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """`` (did you mean X?)`` or nothing."""
+    """Return `` (did you mean X?)``, or an empty string."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)
@@ -204,7 +206,7 @@ def port_number(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A length of time, 0 or more. Raises ValueError."""
+    """A duration of at least 0 seconds. Raises ValueError."""
     try:
         value = float(text)
     except ValueError:

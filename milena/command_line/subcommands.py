@@ -1,4 +1,4 @@
-"""The subcommands of `milena`: the function that carries each out, and what it is for."""
+"""The subcommands of `milena`: module, function and description of each."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ COMMANDS = {
     "down": ("milena.up.detached:down", "stop a cluster"),
     "status": ("milena.up.detached:status", "show the nodes of a cluster"),
     "logs": ("milena.up.logs:main", "print the logs of a cluster's nodes"),
-    "lab": ("milena.steering.command:main", "steer a node: catch requests, cut links, power it off"),
+    "lab": ("milena.steering.command:main", "control a test node: hold requests, cut links, power it off"),
     "node": ("milena.commands.node:main", "run one node from its properties file"),
     "container": ("milena.commands.container:main", "run one node as Kafka's container image does"),
     "topic": ("milena.commands.topic:main", "create, list, describe, delete or alter topics, delete records"),
     "group": ("milena.commands.group:main", "list, describe and delete consumer groups, reset their offsets"),
-    "elect": ("milena.commands.elect:main", "elect leaders of partitions: the preferred replicas, or any"),
+    "elect": ("milena.commands.elect:main", "elect leaders of partitions: the preferred replicas, or uncleanly"),
     "reassign": ("milena.commands.reassign:main", "move replicas to other brokers: start, list, cancel"),
-    "broker": ("milena.commands.broker:main", "list and configure brokers, unregister one that will not come back"),
+    "broker": ("milena.commands.broker:main", "list and configure brokers, unregister a broker"),
     "produce": ("milena.commands.produce:main", "write lines of standard input as records"),
     "consume": ("milena.commands.consume:main", "print records"),
     "sim": ("milena.commands.sim:main", "run a simulated cluster under load and faults, from a seed"),
     "chaos": ("milena.commands.chaos:main", "run clients and faults against a cluster, and judge what the clients saw"),
-    "history": ("milena.commands.history:main", "judge what clients saw, from a file, and draw it"),
+    "history": ("milena.commands.history:main", "judge the history of client operations in a file"),
     "scenario": (
         "milena.commands.scenario.command:main",
-        "play what KIPs and known bugs of Kafka tell, step by step",
+        "run scenarios of KIPs and of known bugs of Kafka, step by step",
     ),
-    "tier": ("milena.commands.tier.command:main", "look into a remote tier, verify it, restore a cluster from it"),
+    "tier": ("milena.commands.tier.command:main", "inspect and verify a remote tier, restore a cluster from it"),
     "pipeline": (
         "milena.commands.pipeline.command:main",
         "jobs on Spark: audit a tier, profile, export, replay topics",
     ),
-    "metadata": ("milena.commands.metadata:main", "check and mend the metadata log of a node that is down"),
+    "metadata": ("milena.commands.metadata:main", "check and repair the metadata log of a stopped node"),
     "completion": ("milena.commands.completion:main", "let bash, zsh or fish complete commands and options"),
-    "log": ("milena.commands.log:main", "look into log files: batches, records, indexes, checkpoints"),
+    "log": ("milena.commands.log:main", "print log files: batches, records, indexes, checkpoints"),
 }

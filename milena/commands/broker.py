@@ -1,4 +1,4 @@
-"""`milena broker`: which brokers there are, how they are configured, and how one is unregistered."""
+"""`milena broker`: list, describe, configure and unregister brokers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from milena.node.client.replicas import list_brokers, unregister_broker
 from milena.protocol.errors import KafkaError
 from milena.runtime.numbers import whole
 
-DEFAULTS = Option("--default", "what holds for all brokers that have no value of their own")
+DEFAULTS = Option("--default", "the cluster-wide default, for brokers without a value of their own")
 BROKER = Positional("BROKER", "its id", optional=True)
-LIST = CommandLine("broker list", "List the registered brokers, with what they lead and hold.", [BOOTSTRAP, JSON])
+LIST = CommandLine(
+    "broker list", "List the registered brokers with the numbers of their leaderships and replicas.", [BOOTSTRAP, JSON]
+)
 DESCRIBE = CommandLine(
     "broker describe",
-    "Show the configuration of a broker that is not Kafka's default, and where each value is from.",
-    [BOOTSTRAP, JSON, DEFAULTS, Option("--all", "all keys, also those with Kafka's default")],
+    "Show the non-default configuration of a broker, and the source of each value.",
+    [BOOTSTRAP, JSON, DEFAULTS, Option("--all", "show all keys, including those with Kafka's default")],
     [BROKER],
     ["milena broker describe 1", "milena broker describe 1 --all --json", "milena broker describe --default"],
 )
@@ -31,8 +33,8 @@ ALTER = CommandLine(
     [
         BOOTSTRAP,
         DEFAULTS,
-        Option("--config", "a broker configuration, under Kafka's name", "K=V", many=True, convert=key_value),
-        Option("--delete-config", "back to the default", "KEY", many=True),
+        Option("--config", "a broker configuration, by Kafka's key", "K=V", many=True, convert=key_value),
+        Option("--delete-config", "delete the dynamic value of a key", "KEY", many=True),
     ],
     [BROKER],
     [
@@ -42,8 +44,8 @@ ALTER = CommandLine(
 )
 UNREGISTER = CommandLine(
     "broker unregister",
-    "Forget a broker that will not come back. Its replicas stay assigned to it until they are reassigned.",
-    [BOOTSTRAP, JSON, Option("--force", "even if it runs: it stays out until it is started anew")],
+    "Remove the registration of a broker. Its replicas stay assigned to it until they are reassigned.",
+    [BOOTSTRAP, JSON, Option("--force", "even if it is running: it rejoins only after a restart")],
     [Positional("BROKER", "its id")],
     ["milena broker unregister 3"],
 )
@@ -117,7 +119,7 @@ async def describe(values: Values, cluster: Cluster) -> int:
         value = "(sensitive)" if one.sensitive and one.value is None else one.value
         say(f"  {one.name:<{width}}  {admin.SOURCES.get(one.source, one.source):<29}  {value}")
     if not entries:
-        say("nothing is configured")
+        say("no configuration is set")
     return 0
 
 
@@ -126,7 +128,7 @@ async def alter(values: Values, cluster: Cluster) -> int:
         raise UsageError("milena broker alter needs --config or --delete-config")
     name = resource_of(values)
     if values.delete_config:
-        # brokers accept the deletion of a key that does not exist; a person has mistyped it
+        # brokers accept the deletion of a key that does not exist; a user has probably mistyped it
         known = [one.name for one in await configs_of(cluster, name or await any_broker(cluster))]
         for key in values.delete_config:
             if key not in known:
@@ -151,18 +153,18 @@ async def any_broker(cluster: Cluster) -> str:
 
 
 def resource_of(values: Values) -> str:
-    """The name of the resource: a broker's id, or "" for what holds for all. Raises UsageError."""
+    """Return the name of the resource: a broker id, or "" for the cluster-wide default. Raises UsageError."""
     if (values.broker is not None) == values.default:
-        raise UsageError("name one broker by its id, or say --default for what holds for all of them")
+        raise UsageError("name one broker by its id, or use --default for the cluster-wide default")
     return "" if values.broker is None else str(number_of(values.broker))
 
 
 def called(name: str) -> str:
-    return f"broker {name}" if name else "the default of all brokers"
+    return f"broker {name}" if name else "the cluster-wide default"
 
 
 def number_of(text: str) -> int:
-    """A broker's id. Raises UserError."""
+    """Parse a broker id. Raises UserError."""
     number = whole(text)
     if number is None or number < 0:
         raise UserError(f"broker {text}: not a broker id")
@@ -173,7 +175,7 @@ async def unregister(values: Values, cluster: Cluster) -> int:
     number = number_of(values.broker)
     running = [one.id for one in await list_brokers(cluster) if one.id == number and not one.fenced]
     if running and not values.force:
-        raise UserError(f"broker {number} is active; stop it first, or say --force")
+        raise UserError(f"broker {number} is active; stop it first, or use --force")
     try:
         await unregister_broker(cluster, number)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""What the client commands share: their options, a cluster to talk to, and errors in one sentence."""
+"""The common parts of the client commands: options, connecting to a cluster, and error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from milena.runtime.process import real_runtime
 
 VARIABLE = "MILENA_BOOTSTRAP"
 OF_UP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
-"""The brokers of a plain `milena up`: some of them may be down."""
+"""The bootstrap servers of a default `milena up`."""
 BOOTSTRAP = Option(
     "--bootstrap-server",
     f"bootstrap servers, or {VARIABLE} in the environment",
@@ -30,7 +30,7 @@ BOOTSTRAP = Option(
     short="-b",
 )
 
-JSON = Option("--json", "print JSON, not lines for people")
+JSON = Option("--json", "print JSON")
 
 Body = Callable[[Cluster], Coroutine[object, object, int]]
 Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[object, object, int]]]]
@@ -47,7 +47,8 @@ def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:
 
 
 def run(bootstrap: str, body: Body) -> int:
-    """Run a command's body against a cluster. Raises UserError if the cluster does not answer or refuses."""
+    """Run a command's body with a cluster client. Raises UserError if the cluster does not answer or returns an
+    error."""
     addresses = parse_addresses(bootstrap)
     try:
         return asyncio.run(_run(addresses, body))
@@ -86,13 +87,13 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
 
 
 def explain(error: KafkaError) -> str:
-    """Kafka's name of the error and what was said about it."""
+    """Return the error's name and its message."""
     said = error.message
     return f"{said} ({error.code.name})" if said else error.code.name
 
 
 async def partitions_named(cluster: Cluster, words: Sequence[str]) -> list[TopicPartition]:
-    """``TOPIC`` is all of its partitions, ``TOPIC:PARTITION`` is one. Raises UserError if there is no such topic."""
+    """Resolve ``TOPIC`` (all partitions) and ``TOPIC:PARTITION``. Raises UserError if there is no such topic."""
     wanted = [split_partition(word) for word in words]
     view = await cluster.metadata([*dict.fromkeys(topic for topic, _ in wanted)])
     found: dict[TopicPartition, None] = {}
@@ -113,17 +114,17 @@ def split_partition(word: str) -> tuple[str, int | None]:
 
 
 def outcome_of(partition: TopicPartition, error: KafkaError | None) -> dict[str, object]:
-    """What became of a partition, for JSON. ``error`` is Kafka's name of it, or null."""
+    """Return a partition's result for JSON. ``error`` is Kafka's name of the error, or null."""
     named: dict[str, object] = {"topic": partition[0], "partition": partition[1]}
     return named | {"error": error.code.name if error else None, "message": error.message if error else None}
 
 
-def tell(
+def print_outcomes(
     outcomes: Mapping[TopicPartition, KafkaError | None], done: Callable[[TopicPartition], str], *, as_json: bool
 ) -> int:
-    """A line for each partition that it went well for. Raises UserError with what became of the others.
+    """Print a line for each successful partition. Raises UserError with the errors of the others.
 
-    As JSON all outcomes are one document, and the exit code says whether all went well.
+    ``as_json``: print one document with all results; the exit code says whether all succeeded.
     """
     if as_json:
         show_json([outcome_of(partition, error) for partition, error in outcomes.items()])

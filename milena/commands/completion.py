@@ -20,7 +20,7 @@ COMMAND = CommandLine(
         "milena completion fish > ~/.config/fish/completions/milena.fish",
     ],
 )
-HELP: Final = Option("--help", "what the command does and takes", short="-h")
+HELP: Final = Option("--help", "show the command's help", short="-h")
 
 
 class Word(NamedTuple):
@@ -33,7 +33,7 @@ class Word(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code. Raises UsageError."""
+    """Return the exit code. Raises UsageError."""
     values = COMMAND.parse(arguments)
     if values.help:
         print(COMMAND.help())
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def words_of(commands: Mapping[str, tuple[str, str]]) -> list[Word]:
-    """The subcommands with all they take, found in the modules that carry them out."""
+    """Return the subcommands with their options and subcommands, as defined in their modules."""
     found = []
     for name, (place, about) in commands.items():
         module = import_module(place.partition(":")[0])
@@ -70,13 +70,13 @@ def _names(options: Sequence[Option]) -> list[str]:
 
 
 def _with_values(commands: Sequence[Word]) -> str:
-    """The options that a value follows, as a pattern of the shells'."""
+    """Return the options that take a value, as a shell pattern."""
     options = [option for one in commands for word in (one, *one.words) for option in word.options]
     return "|".join(sorted(set(_names([option for option in options if option.value]))))
 
 
 def bash(commands: Sequence[Word]) -> str:
-    """Files are completed where no word fits, and after an option that takes a value."""
+    """The script for bash. Files are completed if no word fits, and after an option that takes a value."""
     cases = []
     for one in commands:
         if one.words:
@@ -110,7 +110,8 @@ def bash(commands: Sequence[Word]) -> str:
 
 
 def zsh(commands: Sequence[Word]) -> str:
-    """Each word and each option with what it is for; files as in bash. It may also lie in ``fpath`` as ``_milena``."""
+    """The script for zsh: words and options with descriptions; files as in bash. May be installed in ``fpath`` as
+    ``_milena``."""
     cases: list[str] = []
     for one in commands:
         if one.words:
@@ -149,7 +150,7 @@ def _for_describe(name: str) -> str:
 
 
 def fish(commands: Sequence[Word]) -> str:
-    """Each word and each option with what it is for. What a word means depends on its place: a topic may be called
+    """The script for fish: words and options with descriptions. The position of a word matters: a topic may be named
     ``group``."""
     return "\n".join([_FISH_PLACES, *_fish_lines(commands)])
 
@@ -175,7 +176,7 @@ def _fish_option(condition: str, option: Option) -> str:
 
 
 def _quoted(text: str) -> str:
-    """For any of the shells: a single quote within single quotes is said by other means in each."""
+    """Quote for bash, zsh and fish, in which a single quote within single quotes is escaped differently."""
     return "'" + text.replace("'", "\u2019") + "'"
 
 

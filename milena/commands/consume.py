@@ -22,15 +22,16 @@ from milena.protocol.errors import ErrorCode, KafkaError
 
 COMMAND = CommandLine(
     "consume",
-    "Print the values of records, one a line, as they come. It starts at the end of the topic, or with --group (-G)\n"
-    "at the offsets that the group has committed; a partition without one starts at its end. --from-beginning starts\n"
-    "at the earliest record instead, with a group only where nothing is committed.",
+    "Print the values of records, one per line, as they arrive. Starts at the end of the topic, or "
+    "with --group (-G) at\n"
+    "the group's committed offsets; a partition without one starts at its end. --from-beginning starts at the\n"
+    "earliest record instead, with a group only in partitions without a committed offset.",
     options=[
         BOOTSTRAP,
-        Option("--from-beginning", "start at the earliest record; with --group where it has committed nothing"),
+        Option("--from-beginning", "start at the earliest record; with --group only without a committed offset"),
         Option(
             "--group",
-            "read as a member of this group, from its committed offsets on, and commit what was printed",
+            "read as a member of this group from its committed offsets, and commit printed records",
             "GROUP",
             short="-G",
         ),
@@ -39,23 +40,23 @@ COMMAND = CommandLine(
         ),
         Option("--partition", "read this partition alone", "N", convert=int, short="-p"),
         Option("--offset", "start here (with --partition)", "N", convert=int, short="-o"),
-        Option("--max", "stop after so many records", "N", convert=int, short="-c"),
+        Option("--max", "stop after N records", "N", convert=int, short="-c"),
         Option("--exit", "stop at the present end of the topic", short="-e"),
         Option(
             "--json",
-            "everything about a record, as one JSON object a line; bytes that are not UTF-8 in base64",
+            "print each record as one JSON object per line; bytes that are not UTF-8 in base64",
             short="-J",
         ),
-        Option("--key-separator", "print keys too, with this between key and value", "TEXT", short="-K"),
+        Option("--key-separator", "print keys too, separated from values by TEXT", "TEXT", short="-K"),
     ],
     positionals=[Positional("TOPIC", "the topic to read")],
     examples=["milena consume orders --from-beginning --exit", "milena consume orders --group billing --json"],
 )
 BASE64 = "base64"
 UNEXPLAINED = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE)
-"""What a partition answers where its records, here or in the tier, are missing or damaged."""
+"""The error codes of a partition whose records, on disk or in the tier, are missing or damaged."""
 WAIT = 1.0
-"""Seconds for one poll; Ctrl-C is heard at any time."""
+"""The timeout of one poll in seconds; Ctrl-C is handled at any time."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,17 +65,17 @@ def main(arguments: Sequence[str]) -> int:
         print(COMMAND.help())
         return 0
     if values.group and (values.partition is not None or values.exit):
-        raise UsageError("--group goes with neither --partition nor --exit: the group decides what is read")
+        raise UsageError("--group cannot be combined with --partition or --exit")
     if values.offset is not None and values.partition is None:
         raise UsageError("--offset needs --partition")
     for option in ("partition", "offset", "max"):
         if (getattr(values, option) or 0) < 0:
-            raise UsageError(f"--{option} {getattr(values, option)}: not a number from 0 on")
+            raise UsageError(f"--{option} {getattr(values, option)}: not a number of at least 0")
     return run(values.bootstrap_server, partial(consume_group if values.group else consume, values))
 
 
 async def consume(values: Values, cluster: Cluster) -> int:
-    """Print from all partitions, or from one."""
+    """Print the records of all partitions, or of one."""
     topic = await cluster.topic(values.topic, fresh=True)
     wanted = list(topic.partitions) if values.partition is None else [values.partition]
     ends = {}
@@ -104,18 +105,18 @@ async def consume(values: Values, cluster: Cluster) -> int:
 
 @asynccontextmanager
 async def explained(cluster: Cluster, topic: str) -> AsyncIterator[None]:
-    """What a broker will not say to a client stands elsewhere: raise UserError with where."""
+    """Turn errors without detail into a UserError that points to the brokers' logs."""
     try:
         yield
     except KafkaError as error:
         if error.code not in UNEXPLAINED:
             raise
-        tiered = f"; `milena tier verify {topic}` looks into the tier" if await is_tiered(cluster, topic) else ""
+        tiered = f"; `milena tier verify {topic}` checks the tier" if await is_tiered(cluster, topic) else ""
         raise UserError(f"{explain(error)}: the brokers' logs say why (`milena logs`){tiered}") from None
 
 
 async def is_tiered(cluster: Cluster, topic: str) -> bool:
-    """As far as the brokers tell."""
+    """Return whether the topic has remote storage, as far as the brokers report it."""
     try:
         entries = await admin.describe_configs(cluster, admin.TOPIC_RESOURCE, topic)
     except (KafkaError, ChannelError):
@@ -124,20 +125,20 @@ async def is_tiered(cluster: Cluster, topic: str) -> bool:
 
 
 async def check_offset(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
-    """A consumer without a place to start goes elsewhere without a word; a person meant that one. Raises UserError."""
+    """Raises UserError if the partition does not have the offset: the consumer would silently start elsewhere."""
     start, end = [(await find_offset(cluster, topic, partition, where)).offset for where in (EARLIEST, LATEST)]
     if not start <= offset <= end:
         raise UserError(f"--offset {offset}: {topic}-{partition} begins at {start} and ends before {end}")
 
 
 def at_end(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> bool:
-    """Whether every partition has been read up to where it ended when we began."""
+    """Return whether every partition has been read up to its end at the start of the command."""
     positions = {number: consumer.position(topic, number) for number in ends}
     return all(position is not None and position >= ends[number] for number, position in positions.items())
 
 
 async def consume_group(values: Values, cluster: Cluster) -> int:
-    """Print as a member of a group. Committed is what was printed."""
+    """Print as a member of a group, committing what was printed."""
     await cluster.topic(values.topic, fresh=True)
     reset = "earliest" if values.from_beginning else "latest"
     consumer = GroupConsumer(cluster, values.group, [values.topic], reset=reset, rack=values.rack)
@@ -158,7 +159,7 @@ async def consume_group(values: Values, cluster: Cluster) -> int:
 
 
 def show(record: ConsumedRecord, values: Values) -> None:
-    """One record, as the options want it."""
+    """Print one record in the requested form."""
     if values.json:
         print(json.dumps(record_of(record), ensure_ascii=False))
         return
@@ -169,8 +170,8 @@ def show(record: ConsumedRecord, values: Values) -> None:
 
 
 def record_of(record: ConsumedRecord) -> dict[str, object]:
-    """A record for JSON. Bytes that are not UTF-8 are in base64, and beside them stands that they are:
-    ``"value_encoding": "base64"``, and a third item of a header."""
+    """Return a record for JSON. Bytes that are not UTF-8 are in base64, marked by ``"value_encoding": "base64"`` or a
+    third item of a header."""
     shown: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -185,13 +186,13 @@ def record_of(record: ConsumedRecord) -> dict[str, object]:
 
 
 def header_of(name: str, data: bytes | None) -> list[str | None]:
-    """Name and value, and the encoding if the value is not UTF-8."""
+    """Return name and value, and the encoding if the value is not UTF-8."""
     value, encoding = text(data)
     return [name, value] if encoding is None else [name, value, encoding]
 
 
 def text(data: bytes | None) -> tuple[str | None, str | None]:
-    """Bytes as JSON can say them, and their encoding if that is not UTF-8."""
+    """Return bytes as text, and their encoding if that is not UTF-8."""
     if data is None:
         return None, None
     try:

@@ -1,8 +1,8 @@
 """`milena container`: `milena node`, configured as Kafka's container image configures its node.
 
-What the scripts of the image apache/kafka do (docker/jvm/launch, docker/resources/common-scripts, KafkaDockerWrapper):
-arguments are variables, a mounted ``server.properties`` lies below the ``KAFKA_*`` variables, and without either there
-is a default configuration. ``/etc/kafka/docker/run`` of Milena's image runs this.
+It does what the scripts of the image apache/kafka do (docker/jvm/launch, docker/resources/common-scripts,
+KafkaDockerWrapper): arguments are variables, ``KAFKA_*`` variables override a mounted ``server.properties``, and
+without either there is a default configuration. ``/etc/kafka/docker/run`` of Milena's image runs this.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ LEVELS = {
     "FATAL": "critical",
     "OFF": "critical",
 }
-"""Levels of log4j, and what comes nearest."""
+"""The levels of log4j, and Milena's nearest levels."""
 
 COMMAND = CommandLine(
     "container",
     "Run one node in the foreground, configured as Kafka's container image configures its node:\n"
-    f"{MOUNTED} if it is there, then KAFKA_* variables, or a default\n"
+    f"{MOUNTED} if it exists, then KAFKA_* variables, or a default\n"
     f"configuration without either. Data is in {DATA} unless log.dirs says otherwise, and /metrics\n"
     f"and /health are on MILENA_METRICS_PORT (default: {METRICS_PORT}). MILENA_OWN_ADDRESS_LIMIT (default:\n"
-    f"{OWN_ADDRESS_LIMIT}) is --own-address-limit of `milena node`. With MILENA_LAB, a folder beside log.dirs,\n"
-    "`milena lab` in the container steers the node: for tests. This is what Milena's image runs.",
-    positionals=[Positional("NAME=VALUE", "variables, in place of those of the environment", many=True)],
+    f"{OWN_ADDRESS_LIMIT}) is --own-address-limit of `milena node`. With MILENA_LAB, a folder outside of log.dirs,\n"
+    "`milena lab` in the container controls the node, for tests. Milena's image runs this command.",
+    positionals=[Positional("NAME=VALUE", "variables that override those of the environment", many=True)],
     examples=["milena container", "milena container KAFKA_NODE_ID=2 KAFKA_PROCESS_ROLES=broker ..."],
 )
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.update(variables(arguments))
     warn_of(os.environ)
     if os.environ.get("KAFKA_ADVERTISED_LISTENERS") == "":
-        del os.environ["KAFKA_ADVERTISED_LISTENERS"]  # compose files leave a variable empty that is not to be there
+        del os.environ["KAFKA_ADVERTISED_LISTENERS"]  # compose files set a variable to "" where it should be unset
     file = configuration_file(os.environ)
     content = "" if file is None else read(file)
     os.environ.update(implied(os.environ, content))
@@ -74,8 +74,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def end_by_sigterm() -> None:
-    """From now on, until the node has its own handler: SIGTERM does nothing to the first process of a container
-    otherwise. /etc/kafka/docker/run blocks it until here."""
+    """Exit on SIGTERM until the node installs its handler: the first process of a container ignores it by default.
+    /etc/kafka/docker/run blocks the signal until here."""
     signal.signal(signal.SIGTERM, _ended)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
@@ -86,18 +86,18 @@ def _ended(number: int, _frame: object) -> None:
 
 
 def variables(arguments: Sequence[str]) -> dict[str, str]:
-    """Of arguments NAME=VALUE. Raises UsageError."""
+    """Parse arguments NAME=VALUE. Raises UsageError."""
     found = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not equals or not name:
-            raise UsageError(f"milena container takes variables, NAME=VALUE, and not {argument!r}")
+            raise UsageError(f"milena container takes variables as NAME=VALUE, not {argument!r}")
         found[name] = value
     return found
 
 
 def warn_of(environment: Mapping[str, str]) -> None:
-    """Says on standard error which variables of Kafka's image are set and do nothing here."""
+    """Print which variables of Kafka's image are set and have no effect."""
     idle = [name for name in WITHOUT_EFFECT if environment.get(name)]
     if idle:
         verb = "has" if len(idle) == 1 else "have"
@@ -106,7 +106,7 @@ def warn_of(environment: Mapping[str, str]) -> None:
 
 
 def configuration_file(environment: Mapping[str, str], mounted: str = MOUNTED, defaults: str = DEFAULTS) -> str | None:
-    """The file to start with. A mounted one without content counts as none. Raises UserError if it cannot be read."""
+    """Return the file to start with. An empty mounted file is ignored. Raises UserError if it cannot be read."""
     from milena.config.sources import from_environment
 
     if os.path.lexists(mounted) and read(mounted).strip():
@@ -115,7 +115,7 @@ def configuration_file(environment: Mapping[str, str], mounted: str = MOUNTED, d
 
 
 def read(file: str) -> str:
-    """Its content. Raises UserError."""
+    """Return the content of a file. Raises UserError."""
     try:
         with open(file, encoding="latin-1") as opened:
             return opened.read()
@@ -124,7 +124,7 @@ def read(file: str) -> str:
 
 
 def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
-    """Of the file's content, and over them those of the variables. Raises ConfigError."""
+    """Return the settings of the file's content, overridden by the variables. Raises ConfigError."""
     from milena.config.sources import from_environment, from_properties
 
     found = from_properties(file.encode("latin-1"), MOUNTED) | from_environment(environment)
@@ -132,7 +132,7 @@ def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
 
 
 def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
-    """Variables that follow from what is given. ``file``: the content of the configuration file."""
+    """Return variables that follow from the given ones. ``file``: the content of the configuration file."""
     own, both, added = settings(environment, ""), settings(environment, file), {}
     roles = both.get("process.roles", "")
     if "listeners" not in own and roles.strip() != "controller" and own.get("advertised.listeners"):
@@ -148,7 +148,8 @@ def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
 
 
 def only_voter(settings: Mapping[str, str]) -> str | None:
-    """Of a node that is broker and controller, and names no voters: itself. Kafka's image refuses to start then."""
+    """Return controller.quorum.voters for a combined node without voters: itself. Kafka's image refuses to start
+    then."""
     roles = {role.strip() for role in settings.get("process.roles", "").split(",")}
     name = re.escape(settings.get("controller.listener.names", "").split(",")[0].strip())
     listener = re.search(rf"(?:^|,)\s*{name}://[^,]*:(\d+)", settings.get("listeners", ""), re.IGNORECASE)
@@ -158,8 +159,8 @@ def only_voter(settings: Mapping[str, str]) -> str | None:
 
 
 def check_advertised(settings: Mapping[str, str]) -> None:
-    """Raises UserError if a node that is a controller alone advertises listeners that it does not have. Kafka's image
-    refuses any there; one of the controller's own is fine with Kafka since KIP-853."""
+    """Raises UserError if a controller-only node advertises listeners that it does not have. Kafka's image rejects any;
+    since KIP-853 Kafka accepts those of the controller."""
     if settings.get("process.roles", "").strip() != "controller":
         return
     own = {name.strip().upper() for name in settings.get("controller.listener.names", "").split(",")}
@@ -167,14 +168,14 @@ def check_advertised(settings: Mapping[str, str]) -> None:
     strange = [name for name in advertised if name and name.upper() not in own]
     if strange:
         raise UserError(
-            f"advertised.listeners: {' and '.join(strange)} cannot be reached at a controller, which has only the "
+            f"advertised.listeners: {' and '.join(strange)} are not listeners of this controller, which has only the "
             "listeners of controller.listener.names"
         )
 
 
 def check_folders(settings: Mapping[str, str]) -> None:
-    """Raises UserError if no log directory can be used, or the folder of the tier cannot: a volume is missing then, or
-    belongs to somebody else."""
+    """Raises UserError if no log directory is usable, or the tier's folder is not: a volume is missing or belongs to
+    another user."""
     folders = [folder.strip() for folder in (settings.get("log.dirs") or settings.get("log.dir", "")).split(",")]
     faults = [fault for fault in map(fault_of, filter(None, folders)) if fault is not None]
     if faults and len(faults) == len(folders):
@@ -187,23 +188,24 @@ def check_folders(settings: Mapping[str, str]) -> None:
 
 
 def fault_of(folder: str) -> str | None:
-    """Why this user cannot keep files there; None if it can. The folder is made if it is missing."""
+    """Return why this user cannot store files there, or None. The folder is created if it is missing."""
     user = os.geteuid()
     try:
         os.makedirs(folder, exist_ok=True)
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             return f"{folder} is mounted read-only"
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            return f"{folder} belongs to user {os.stat(folder).st_uid}; user {user}, who runs this, may not write there"
+            return f"{folder} belongs to user {os.stat(folder).st_uid}; user {user} of this process may not write there"
     except PermissionError:
-        return f"{folder} is not there, and user {user}, who runs this, may not make it: mount a volume there"
+        return f"{folder} does not exist, and user {user} of this process may not create it: mount a volume there"
     except OSError as error:
         return f"{folder}: {error.strerror}"
     return None
 
 
 def checked(environment: Mapping[str, str], name: str, default: str, convert: Callable[[str], object]) -> str:
-    """A variable's value. Raises UserError that names it, and not the option of `milena node` that it becomes."""
+    """Return a variable's value. Raises UserError naming the variable, not the option of `milena node` that it
+    becomes."""
     value = environment.get(name) or default
     try:
         convert(value)
@@ -213,7 +215,7 @@ def checked(environment: Mapping[str, str], name: str, default: str, convert: Ca
 
 
 def options(environment: Mapping[str, str]) -> list[str]:
-    """Options of `milena node`. Raises UserError."""
+    """Return the options of `milena node`. Raises UserError."""
     port = checked(environment, "MILENA_METRICS_PORT", METRICS_PORT, port_number)
     found = ["--control", port, "--control-host", "0.0.0.0"]
     if environment.get(LAB):

@@ -1,4 +1,4 @@
-"""`milena topic delete-records`: records leave the beginning of a partition."""
+"""`milena topic delete-records`: delete the records of partitions before an offset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.protocol.errors import ErrorCode, KafkaError
 
 HIGH_WATERMARK = -1
-"""How DeleteRecords asks for all that is committed."""
+"""The offset in DeleteRecords that means the high watermark."""
 DELETE_RECORDS = CommandLine(
     "topic delete-records",
     "Delete the records of partitions before an offset, also in the remote tier; -1: before the high watermark.\n"

@@ -1,7 +1,7 @@
-"""What the files of a log directory hold, as lines of text, for people who look into them.
+"""The content of the files of a log directory as lines of text (Kafka's DumpLogSegments).
 
-The kind of a file is told by its name alone, as Kafka names it. Nothing is changed, and nothing is locked: a file of
-a running node may be looked at, and then may end in the middle of a batch.
+The name of a file determines its kind, as in Kafka. Nothing is changed or locked: the file of a running node may end
+within a batch.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
 
 
 class Damage(Exception):
-    """What is wrong with the file, and where."""
+    """The file is damaged; the message says how and where."""
 
 
 class UnknownKind(Exception):
-    """The file's name tells nothing."""
+    """The file's name is of no known kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which part of a log is to be shown."""
+    """The part of a log to print."""
 
     records: bool = True
     from_offset: int = 0
@@ -43,7 +43,8 @@ class Wanted:
 
 
 def dump(path: str, wanted: Wanted) -> Iterator[str]:
-    """The lines of one file. Raises UnknownKind at once, OSError, and Damage after the lines before it."""
+    """Yield the lines of one file. Raises UnknownKind at once, OSError, and Damage after the lines before the
+    damage."""
     file = Path(path)
     name = file.name.removesuffix(".deleted")
     suffix = file.suffixes[-2] if file.name.endswith(".deleted") and len(file.suffixes) > 1 else file.suffix
@@ -52,7 +53,7 @@ def dump(path: str, wanted: Wanted) -> Iterator[str]:
     reader = _TEXTS.get(name) or _BINARIES.get(suffix)
     if reader is None:
         kinds = ", ".join([".log", ".checkpoint", *_BINARIES, *_TEXTS])
-        raise UnknownKind(f"the name tells no kind of file known here ({kinds})")
+        raise UnknownKind(f"the name is of no known kind of file ({kinds})")
     return reader(file)
 
 
@@ -68,7 +69,7 @@ def _batches(file: Path, wanted: Wanted) -> Iterator[str]:
         except CorruptBatch as error:
             raise Damage(f"at position {position}: {error}") from None
         if size is None or position + size > len(data):
-            raise Damage(f"{len(data) - position} bytes at position {position} are no whole batch")
+            raise Damage(f"{len(data) - position} bytes at position {position} are not a whole batch")
         batch = BatchView(data[position : position + size])
         if batch.last_offset >= wanted.from_offset:
             yield from describe_batch(batch, position, content, records=wanted.records)
@@ -90,7 +91,7 @@ def _entries(file: Path, shape: struct.Struct) -> Iterator[tuple[int, ...]]:
     whole = len(data) - len(data) % shape.size
     yield from shape.iter_unpack(data[:whole])
     if whole < len(data):
-        raise Damage(f"{len(data) - whole} bytes at position {whole} are no whole entry of {shape.size}")
+        raise Damage(f"{len(data) - whole} bytes at position {whole} are not a whole entry of {shape.size}")
 
 
 def _base(file: Path) -> int:

@@ -1,4 +1,4 @@
-"""`milena elect`: elections of leaders, on request."""
+"""`milena elect`: elect leaders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, outcome_of, partitions_named, run, tell
+from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, outcome_of, partitions_named, print_outcomes, run
 from milena.node.client.cluster import Cluster
 from milena.node.client.replicas import Outcomes, elect_leaders
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -17,11 +17,11 @@ NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 
 ELECT = CommandLine(
     "elect",
-    "Let the preferred replicas lead, which are the first of each partition.",
+    "Elect the preferred replica of each partition, which is its first replica.",
     [
         BOOTSTRAP,
         JSON,
-        Option("--unclean", "where there is no leader let any replica lead; what it lacks is lost"),
+        Option("--unclean", "elect any replica for partitions without a leader; records that it lacks are lost"),
         Option("--all", "all partitions of the cluster"),
     ],
     [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION", many=True)],
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def elect(values: Values, cluster: Cluster) -> int:
-    """A partition for which no election is needed is told, and no error."""
+    """Elect leaders. A partition that needs no election is reported, but not as an error."""
     named = None if values.all else await partitions_named(cluster, values.partition)
     outcomes: Outcomes = dict(sorted((await elect_leaders(cluster, named, unclean=values.unclean)).items()))
     if values.json:
@@ -48,19 +48,19 @@ async def elect(values: Values, cluster: Cluster) -> int:
         return 1 if any(error and error.code is not NOT_NEEDED for error in outcomes.values()) else 0
     at_rest = [one for one, error in outcomes.items() if error and error.code is NOT_NEEDED]
     for topic, number in at_rest:
-        why = "there is a leader" if values.unclean else "its preferred replica leads"
+        why = "there is a leader" if values.unclean else "the preferred replica leads"
         say(f"{topic}-{number}: no election needed, {why}")
         del outcomes[topic, number]
     if not outcomes and not at_rest:
         say("no election needed")
 
     def elected(_: TopicPartition) -> str:
-        return "leader elected" if values.unclean else "its preferred replica leads now"
+        return "leader elected" if values.unclean else "the preferred replica leads now"
 
-    return tell(outcomes, elected, as_json=False)
+    return print_outcomes(outcomes, elected, as_json=False)
 
 
 def election_of(partition: TopicPartition, error: KafkaError | None) -> dict[str, object]:
-    """For JSON. An election that was not needed is no error."""
+    """Return a result for JSON. An election that was not needed is not an error."""
     needed = error is None or error.code is not NOT_NEEDED
     return outcome_of(partition, error if needed else None) | {"elected": error is None}

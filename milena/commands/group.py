@@ -26,7 +26,7 @@ DESCRIBE = CommandLine(
 )
 DELETE = CommandLine(
     "group delete",
-    "Delete groups without members, and with them their committed offsets.",
+    "Delete groups without members, including their committed offsets.",
     [BOOTSTRAP, JSON],
     [Positional("GROUP", "names of groups", many=True)],
     ["milena group delete billing"],
@@ -105,7 +105,7 @@ def group_of(
 
 
 def assigned_to(member: admin.GroupMember) -> list[dict[str, object]] | None:
-    """A consumer's partitions; None if it says it in a way of its own."""
+    """Return the assigned partitions; None if the protocol type is not ``consumer``."""
     try:
         assignment = decode_assignment(member.assignment)
     except DecodeError:
@@ -116,7 +116,7 @@ def assigned_to(member: admin.GroupMember) -> list[dict[str, object]] | None:
 
 
 async def end_of(cluster: Cluster, topic: str, partition: int) -> int | None:
-    """The end of a partition; None if it cannot be asked, as after the topic's deletion."""
+    """Return the end offset of a partition; None if it is not available, as after the topic's deletion."""
     try:
         return (await find_offset(cluster, topic, partition, LATEST)).offset
     except KafkaError:
@@ -140,5 +140,5 @@ async def delete(values: Values, cluster: Cluster) -> int:
 
 def refusal(error: KafkaError) -> str:
     if error.code is ErrorCode.NON_EMPTY_GROUP:
-        return f"it has members; stop them first ({error.code.name})"
+        return f"the group has members; stop them first ({error.code.name})"
     return explain(error)

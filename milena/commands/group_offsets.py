@@ -1,4 +1,4 @@
-"""`milena group reset-offsets`: a group without members reads on from elsewhere."""
+"""`milena group reset-offsets`: set the committed offsets of a group without members."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from milena.protocol.errors import ErrorCode, KafkaError
 
 RESET = CommandLine(
     "group reset-offsets",
-    "Set the committed offsets of a group without members. It shows what would be committed, and commits only with\n"
-    "--execute, as kafka-consumer-groups does.",
+    "Set the committed offsets of a group without members. Shows the new offsets, and commits them "
+    "only with --execute,\n"
+    "as kafka-consumer-groups does.",
     [
         BOOTSTRAP,
         JSON,
         Option("--to-earliest", "to the first offset of each partition"),
         Option("--to-latest", "to the end of each partition"),
-        Option("--to-offset", "to this one, or the nearest that a partition has", "N", convert=int),
-        Option("--all-topics", "all partitions that the group has committed offsets of"),
-        Option("--dry-run", "show and commit nothing, as without --execute"),
+        Option("--to-offset", "to this offset, or the nearest one that the partition has", "N", convert=int),
+        Option("--all-topics", "all partitions with committed offsets of the group"),
+        Option("--dry-run", "only show the new offsets, the default"),
         Option("--execute", "commit"),
     ],
     [
@@ -40,11 +41,11 @@ RESET = CommandLine(
     ],
 )
 WITHOUT_MEMBERS = ("Empty", "Dead")
-"""States of a group whose offsets anybody may set."""
+"""The states of a group in which its offsets may be set."""
 
 
 class Reset(NamedTuple):
-    """A partition's committed offset before, None for none, and after."""
+    """A partition's committed offset before (None: none) and after."""
 
     before: int | None
     after: int
@@ -55,7 +56,7 @@ async def reset(values: Values, cluster: Cluster) -> int:
     check(values)
     group = values.group
     if (state := await state_of(cluster, group)) not in WITHOUT_MEMBERS:
-        raise UserError(f"group {group} is {state}: stop its members first; offsets are reset without any")
+        raise UserError(f"group {group} is {state}: stop its members first")
     committed = await admin.group_offsets(cluster, group)
     partitions = sorted(committed) if values.all_topics else await partitions_named(cluster, values.partition)
     resets = {one: Reset(committed.get(one), await target_of(cluster, one, values)) for one in partitions}
@@ -64,25 +65,25 @@ async def reset(values: Values, cluster: Cluster) -> int:
             await Membership(cluster, group, []).commit({one: reset.after for one, reset in resets.items()})
         except KafkaError as error:
             raise UserError(f"group {group}: {explain(error)}") from None
-    tell(resets, values)
+    print_resets(resets, values)
     return 0
 
 
 def check(values: Values) -> None:
-    """Raises UsageError for options that contradict each other."""
+    """Raises UsageError for contradictory options."""
     targets = [values.to_earliest, values.to_latest, values.to_offset is not None]
     if targets.count(True) != 1:
         raise UsageError("milena group reset-offsets needs one of --to-earliest, --to-latest, --to-offset")
     if bool(values.partition) == values.all_topics:
         raise UsageError("milena group reset-offsets needs topics or partitions, or --all-topics")
     if values.execute and values.dry_run:
-        raise UsageError("--execute goes without --dry-run")
+        raise UsageError("--execute and --dry-run exclude each other")
     if (values.to_offset or 0) < 0:
-        raise UsageError(f"--to-offset {values.to_offset}: not a number from 0 on")
+        raise UsageError(f"--to-offset {values.to_offset}: not a number of at least 0")
 
 
 async def state_of(cluster: Cluster, group: str) -> str:
-    """A group that does not exist is one without members."""
+    """Return the group's state. A group that does not exist counts as Empty."""
     try:
         return (await admin.describe_group(cluster, group)).state
     except KafkaError as error:
@@ -92,7 +93,8 @@ async def state_of(cluster: Cluster, group: str) -> str:
 
 
 async def target_of(cluster: Cluster, partition: TopicPartition, values: Values) -> int:
-    """As in Kafka's tool an offset that a partition does not have becomes the nearest one, with a warning."""
+    """Return the new offset. As in Kafka's tool, an offset outside of the log becomes the nearest one, with a
+    warning."""
     if values.to_latest:
         return (await find_offset(cluster, *partition, LATEST)).offset
     start = (await find_offset(cluster, *partition, EARLIEST)).offset
@@ -106,7 +108,7 @@ async def target_of(cluster: Cluster, partition: TopicPartition, values: Values)
     return offset
 
 
-def tell(resets: Mapping[TopicPartition, Reset], values: Values) -> None:
+def print_resets(resets: Mapping[TopicPartition, Reset], values: Values) -> None:
     if values.json:
         rows = [
             {"topic": topic, "partition": number, "committed": one.before, "new_offset": one.after}

@@ -1,4 +1,4 @@
-"""`milena history`: judge what clients saw, from a file, and draw it."""
+"""`milena history`: judge the history of client operations in a file, and plot it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from milena.lab.histories.progress import PATIENCE
 MOST = 100
 FILE = Positional("FILE", "a history, one JSON object per line, as `milena sim --history` and `make chaos` write it")
 DEMANDS = [
-    Option("--promised", "judge acks=1 in this topic as if it promised what acks=all does", "TOPIC", many=True),
-    Option("--patience", "seconds without progress that are none too long", "SECONDS", default=PATIENCE, convert=float),
+    Option("--promised", "judge acks=1 in this topic like acks=all", "TOPIC", many=True),
+    Option(
+        "--patience", "seconds without progress that are not an anomaly", "SECONDS", default=PATIENCE, convert=float
+    ),
 ]
 CHECK = CommandLine(
     "history check",
-    "Judge a history of client operations: each anomaly, with what it is. Ends with code 1 if there is any.",
+    "Judge a history of client operations and explain each anomaly. The exit code is 1 if there is any.",
     DEMANDS,
     [FILE],
     ["milena sim --seed 7 --history run.jsonl > /dev/null; milena history check run.jsonl"],
 )
 REPORT = CommandLine(
     "history report",
-    "Judge a history and write report.json and report.html, which needs no network. Ends with code 1 if there is an "
+    "Judge a history and write report.json and report.html, which needs no network. The exit code is 1 if there is an "
     "anomaly. Needs the extra `report`.",
     [
         Option("--out", "the folder for both files", "DIR", default="."),
         Option(
             "--about",
-            "an earlier report.json of the run, or its run.json: what it says about it is taken over",
+            "an earlier report.json of the run, or its run.json, whose description of the run is included",
             "FILE",
         ),
         *DEMANDS,
@@ -47,7 +49,7 @@ REPORT = CommandLine(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code. Raises UserError."""
+    """Return the exit code. Raises UserError."""
     meant = chosen("history", {"check": (CHECK, _check), "report": (REPORT, _report)}, arguments)
     if meant is None:
         return 0
@@ -70,7 +72,7 @@ def _check(path: Path, demands: Demands) -> int:
     if not history.parts:
         raise UserError(f"{path}: {NOTHING}")
     if history.cut_off is not None:
-        print(f"line {history.cut_off} was not written to its end, and counts for nothing")
+        print(f"line {history.cut_off} is incomplete and ignored")
     found = 0
     for violations, texts in history.each(_judged, demands):
         for text in texts:
@@ -89,7 +91,7 @@ def _judged(judge: Judge) -> tuple[list[Violation], list[str]]:
     """Return the violations of a part, and lines on what was not judged: no client tried, or the machine stalled."""
     kinds = Counter(one.fault.kind.value for one in judge.unjudged() if one.untried)
     untried = [
-        f"not judged: {judge.part}: nobody tried to write for long enough during {kind}, {count} times"
+        f"not judged: {judge.part}: no client tried to write for long enough during {kind}, {count} times"
         for kind, count in kinds.items()
     ]
     violations = violations_of(judge)

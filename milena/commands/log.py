@@ -1,4 +1,4 @@
-"""`milena log`: look into the files of a log directory."""
+"""`milena log`: print the files of a log directory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from milena.command_line.options import CommandLine, Option, Positional
 
 DUMP = CommandLine(
     "log dump",
-    "Print what a file holds: segments (.log) and metadata snapshots (.checkpoint) as batches and records, indexes, "
-    "producer snapshots, checkpoints. Ends with code 1 where a file is damaged.",
+    "Print the content of files: segments (.log) and metadata snapshots (.checkpoint) as batches and records, indexes, "
+    "producer snapshots, checkpoints. The exit code is 1 if a file is damaged.",
     [
         Option("--no-records", "print batches without their records"),
         Option("--from-offset", "begin with the batch that holds this offset", "N", convert=int, default=0),
-        Option("--max-batches", "stop after so many batches", "N", convert=int),
+        Option("--max-batches", "stop after N batches", "N", convert=int),
     ],
     [Positional("FILE", "one or more files", many=True)],
     [
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     _, values = meant
     if not values.file:
-        raise UsageError("`milena log dump` wants a file")
+        raise UsageError("`milena log dump` needs a file")
     from milena.commands.dump import Damage, UnknownKind, Wanted, dump
 
     wanted = Wanted(not values.no_records, values.from_offset, values.max_batches)
@@ -43,13 +43,13 @@ def main(arguments: Sequence[str]) -> int:
         try:
             if os.path.isdir(path):
                 raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-            os.stat(path)  # before its name is looked at
+            os.stat(path)  # report a missing file before an unknown name
             lines = dump(path, wanted)
             print(f"{path}:")
             for line in lines:
                 print(line)
         except BrokenPipeError:
-            raise  # the reader of our output has gone: no fault of the file
+            raise  # the reader of our output has exited: not an error of the file
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}") from None
         except UnknownKind as error:

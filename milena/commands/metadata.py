@@ -1,4 +1,4 @@
-"""`milena metadata`: look at a node's metadata log while the node is down, and mend it."""
+"""`milena metadata`: check and repair the metadata log of a stopped node."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from milena.command_line.options import CommandLine, Option, Positional, Values
 PLACE = Positional("FOLDER", "a __cluster_metadata-0 folder, or the log directory that holds it")
 CHECK = CommandLine(
     "metadata check",
-    "Read a metadata log and say which offsets are sound and where it is damaged. Nothing is changed. Ends with\n"
-    "code 1 where records are lost that no snapshot covers.",
+    "Read a metadata log and print which offsets are intact and where it is damaged. Nothing is "
+    "changed. The exit code\n"
+    "is 1 if records are lost that no snapshot covers.",
     [],
     [PLACE],
     ["milena metadata check milena-data/controller-100/data"],
 )
 REPAIR = CommandLine(
     "metadata repair",
-    "Mend the metadata log of a node that is down. Damaged and missing records come from copies of the log, which\n"
-    "each broker of the cluster keeps; so does a snapshot that is missing. Where no copy has them, --cut ends the log\n"
-    "before them: topics, configurations and registrations from there on are forgotten, and brokers that know of them\n"
-    "say so and wait. The files as they were stay beside the new one, as *.log.damaged.",
+    "Repair the metadata log of a stopped node. Damaged and missing records, and a missing snapshot, are copied from\n"
+    "other nodes: each broker of the cluster has a copy of the log. If no copy has them, --cut ends "
+    "the log before them:\n"
+    "topics, configurations and registrations from there on are lost, and brokers that know of them log that and\n"
+    "wait. The former files are kept as *.log.damaged.",
     [
         Option(
             "--from", "a copy: another node's __cluster_metadata-0 folder, or its log directory", "FOLDER", many=True
         ),
-        Option("--cut", "give up what no copy has, and everything behind it"),
+        Option("--cut", "discard the records that no copy has, and everything after them"),
     ],
     [PLACE],
     [
@@ -66,9 +68,9 @@ def _check(values: Values) -> int:
     for damage in found.survey.damages:
         print(f"damaged: {damage.path} at byte {damage.position}, from offset {damage.offset} on: {damage.reason}")
     for run in found.survey.runs:
-        print(f"sound: offsets {run.start} to {run.end - 1}")
+        print(f"intact: offsets {run.start} to {run.end - 1}")
     if found.latest is not None:
-        print(f"snapshot: {found.latest.file_name}, for what is before offset {found.start}")
+        print(f"snapshot: {found.latest.file_name}, covers the records before offset {found.start}")
     try:
         judge(found.survey, folder, found.start, committed(disk, folder, found) or Offset(0))
     except MetadataLost as lost:

@@ -1,7 +1,7 @@
-"""`milena node`: one process, a broker, a controller or both, configured under Kafka's names.
+"""`milena node`: one process as broker, controller or both, configured with Kafka's keys.
 
-The values come from a properties file, then `KAFKA_*` variables (as Kafka's image maps them), then `--override`; the
-later ones win. A node that belongs to a `milena up` takes no variables: its file says all.
+The values come from a properties file, then `KAFKA_*` variables (as Kafka's image maps them), then `--override`; later
+ones override earlier ones. A node of a `milena up` ignores the variables: its file is complete.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
 
 START_UP_THRESHOLDS = (100_000, 50, 100)
-"""Start-up makes many objects and no garbage; ``settle_memory`` ends it."""
+"""Start-up creates many objects and no garbage; ``settle_memory`` resets it."""
 
 COMMAND = CommandLine(
     "node",
     "Run one node in the foreground: a broker, a controller or both, as process.roles says. An empty log directory is\n"
     "formatted. When the node serves, one line `ready node=ID LISTENER://HOST:PORT ...` goes to standard output.",
     options=[
-        Option("--override", "a configuration value, under Kafka's name", "K=V", many=True),
+        Option("--override", "a configuration value, by Kafka's key", "K=V", many=True),
         Option("--control", "serve /metrics and /health over HTTP on this port", "PORT", convert=port_number),
-        Option("--control-host", "where --control listens", "HOST", default="127.0.0.1"),
+        Option("--control-host", "the address of --control", "HOST", default="127.0.0.1"),
         Option(
             "--own-address-limit",
-            "end a broker with several listeners that does not reach itself for so long where it tells other brokers\n"
-            "that it is; 0 checks nothing",
+            "stop a broker with several listeners that cannot connect within S to the address that it "
+            "advertises to other\n"
+            "brokers; 0 disables the check",
             "SECONDS",
             default=0,
             convert=seconds,
@@ -43,10 +44,10 @@ COMMAND = CommandLine(
         Option("--cluster-id", "the id of a new cluster (or CLUSTER_ID in the environment)", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True),
         Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
-        Option("--lab", "for tests: open a socket in this folder, through which `milena lab` steers the node", "DIR"),
+        Option("--lab", "for tests: open a socket in this folder for `milena lab`", "DIR"),
         Option("--log-level", "debug, info, warning, error or critical", "LEVEL", default="info"),
     ],
-    positionals=[Positional("FILE", "a server.properties; without one the environment says all", optional=True)],
+    positionals=[Positional("FILE", "a server.properties; without it only the environment is used", optional=True)],
     examples=[
         "milena node server.properties --override num.partitions=6",
         "milena node milena-data/broker-1/server.properties",
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
-    """The node's configuration. Raises ConfigError naming source and key, UserError for a file that cannot be read."""
+    """Return the node's configuration. Raises ConfigError naming source and key, UserError for an unreadable file."""
     from milena.config.node_config import NodeConfig
     from milena.config.sources import Settings, from_environment, from_overrides, from_properties
 
@@ -99,7 +100,7 @@ def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
             cluster = cluster_of(values.file)
             missing = cluster is not None and isinstance(error, FileNotFoundError)
             name = os.path.basename(os.path.dirname(os.path.abspath(values.file)))
-            hint = f"; `milena up` and `milena lab {name} start` write a node's file anew" if missing else ""
+            hint = f"; `milena up` and `milena lab {name} start` write the file again" if missing else ""
             raise UserError(f"{values.file}: {error.strerror}{hint}") from None
     if use_environment:
         settings |= from_environment(os.environ)
@@ -107,14 +108,15 @@ def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
     for listener in config.listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise UserError(
-                f"listener {listener.name} is to speak {listener.security_protocol}, which is not supported yet: "
-                "PLAINTEXT alone is (listener.security.protocol.map)"
+                f"listener {listener.name} has protocol {listener.security_protocol}, which is not supported yet: "
+                "only PLAINTEXT is (listener.security.protocol.map)"
             )
     return config
 
 
 def join_supervisor(cluster: ClusterDir) -> None:
-    """A node brought back by hand ends with the `milena up` of its directory, if one runs, like that one's children."""
+    """Let a node that a user has started end with the `milena up` of its directory, if one runs, like that one's
+    children."""
     from milena.up import channel, locks
 
     if locks.is_held(cluster.lock):

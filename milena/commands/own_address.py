@@ -1,4 +1,4 @@
-"""Whether a broker is reached where it tells other brokers that it is."""
+"""Checks whether a broker can be reached at its advertised inter-broker address."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
 
 PAUSE: Final = 1.0
-"""Seconds between two tries, and what one of them may take."""
+"""Seconds between two attempts, and the timeout of each."""
 
 
 def among_brokers(config: NodeConfig) -> Endpoint | None:
-    """Where other brokers find this one, if that is an address of their own. None if clients outside share it: what
-    they reach cannot be known from here."""
+    """Return the advertised inter-broker address if clients do not use it too, else None: an address for clients
+    outside need not be reachable from here."""
     if not config.is_broker or len(config.advertised_listeners) < 2:
         return None
     found = next(one for one in config.advertised_listeners if one.name == config.inter_broker_listener)
@@ -27,7 +27,7 @@ def among_brokers(config: NodeConfig) -> Endpoint | None:
 
 
 async def fault_of(endpoint: Endpoint, seconds: float) -> str | None:
-    """One sentence if nobody listens there for so long; None once somebody does."""
+    """Return an error message if no process accepts a connection within ``seconds``; None as soon as one does."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
@@ -37,8 +37,8 @@ async def fault_of(endpoint: Endpoint, seconds: float) -> str | None:
         if loop.time() >= deadline:
             where = f"{endpoint.name}://{bracketed(endpoint.host)}:{endpoint.port}"
             return (
-                f"advertised.listeners: other brokers are to find this one at {where}, and not even this one reaches "
-                f"it within {seconds:g} s ({why})"
+                f"advertised.listeners: the advertised inter-broker address {where} cannot be reached "
+                f"from this broker within {seconds:g} s ({why})"
             )
         await asyncio.sleep(PAUSE)
 

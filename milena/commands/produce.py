@@ -24,15 +24,15 @@ ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 COMMAND = CommandLine(
     "produce",
-    "Write each line of standard input as a record, and wait until all of them are acknowledged.",
+    "Write each line of standard input as a record, and wait for all acknowledgements.",
     options=[
         BOOTSTRAP,
-        Option("--key-separator", "what stands between key and value in a line", "TEXT", short="-K"),
+        Option("--key-separator", "the separator of key and value in a line", "TEXT", short="-K"),
         Option("--partition", "write to this partition instead of the key's", "N", convert=int, short="-p"),
         Option("--header", "a header for every record", "NAME=VALUE", many=True, convert=key_value, short="-H"),
         Option("--compression", "none, gzip, snappy, lz4 or zstd", "CODEC", default="none", short="-z"),
         Option("--acks", "all (then idempotent), 1 or 0", "ACKS", default="all"),
-        Option("--null", "an empty value is a null, a tombstone in compacted topics"),
+        Option("--null", "write an empty value as null (a tombstone in compacted topics)"),
     ],
     positionals=[Positional("TOPIC", "the topic to write to")],
     examples=["echo hello | milena produce greetings", "echo 'k1:v1' | milena produce -K : -z zstd orders"],
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
-    """Send all lines. Raises KafkaError of the first record that was refused."""
+    """Send all lines. Raises the KafkaError of the first rejected record."""
     if values.partition is not None:
         await check_partition(cluster, values.topic, values.partition)
     acks = ACKS[values.acks]
@@ -83,20 +83,20 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
 
 
 def seen(future: asyncio.Future[T]) -> None:
-    """The first error is told; asyncio shall not complain of the others."""
+    """Retrieve the error of a future: the first one is reported, and asyncio shall not warn of the others."""
     if not future.cancelled():
         future.exception()
 
 
 async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:
-    """Raise KafkaError if an existing topic has no such partition: the producer would wait for it to come."""
+    """Raises KafkaError if an existing topic has no such partition: the producer would wait for it to be created."""
     known = (await cluster.metadata([topic])).topics[topic]
     if not known.error and partition not in known.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
 
 
 async def lines(fd: int) -> AsyncIterator[bytes]:
-    """Lines as they come; the last one also without its newline."""
+    """Yield lines as they arrive; the last one even without a newline."""
     rest = b""
     while data := await read_some(fd):
         *whole, rest = (rest + data).split(b"\n")
@@ -107,7 +107,7 @@ async def lines(fd: int) -> AsyncIterator[bytes]:
 
 
 async def read_some(fd: int) -> bytes:
-    """What can be read next. Not in a thread: one that waits for a terminal could not be ended by Ctrl-C."""
+    """Read available bytes. Not in a thread: Ctrl-C could not end one that waits for a terminal."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
@@ -122,7 +122,7 @@ async def read_some(fd: int) -> bytes:
 
 
 def split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
-    """Key and value of a line. A line without the separator has no key."""
+    """Return key and value of a line. A line without the separator has no key."""
     if separator is None:
         return None, line
     key, found, value = line.partition(separator.encode())

@@ -1,4 +1,4 @@
-"""`milena reassign`: replicas move to other brokers."""
+"""`milena reassign`: move replicas to other brokers."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from milena.commands.client import (
     JSON,
     TopicPartition,
     partitions_named,
+    print_outcomes,
     run_one_of,
     split_partition,
-    tell,
 )
 from milena.node.client.cluster import Cluster
 from milena.node.client.replicas import Reassignment, alter_reassignments, list_reassignments
 
 START = CommandLine(
     "reassign start",
-    "Give partitions other replicas, the preferred leader first. They are copied while the partition is used.",
+    "Assign new replicas to partitions, the preferred leader first. The partitions stay available.",
     [BOOTSTRAP, JSON],
     [Positional("TARGET", "as TOPIC:PARTITION=BROKER,BROKER,...", many=True)],
     ["milena reassign start orders:0=2,3 orders:1=3,1"],
 )
 LIST = CommandLine(
     "reassign list",
-    "List what is under way: replicas, and which of them come and go.",
+    "List ongoing reassignments: replicas, and which of them are added and removed.",
     [BOOTSTRAP, JSON],
-    [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION; all without any", many=True)],
+    [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION; default: all", many=True)],
 )
 CANCEL = CommandLine(
     "reassign cancel",
-    "Go back to the replicas from before, where that is possible.",
-    [BOOTSTRAP, JSON, Option("--all", "all that is under way")],
+    "Cancel reassignments: return to the former replicas where possible.",
+    [BOOTSTRAP, JSON, Option("--all", "all ongoing reassignments")],
     [Positional("PARTITION", "topics, or partitions as TOPIC:PARTITION", many=True)],
     ["milena reassign cancel orders:0", "milena reassign cancel --all"],
 )
@@ -52,7 +52,7 @@ async def start(values: Values, cluster: Cluster) -> int:
     if not targets:
         raise UsageError("milena reassign start needs TOPIC:PARTITION=BROKER,BROKER,...")
     outcomes = await alter_reassignments(cluster, targets)
-    return tell(outcomes, lambda partition: f"moves to {_joined(targets[partition])}", as_json=values.json)
+    return print_outcomes(outcomes, lambda partition: f"moves to {_joined(targets[partition])}", as_json=values.json)
 
 
 def parse_target(word: str) -> tuple[TopicPartition, list[int]]:
@@ -73,7 +73,7 @@ async def list_moves(values: Values, cluster: Cluster) -> int:
         show_json([reassignment_of(partition, move) for partition, move in sorted(moves.items())])
         return 0
     if not moves:
-        say("nothing is reassigned")
+        say("no ongoing reassignments")
         return 0
     say(f"  {'partition':<32}  {'replicas':<12}  {'adding':<8}  removing")
     for (topic, number), move in sorted(moves.items()):
@@ -90,10 +90,10 @@ async def cancel(values: Values, cluster: Cluster) -> int:
     else:
         named = await partitions_named(cluster, values.partition)
     if not named and not values.json:
-        say("nothing is reassigned")
+        say("no ongoing reassignments")
         return 0
     outcomes = await alter_reassignments(cluster, dict.fromkeys(named)) if named else {}
-    return tell(outcomes, lambda _: "cancelled", as_json=values.json)
+    return print_outcomes(outcomes, lambda _: "cancelled", as_json=values.json)
 
 
 def reassignment_of(partition: TopicPartition, move: Reassignment) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The process of one node from start to end: its roles in order, the control page, and status reports."""
+"""The process of one node: starting and stopping its roles, the control page, and status reports."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 CANNOT_START: Final = 1
 CODECS_AFTER: Final = 1.0
-"""Seconds after which a broker has its codecs in memory, whether a batch has asked for them or not."""
+"""Seconds after which a broker imports its codecs, even if no batch needed them."""
 BROKERS_FIRST: Final = 5.0
-"""Seconds that a controller gives the brokers when the whole cluster ends; less than runtime.process.ORPHAN_GRACE."""
+"""Seconds that a controller waits for brokers when the whole cluster stops; less than runtime.process.ORPHAN_GRACE."""
 
 
 class NodeProcess:
     """One node. ``run`` is the main coroutine of its process."""
 
     def __init__(self, config: NodeConfig, values: Values, cluster: ClusterDir | None, *, is_child: bool) -> None:
-        """``is_child``: `milena up` has started this process. Raises ConfigError for options that contradict."""
+        """``is_child``: started by `milena up`. Raises ConfigError for contradictory options."""
         self._config = config
         self._cluster = cluster
         self._lab_dir = _lab_dir(config, values.lab, cluster)
@@ -74,11 +74,11 @@ class NodeProcess:
         )
 
     async def run(self, runtime: Runtime, stop: Stop) -> int:
-        """Start, serve until the stop is requested, stop. Returns the exit code."""
+        """Start, serve until the stop is requested, stop. Return the exit code."""
         self._log.info("node starts", version=VERSION, form=running())
         for warning in self._config.warnings:
             self._log.warning(warning)
-        self._tell(channel.STARTING)
+        self._report(channel.STARTING)
         code = 0
         try:
             if self._lab_dir is not None:
@@ -109,8 +109,8 @@ class NodeProcess:
         return code
 
     async def _start(self, runtime: Runtime) -> None:
-        """The broker listens at once: who connects waits, and is not refused. Then the controller starts, with which
-        the broker of the same process registers."""
+        """The broker listens first, so that connections wait instead of being refused. Then the controller starts, with
+        which the broker of the same process registers."""
         if self._control_address is not None:
             await self._start_control(runtime, *self._control_address)
         if self._config.is_broker:
@@ -129,7 +129,7 @@ class NodeProcess:
             await self._broker.start()
 
     async def _check_own_address(self, stop: Stop) -> None:
-        """End a broker that not even itself reaches where it tells other brokers that it is."""
+        """Stop a broker that cannot reach its own advertised address."""
         from milena.commands.own_address import among_brokers, fault_of
 
         endpoint = among_brokers(self._config)
@@ -137,23 +137,23 @@ class NodeProcess:
             return
         self._unreached = await fault_of(endpoint, self._own_address_limit)
         if self._unreached is not None:
-            stop.request("not reached at its advertised address")
+            stop.request("advertised address unreachable")
 
     def make_broker(self, runtime: Runtime) -> Broker:
-        """The broker's role. A test peer makes another one."""
+        """Create the broker. Test peers override it."""
         from milena.broker.server import Broker
 
         shared = self._shared_log if self._config.is_controller else None
         return Broker(runtime, self._config, metrics=self._metrics, shared=shared, cluster_id=self._cluster_id)
 
     def make_controller(self, runtime: Runtime) -> Controller:
-        """The controller's role. A test peer makes another one."""
+        """Create the controller. Test peers override it."""
         from milena.controller.server import Controller
 
         return Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
 
     def _shared_log(self) -> SharedLog:
-        """The metadata log of the controller in this process, which its broker reads in place."""
+        """Return the metadata log of the controller in this process, which its broker reads directly."""
         assert self._controller is not None
         from milena.broker.metadata.metadata_source import SharedLog
 
@@ -169,7 +169,7 @@ class NodeProcess:
         pages = {"/metrics": metrics_page(self._metrics.render), "/health": health_page(self._health)}
         self._control = ControlServer(runtime, pages)
         bound = await self._control.start(host, port)
-        self._log.info("control page", address=f"http://{bound[0]}:{bound[1]}")
+        self._log.info("control page served", address=f"http://{bound[0]}:{bound[1]}")
 
     @property
     def _roles(self) -> list[Controller | Broker]:
@@ -180,7 +180,7 @@ class NodeProcess:
         return {"ready": ready, "node": self._config.node_id, "roles": sorted(self._config.roles)}
 
     def _announce(self) -> None:
-        """The node serves: its supervisor, nodes.json and whoever reads standard output hear of it."""
+        """Report that the node serves: to its supervisor, in nodes.json and on standard output."""
         listeners = {
             name: f"{bracketed(host)}:{port}"
             for role in self._roles
@@ -188,7 +188,7 @@ class NodeProcess:
         }
         if self._cluster is not None and not self._is_child:
             nodes_file.renew(self._cluster.nodes, self._entry(listeners))
-        self._tell(channel.READY)
+        self._report(channel.READY)
         if not self._is_child:
             shown = " ".join(f"{name}://{address}" for name, address in listeners.items())
             print(f"ready node={self._config.node_id} {shown}", flush=True)
@@ -208,13 +208,13 @@ class NodeProcess:
             "ready": True,
         }
 
-    def _tell(self, event: str) -> None:
+    def _report(self, event: str) -> None:
         if self._cluster is not None:
-            channel.tell_supervisor(self._cluster, self._config.node_id, event)
+            channel.notify_supervisor(self._cluster, self._config.node_id, event)
 
     async def _stop(self, *, everything_ends: bool) -> None:
-        """The broker first: its controlled shutdown needs the controller. Where all nodes of the cluster end at once,
-        as after the death of their supervisor, the controller lets the brokers of other processes go first too."""
+        """Stop the broker first: its controlled shutdown needs the controller. If all nodes of the cluster stop, as
+        after the end of their supervisor, the controller also waits for the brokers of other processes."""
         if self._broker is not None:
             await self._broker.stop()
         if self._controller is not None:
@@ -228,33 +228,34 @@ class NodeProcess:
 
 
 def _lab_dir(config: NodeConfig, given: str | None, cluster: ClusterDir | None) -> ClusterDir | None:
-    """Where the node's socket and its spare files go; None if it is in no lab. Raises ConfigError."""
+    """Return the folder for the node's socket and spare files; None without lab mode. Raises ConfigError."""
     if given is None:
         return cluster if cluster is not None and cluster.is_lab() else None
     if not os.path.isabs(given):
         raise ConfigError(f"--lab {given}: not an absolute path of a folder")
     for log_dir in config.log_dirs:
         if os.path.commonpath((given, log_dir)) == log_dir:
-            raise ConfigError(f"--lab {given} is in the log directory {log_dir}: it needs a place beside it")
+            raise ConfigError(f"--lab {given} is in the log directory {log_dir}: it must be outside of it")
     return ClusterDir(given)
 
 
 def register_process(metrics: Metrics) -> None:
-    """What runs here, and under Prometheus' own names what every process has."""
+    """Register build information, and the process metrics with the names of Prometheus' clients."""
     from milena.runtime import descriptors, process_figures
 
     what = {"version": VERSION, "form": running(), "python": sys.version.split()[0]}
-    metrics.gauge("milena_build_info", lambda: 1.0, "Always 1: version and form (compiled or pure) that run.", **what)
-    metrics.gauge("process_open_fds", descriptors.open_now, "Open descriptors.")
-    metrics.gauge("process_max_fds", descriptors.limit, "How many descriptors may be open.")
-    metrics.counter_of("process_cpu_seconds_total", process_figures.cpu_seconds, "User and system time.")
-    metrics.gauge("process_resident_memory_bytes", process_figures.resident_bytes, "Memory in use.")
-    metrics.gauge("process_virtual_memory_bytes", process_figures.virtual_bytes, "Memory mapped.")
-    metrics.gauge("process_start_time_seconds", process_figures.started_at, "When it began, in seconds since 1970.")
+    metrics.gauge("milena_build_info", lambda: 1.0, "Always 1: version and build flavour (compiled or pure).", **what)
+    metrics.gauge("process_open_fds", descriptors.open_now, "Open file descriptors.")
+    metrics.gauge("process_max_fds", descriptors.limit, "Maximum number of open file descriptors.")
+    metrics.counter_of("process_cpu_seconds_total", process_figures.cpu_seconds, "User and system CPU time in seconds.")
+    metrics.gauge("process_resident_memory_bytes", process_figures.resident_bytes, "Resident memory in bytes.")
+    metrics.gauge("process_virtual_memory_bytes", process_figures.virtual_bytes, "Virtual memory in bytes.")
+    metrics.gauge("process_start_time_seconds", process_figures.started_at, "Start time in seconds since 1970.")
 
 
 async def _unless_stopped(stop: Stop, work: Coroutine[None, None, None]) -> bool:
-    """Whether the work ended before a stop was requested; else it is cancelled. Raises what the work raises."""
+    """Return whether the work ended before a stop was requested; if not, it is cancelled. Raises what the work
+    raises."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.requested.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

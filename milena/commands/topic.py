@@ -17,30 +17,30 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.uuids import to_text
 
 TOPIC, TOPICS = Positional("TOPIC", "the topic's name"), Positional("TOPIC", "names of topics", many=True)
-CONFIG = Option("--config", "a topic configuration, under Kafka's name", "K=V", many=True, convert=key_value)
+CONFIG = Option("--config", "a topic configuration, by Kafka's key", "K=V", many=True, convert=key_value)
 UNSET = -1
-"""How CreateTopics asks for the broker's default."""
+"""The value in CreateTopics that means the broker's default."""
 LEADER_WAIT = 10.0
-"""Seconds that a new topic's partitions may take to have leaders before `create` says so."""
+"""Seconds that `create` waits for leaders of a new topic's partitions."""
 
 INTERNAL = {
-    "__remote_log_metadata": "says what lies in the remote tier, and without it nothing there can be read",
+    "__remote_log_metadata": "holds the metadata of the remote tier, which cannot be read without it",
     "__consumer_offsets": "holds the committed offsets of all groups",
     "__transaction_state": "holds the state of all transactions",
     "__share_group_state": "holds the state of all share groups",
 }
-"""What the deletion of a topic would cost that nobody created by hand. Kafka's own tools delete them without a word."""
+"""Internal topics with the consequence of deleting them. Kafka's tools delete them without a warning."""
 
 CREATE = CommandLine(
     "topic create",
     "Create a topic, and return when its partitions have leaders.",
     options=[
         BOOTSTRAP,
-        Option("--partitions", "how many; the broker's num.partitions without it", "N", convert=int),
-        Option("--replicas", "how many of each; default.replication.factor without it", "N", convert=int),
+        Option("--partitions", "number of partitions (default: num.partitions of the broker)", "N", convert=int),
+        Option("--replicas", "number of replicas (default: default.replication.factor)", "N", convert=int),
         CONFIG,
         JSON,
-        Option("--if-not-exists", "a topic that is there already is no error"),
+        Option("--if-not-exists", "an existing topic is not an error"),
         Option("--quiet", "print nothing"),
     ],
     positionals=[TOPIC],
@@ -52,21 +52,21 @@ CREATE = CommandLine(
 LIST = CommandLine(
     "topic list",
     "List topics with their partitions.",
-    [BOOTSTRAP, JSON, Option("--internal", "with __consumer_offsets, __remote_log_metadata and their like")],
+    [BOOTSTRAP, JSON, Option("--internal", "include internal topics such as __consumer_offsets")],
 )
 DESCRIBE = CommandLine(
     "topic describe",
-    "Show partitions, leaders, replicas in sync, eligible leaders out of sync (KIP-966), and what is configured.",
+    "Show partitions, leaders, in-sync replicas, eligible leader replicas (KIP-966), and configurations.",
     [BOOTSTRAP, JSON],
-    [Positional("TOPIC", "names of topics; all without any", many=True)],
+    [Positional("TOPIC", "names of topics (default: all)", many=True)],
 )
 DELETE = CommandLine(
     "topic delete",
     "Delete topics with all their data.",
     [
         BOOTSTRAP,
-        Option("--if-exists", "a topic that is not there is no error"),
-        Option("--force", "internal topics too, with what the cluster remembers in them"),
+        Option("--if-exists", "a missing topic is not an error"),
+        Option("--force", "delete internal topics too, with the state that they hold"),
     ],
     [TOPICS],
 )
@@ -75,9 +75,9 @@ ALTER = CommandLine(
     "Add partitions, set or delete configurations.",
     [
         BOOTSTRAP,
-        Option("--partitions", "raise their number to this", "N", convert=int),
+        Option("--partitions", "increase the number of partitions to N", "N", convert=int),
         CONFIG,
-        Option("--delete-config", "back to the default", "KEY", many=True),
+        Option("--delete-config", "delete the topic's value of a key", "KEY", many=True),
     ],
     [TOPIC],
     ["milena topic alter orders --partitions 12", "milena topic alter orders --config retention.ms=3600000"],
@@ -113,7 +113,7 @@ async def create(values: Values, cluster: Cluster) -> int:
 
 
 def warn_of_size(values: Values, found: TopicView) -> None:
-    """Where a topic that was there already is not as it was asked for."""
+    """Warn if an existing topic differs from the request."""
     count, copies = len(found.partitions), max((len(one.replicas) for one in found.partitions.values()), default=0)
     if values.partitions not in (None, count):
         print(f"warning: {found.name} has {partitions_of(found)} already, not {values.partitions}", file=sys.stderr)
@@ -122,7 +122,7 @@ def warn_of_size(values: Values, found: TopicView) -> None:
 
 
 async def with_leaders(cluster: Cluster, name: str) -> TopicView:
-    """The topic, once the broker that we ask knows it and a leader of each partition."""
+    """Wait until the broker knows the topic and a leader of each partition. Return the topic."""
     try:
         async with asyncio.timeout(LEADER_WAIT):
             for attempt in range(1_000_000):
@@ -147,12 +147,12 @@ async def list_topics(values: Values, cluster: Cluster) -> int:
 
 
 def is_internal(topic: TopicView) -> bool:
-    """Brokers do not call __remote_log_metadata internal, as Kafka's do not."""
+    """Brokers do not report __remote_log_metadata as internal; neither do Kafka's."""
     return topic.internal or topic.name in INTERNAL
 
 
 def topic_of(topic: TopicView) -> dict[str, object]:
-    """A topic for JSON, without its partitions."""
+    """Return a topic for JSON, without its partitions."""
     return {
         "name": topic.name,
         "id": to_text(topic.id) if topic.id is not None else None,
@@ -187,7 +187,7 @@ async def describe(values: Values, cluster: Cluster) -> int:
 
 
 def partition_of(number: int, partition: PartitionInfo, eligible: Mapping[int, Sequence[int]]) -> dict[str, object]:
-    """A partition for JSON. ``leader`` is null where there is none."""
+    """Return a partition for JSON. ``leader`` is null if there is none."""
     return {
         "partition": number,
         "leader": partition.leader if partition.leader >= 0 else None,
@@ -200,7 +200,7 @@ def partition_of(number: int, partition: PartitionInfo, eligible: Mapping[int, S
 
 
 def show(topic: TopicView, own: Mapping[str, str | None], eligible: Mapping[int, Sequence[int]]) -> None:
-    """A topic as lines."""
+    """Print a topic as lines."""
     identity = to_text(topic.id) if topic.id is not None else "-"
     configs = " ".join(f"{key}={value}" for key, value in own.items())
     say(f"{topic.name}  id {identity}  partitions {len(topic.partitions)}  {configs}".rstrip())
@@ -213,7 +213,7 @@ def show(topic: TopicView, own: Mapping[str, str | None], eligible: Mapping[int,
 
 
 async def eligible_leaders(cluster: Cluster, topic: str) -> dict[int, tuple[int, ...]]:
-    """By partition; none from a broker that cannot tell (before Kafka 3.7)."""
+    """Return the eligible leader replicas by partition; empty if the broker does not report them (before Kafka 3.7)."""
     try:
         return {number: one.elr for number, one in (await replicas.describe_partitions(cluster, topic)).items()}
     except KafkaError as error:
@@ -227,7 +227,7 @@ async def delete(values: Values, cluster: Cluster) -> int:
         raise UsageError("milena topic delete needs the names of topics")
     for name in values.topic:
         if name in INTERNAL and not values.force:
-            raise UserError(f"topic {name} {INTERNAL[name]}; --force deletes it all the same")
+            raise UserError(f"topic {name} {INTERNAL[name]}; --force deletes it anyway")
     for name, error in (await admin.delete_topics(cluster, values.topic)).items():
         missing = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if error is not None and not (missing and values.if_exists):
@@ -248,7 +248,7 @@ async def alter(values: Values, cluster: Cluster) -> int:
 
 
 async def alter_configs(values: Values, cluster: Cluster) -> None:
-    """Set and delete configurations. Brokers do not mind the deletion of a key that there is not; a person does."""
+    """Set and delete configurations. Brokers ignore the deletion of an unknown key; here it is an error."""
     try:
         known = [entry.name for entry in await admin.describe_configs(cluster, admin.TOPIC_RESOURCE, values.topic)]
         for key in values.delete_config:

@@ -1,4 +1,4 @@
-"""What a page can show: facts, tables, and plots over one axis."""
+"""The parts of a page: facts, tables, and plots with a common axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Cell: TypeAlias = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and values, as of a run's settings."""
+    """Names and values, such as the settings of a run."""
 
     title: str
     values: Mapping[str, object]
@@ -19,8 +19,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``bad``: indexes of rows that stand out. ``folded``: shown when its title is clicked.
-    ``halves``: the second half of the rows beside the first."""
+    """``bad``: indexes of highlighted rows. ``folded``: shown when its title is clicked. ``halves``: the second half of
+    the rows is to the right of the first."""
 
     title: str
     columns: Sequence[str]
@@ -51,7 +51,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A time of something that has a name, such as a fault, shaded behind all plots. ``text`` is shown on hovering."""
+    """A named period, such as a fault, shaded in the background of all plots. ``text`` is shown on hovering."""
 
     name: str
     begun: float
@@ -61,7 +61,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """One below the other, over one axis, with a row of bands by name above them."""
+    """Plots below one another with a common axis, and a row of bands above them."""
 
     title: str
     axis: str

@@ -1,4 +1,4 @@
-"""Plots by plotly."""
+"""Draws plots with plotly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAND_ROW = 24
 
 
 def figure(section: Plots, *, with_library: bool) -> str:
-    """An element of a page. ``with_library``: with the script that draws it, needed once in a page."""
+    """Return an element of a page. ``with_library``: include the script that draws it, needed once in a page."""
     names = list(dict.fromkeys(band.name for band in section.bands))
     heights = ([BAND_ROW * len(names) + 20] if names else []) + [ROW] * len(section.plots)
     titles = ([""] if names else []) + [f"{plot.title} ({plot.unit})" for plot in section.plots]
@@ -52,7 +52,7 @@ def figure(section: Plots, *, with_library: bool) -> str:
 
 
 def _colours(section: Plots) -> dict[str, str]:
-    """A series of one name has one colour in all plots."""
+    """Assign colours: series of one name have one colour in all plots."""
     names = dict.fromkeys(series.name for plot in section.plots for series in plot.series)
     return dict(zip(names, cycle(COLOURS), strict=False))
 

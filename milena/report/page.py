@@ -1,4 +1,4 @@
-"""One HTML page that needs no network and no other file. Plots are drawn by plotly (the extra ``report``)."""
+"""One HTML page without external files or network. Plots are drawn by plotly (the extra ``report``)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ summary { font-size: 1.15rem; font-weight: 600; cursor: pointer; margin: 2.2rem 
 
 
 def page(title: str, verdict: str, sections: Sequence[Section], *, good: bool = True) -> str:
-    """The page's text. ``verdict``: one sentence below the title. Raises UserError if plotly is not installed."""
+    """Return the page's text. ``verdict``: one line below the title. Raises UserError if plotly is not installed."""
     parts = [
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
         f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>",
@@ -79,7 +79,7 @@ def _rows(table: Table, indexes: range, kind: Sequence[str]) -> Iterator[str]:
 
 
 def shown(cell: Cell) -> str:
-    """As in a table."""
+    """Return the text of a cell."""
     if cell is None:
         return "–"
     return f"{cell:,.1f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell
@@ -95,10 +95,8 @@ def _plots(section: Plots, *, with_library: bool) -> Iterator[str]:
 
 
 def check_library() -> None:
-    """Raises UserError if pages cannot be drawn here: before a long run, not after it."""
+    """Raises UserError if plotly is not installed. Call it before a long run, not after it."""
     try:
         import plotly.graph_objects  # noqa: F401
     except ImportError:
-        raise UserError(
-            "plots are drawn by plotly, which is not installed: pip install 'milena-kafka[report]'"
-        ) from None
+        raise UserError("plots need plotly, which is not installed: pip install 'milena-kafka[report]'") from None

@@ -1,4 +1,4 @@
-"""Addresses of Unix sockets, whose length the system bounds more tightly than that of paths."""
+"""Addresses of Unix sockets, which the system limits to fewer bytes than paths."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST = 100
-"""Bytes that every system takes."""
+"""The length in bytes that every system accepts."""
 
 
 @contextlib.contextmanager
 def address(path: str) -> Iterator[str]:
-    """What to bind or connect to for a socket at ``path``: a shorter way to the same file where there must be one."""
+    """Yield the address to bind or connect to for a socket at ``path``: a shorter path to the same file if
+    necessary."""
     if len(os.fsencode(path)) <= LONGEST or not os.path.isdir("/proc/self/fd"):
         yield path
         return

@@ -1,4 +1,4 @@
-"""Asking a node over its socket."""
+"""Sends lab commands to a node over its socket."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class NobodyListens(UserError):
-    """The node is down, or of no lab."""
+class NotListening(UserError):
+    """The node is down, or was started without --lab."""
 
 
 class NodeVerbs:
@@ -26,7 +26,7 @@ class NodeVerbs:
         self._path = path
 
     def call(self, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
-        """Raises UserError with what the node said, NobodyListens where there is nobody to ask."""
+        """Call a command. Raises UserError with the node's error, NotListening if the node cannot be reached."""
         reason = "the node has ended"
         try:
             line = self._send({"verb": verb, **arguments})
@@ -40,19 +40,19 @@ class NodeVerbs:
         return answer["ok"]
 
     def end(self, verb: str) -> None:
-        """Call a verb that ends the node instead of answering. Raises NobodyListens."""
+        """Call a command that ends the node instead of answering. Raises NotListening."""
         with contextlib.suppress(ConnectionError):
             self._send({"verb": verb})
 
     def _send(self, request: dict[str, object]) -> bytes:
-        """One line for one line; an empty one from a node that has ended. Raises ConnectionError, NobodyListens."""
+        """Send one line, return one line; an empty one if the node has ended. Raises ConnectionError, NotListening."""
         with socket.socket(socket.AF_UNIX) as connection:
             try:
                 with address(self._path) as short:
                     connection.connect(short)
             except (FileNotFoundError, ConnectionRefusedError):
-                raise NobodyListens(
-                    f"nobody listens at {self._path}: the node is down, or was not started with --lab"
+                raise NotListening(
+                    f"no node listens at {self._path}: it is down, or was started without --lab"
                 ) from None
             except PermissionError as error:
                 raise UserError(f"{self._path}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""`milena lab`: ask something of one node, or do something to its process."""
+"""`milena lab`: send a command to a node, or control its process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, key_value, nearest
-from milena.steering.caller import NobodyListens, NodeVerbs
+from milena.steering.caller import NodeVerbs, NotListening
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.detached import known
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def start(node: SteeredNode) -> str | None:
-    """Start it. What to tell of a node that does not serve yet."""
-    return None if node.start() else f"{node.name} runs and does not serve yet: `milena logs {node.name}` says more"
+    """Start the node. Return a message if it does not serve yet."""
+    return None if node.start() else f"{node.name} runs but does not serve yet: see `milena logs {node.name}`"
 
 
 def wipe(node: SteeredNode) -> str | None:
-    """Empty its log directories. What to tell of those that were not there."""
+    """Delete the content of its log directories. Return a message if some do not exist."""
     missing = node.wipe()
-    return f"{node.name}: there was nothing to wipe, {', '.join(missing)} is not there" if missing else None
+    return f"{node.name}: nothing to wipe, {', '.join(missing)} does not exist" if missing else None
 
 
 OF_PROCESSES: dict[str, Callable[[SteeredNode], str | None]] = {
@@ -48,36 +48,36 @@ OF_NODES = (
     "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
     "troubles",
 )  # fmt: skip
-"""What brokers and controllers can be asked, for those who ask where no node tells it."""
+"""The commands of brokers and controllers, for error messages if no node can be asked."""
 
 COMMAND = CommandLine(
     "lab",
-    "Steer one node of a cluster. What can be done to any node's process:\n"
-    "  stop      in order                         start   again, under its `milena up`\n"
+    "Control one node of a test cluster. For any node's process:\n"
+    "  stop      clean shutdown                   start   again, under its `milena up`\n"
     "  kill      kill -9: the page cache stays    wipe    empty its log directories while it is down\n"
     "  pause     SIGSTOP                          resume  SIGCONT\n"
-    "What a node of `milena up --lab` can be asked (`help` lists all):\n"
-    "  power_off                                  end, with files as a loss of power leaves them\n"
-    "  fail_disk, fill_disk path=                 let a log directory fail, or be full, until the node starts again\n"
-    "  slow_disk path= ms=                        let each sync take so much longer; 0: no longer\n"
-    "  jump_clock ms=                             set the wall clock ahead, or behind if negative; 0: right again\n"
-    "  break_tier away=true delay_ms= lose=0.1    let a broker's tier fail, be slow, lose a share of new segments;\n"
+    "For nodes of `milena up --lab` (`help` lists all):\n"
+    "  power_off                                  exit, leaving the files as a power loss would\n"
+    "  fail_disk, fill_disk path=                 a log directory fails, or is full, until the node is restarted\n"
+    "  slow_disk path= ms=                        each sync takes ms longer; 0 ends it\n"
+    "  jump_clock ms=                             set the wall clock ahead, or back if negative; 0 ends it\n"
+    "  break_tier away=true delay_ms= lose=0.1    a broker's tier fails, is slow, or loses a share of new segments;\n"
     "                                             without arguments it works again. lost_objects lists what is lost\n"
-    "  troubles                                   its wall clock, and what was made to fail or to wait so far\n"
-    "  hold, drop, delay, disconnect, fail        catch requests: api=, peer=, node=, topic=, partition=, group=,\n"
+    "  troubles                                   the wall clock, and the number of failed and delayed calls\n"
+    "  hold, drop, delay, disconnect, fail        rules for requests: api=, peer=, node=, topic=, partition=, group=,\n"
     "                                             transactional_id=, every=N (each n-th),\n"
     "                                             probability=0.1, count=, ms=, error=,\n"
-    "                                             side=request or response; answers with the\n"
-    "                                             rule's number. fail with topic= refuses only its\n"
+    "                                             side=request or response; returns the\n"
+    "                                             rule's number. fail with topic= fails only its\n"
     "                                             partitions, of Produce, Fetch, ListOffsets,\n"
     "                                             OffsetCommit, OffsetForLeaderEpoch and\n"
     "                                             DeleteRecords\n"
-    "  trace, traced                              note requests with their answers, and show them\n"
-    "  release, wait, rules, clear                let go what a rule holds, wait for its hits, look at rules\n"
-    "  cut, heal, links                           let nothing through from and to peer=, direction=in, out or both\n"
+    "  trace, traced                              record requests with their responses, and show them\n"
+    "  release, wait, rules, clear                release the requests of a rule, wait for its hits, list rules\n"
+    "  cut, heal, links                           cut the link with peer=, direction=in, out or both\n"
     "  describe_partition, read_log, roll, retention, metric, fetchers, image of brokers\n"
     "  brokers, partitions, image                                            of the controller\n"
-    "A peer is a node's id or the beginning of a client id.",
+    "A peer is a node id or a prefix of a client id.",
     [Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)],
     [
         Positional("NODE", "a node's id or name, as `milena status` shows them"),
@@ -113,13 +113,13 @@ def main(arguments: Sequence[str]) -> int:
             print(said, file=sys.stderr)
         return 0
     if node.pid is not None and is_paused(node.pid):
-        raise UserError(f"{node.name} is paused and answers nobody; `milena lab {node.name} resume` wakes it")
+        raise UserError(f"{node.name} is paused; `milena lab {node.name} resume` resumes it")
     if values.verb == "power_off":
         node.power_off()
         return 0
     try:
         answer = node.verbs.call(values.verb, **given)
-    except NobodyListens:
+    except NotListening:
         verbs = [*OF_PROCESSES, *OF_NODES]
         if values.verb in verbs:
             raise
@@ -136,9 +136,9 @@ def show(answer: object) -> int:
 
 
 def ask_alone(folder: ClusterDir, name: str, verb: str, given: dict[str, object]) -> int:
-    """Ask a node that has no supervisor, as in a container. Raises UserError."""
+    """Send a command to a node without a supervisor, as in a container. Raises UserError."""
     if verb in OF_PROCESSES and verb != "power_off":
-        raise UserError(f"{verb}: {name} has no `milena up` that could do it; who runs the container can")
+        raise UserError(f"{verb}: {name} has no `milena up`; use the container engine instead")
     named = [f"{role}-{name}" for role in ("broker", "controller")] if name.isdigit() else [name]
     paths = [folder.socket(one) for one in named]
     verbs = NodeVerbs(next(filter(os.path.exists, paths), paths[0]))
@@ -149,7 +149,7 @@ def ask_alone(folder: ClusterDir, name: str, verb: str, given: dict[str, object]
 
 
 def find(cluster: ClusterDir, name: str) -> int:
-    """The id of a node that is called by its id or its name. Raises UserError."""
+    """Return the id of a node given by id or name. Raises UserError."""
     for entry in nodes_file.read(cluster.nodes):
         if name in (str(entry["id"]), f"{entry['roles'][0]}-{entry['id']}"):
             return entry["id"]
@@ -157,7 +157,7 @@ def find(cluster: ClusterDir, name: str) -> int:
 
 
 def argument(text: str) -> tuple[str, object]:
-    """``name=value``, the value as JSON where it is some. Raises UsageError."""
+    """Parse ``name=value``; the value is JSON if it parses as such. Raises UsageError."""
     try:
         name, value = key_value(text)
     except ValueError:

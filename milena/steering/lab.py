@@ -22,9 +22,9 @@ from milena.up.layout import ClusterDir
 
 POWER_OFF_EXIT: Final = 70
 LONGEST_MS: Final = 60_000
-"""Of what is made slower: a node has to end within the time that its engine or supervisor grants."""
+"""The limit of added delays: a node must be able to stop within the time that its supervisor grants."""
 LATEST_MS: Final = 1 << 52
-"""Of the wall clock: far beyond what a test needs, and what every client can read."""
+"""The limit of the wall clock: more than any test needs, and within what every client can read."""
 
 
 class Role(Protocol):
@@ -38,10 +38,10 @@ class Role(Protocol):
 
 
 class Lab:
-    """Of one node's process."""
+    """The lab facilities of one node's process."""
 
     def __init__(self, cluster: ClusterDir, config: NodeConfig, runtime: Runtime) -> None:
-        """``cluster``: where the socket and the spare files go. Raises OSError, ConfigError."""
+        """``cluster``: the folder for the socket and the spare files. Raises OSError, ConfigError."""
         self._config = config
         self._images: list[Callable[[], MetadataImage]] = []
         self._verbs: dict[str, Verbs] = {}
@@ -59,11 +59,11 @@ class Lab:
             tier_disk=self._tier.disk,
             connect_store=self._tier.connect_store,
         )
-        """The ports that the node is to use."""
+        """The ports that the node must use."""
         self._listener = VerbListener(cluster.socket(name), self._verbs, runtime.new_tasks("verbs"))
 
     async def open(self, name: str, role: Role, image: Callable[[], MetadataImage]) -> None:
-        """A role has been made: it can be asked from now on. ``image`` is called while it is ready. Raises OSError."""
+        """Make a role's commands available. ``image`` is called while the role is ready. Raises OSError."""
 
         def ready() -> dict[str, bool]:
             """whether the node serves"""
@@ -94,23 +94,23 @@ class Lab:
         self._tier.disk.close()
 
     def _power_off(self) -> NoReturn:
-        """end at once, with the files as a loss of power leaves them: without what was not synced"""
+        """exit at once, leaving the files as a power loss would: without unsynced bytes"""
         self._disk.cut()
         os._exit(POWER_OFF_EXIT)
 
     def _fail_disk(self, path: str) -> dict[str, str]:
-        """let every call on the disk of this log directory fail, until the process ends"""
+        """let every call on the disk of this log directory fail until the process ends"""
         self._disk.faults.fail(self._log_dir(path))
         return {"failing": path}
 
     def _fill_disk(self, path: str | None = None) -> dict[str, str]:
-        """let a log directory (without path the last one) be full until the process ends: ENOSPC for what is added"""
+        """let a log directory (without path the last one) be full until the process ends: ENOSPC"""
         full = self._log_dir(self._config.log_dirs[-1] if path is None else path)
         self._disk.faults.fill(full)
         return {"full": full}
 
     def _slow_disk(self, ms: float, path: str | None = None) -> dict[str, object]:
-        """let each sync below this log directory, or all, take so much longer; 0: no longer"""
+        """delay each sync in this log directory, or in all, by ms; 0 ends it"""
         if not 0 <= ms <= LONGEST_MS:
             raise VerbError(f"ms={ms}: not between 0 and {LONGEST_MS}")
         slow = list(self._config.log_dirs) if path is None else [self._log_dir(path)]
@@ -120,19 +120,19 @@ class Lab:
 
     def _log_dir(self, path: str) -> str:
         if path not in (known := [str(directory) for directory in self._config.log_dirs]):
-            raise VerbError(f"{path} is none of the log directories {', '.join(known)}")
+            raise VerbError(f"{path} is not one of the log directories {', '.join(known)}")
         return path
 
     def _jump_clock(self, ms: int) -> dict[str, int]:
-        """set the wall clock so far ahead of the machine's, or behind it if negative; 0: right again"""
+        """set the wall clock ms ahead of the machine's, or back if negative; 0 ends it"""
         now = self._clock.time_ms() - self._clock.ahead_ms
         if not 0 <= now + ms < LATEST_MS:
-            raise VerbError(f"ms={ms}: there is no such time")
+            raise VerbError(f"ms={ms}: out of range")
         self._clock.ahead_ms = ms
         return {"time_ms": now + ms}
 
     def _troubles(self) -> dict[str, int]:
-        """the wall clock, and how many calls of the disk and of the tier were made to fail, to wait, or for nothing"""
+        """the wall clock, and the number of calls of disk and tier that failed, were delayed, or lost their object"""
         disk, tier = self._disk.faults, self._tier
         return {
             "wall_ms": self._clock.time_ms(),
@@ -144,8 +144,8 @@ class Lab:
         }
 
     def _break_tier(self, away: bool = False, delay_ms: float = 0, lose: float = 0) -> dict[str, object]:
-        """let the remote tier fail in each call, be slower in each, or lose this share (0 to 1) of the new segments'
-        logs; without arguments: it works again, and what was lost stays so"""
+        """let each call of the remote tier fail, or be delayed, or lose this share (0 to 1) of new segments' logs;
+        without arguments the tier works again, but lost logs stay lost"""
         if not self._config.get_bool("remote.log.storage.system.enable"):
             raise VerbError("this broker has no remote tier (remote.log.storage.system.enable)")
         if not 0 <= delay_ms <= LONGEST_MS:
@@ -156,11 +156,11 @@ class Lab:
         return {"away": away, "delay_ms": delay_ms, "lose": lose}
 
     def _lost_objects(self) -> list[str]:
-        """the paths of the objects of the tier that break_tier has lost at this broker"""
+        """the paths of the tier's objects that break_tier has lost at this broker"""
         return list(self._tier.lost)
 
     def _node_at(self, host: str, port: int) -> int | None:
-        """The node that is reached at an address, as far as the configuration and the metadata tell."""
+        """Return the node with this address, by configuration and metadata; None if it is unknown."""
         for node, address in self._config.quorum_voters.items():
             if address == (host, port):
                 return int(node)
@@ -172,7 +172,7 @@ class Lab:
 
 
 def _check_links(spare: str, log_dirs: Sequence[str]) -> None:
-    """What a loss of power brings back has a second name in ``spare``. Raises ConfigError, OSError."""
+    """Check that ``spare`` can hold second names of the log directories' files. Raises ConfigError, OSError."""
     for log_dir in log_dirs:
         os.makedirs(log_dir, exist_ok=True)
         if os.stat(log_dir).st_dev != os.stat(spare).st_dev:

@@ -15,7 +15,7 @@ from milena.runtime.tasks import Tasks
 from milena.steering.addresses import address
 
 LONGEST_LINE: Final = 1 << 20
-"""Bytes of a request."""
+"""Maximum length of a request in bytes."""
 
 
 class VerbListener:
@@ -29,13 +29,13 @@ class VerbListener:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Raises OSError. A socket that a killed node has left is replaced."""
+        """Raises OSError. A socket left by a killed node is replaced."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         self._server = await asyncio.start_unix_server(self._accept, sock=_bound(self._path), limit=LONGEST_LINE)
 
     async def stop(self) -> None:
-        """Stop listening and end what is asked."""
+        """Stop listening and cancel running commands."""
         if self._server is not None:
             self._server.close()
             with contextlib.suppress(FileNotFoundError):
@@ -51,7 +51,7 @@ class VerbListener:
                 answer = await self._answer(line)
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
-        except (ConnectionError, ValueError):  # ValueError: a line of endless length
+        except (ConnectionError, ValueError):  # ValueError: the line is too long
             return
         finally:
             writer.close()
@@ -73,8 +73,8 @@ class VerbListener:
 
 
 def _bound(path: str) -> socket.socket:
-    """A socket that only its owner may connect to, from the moment it is there: the mask is the one way to say so with
-    ``bind`` on every system. Raises OSError."""
+    """Bind a socket to which only its owner may connect from the start: the umask is the only portable way with
+    ``bind``. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:

@@ -1,4 +1,4 @@
-"""The processes of a cluster's nodes, one by one: signals, starts, and what a disk that was replaced would hold."""
+"""The processes of a cluster's nodes: signals, starts, and wiping of log directories."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from milena.up.nodes_file import Entry
 
 LIMIT = 60.0
-"""Seconds that any step may take."""
+"""The time limit of each step in seconds."""
 PATIENCE = 10.0
-"""Seconds to look at a node that was started: it may wait for a controller that is down too."""
+"""Seconds to observe a started node that is not in lab mode: it may wait for a controller that is down too."""
 STEP = 0.01
 
 
 class SteeredNode:
-    """One node of the cluster in a directory."""
+    """One node of the cluster of a directory."""
 
     def __init__(self, cluster: ClusterDir, node_id: int) -> None:
         self._cluster = cluster
@@ -55,32 +55,33 @@ class SteeredNode:
         return NodeVerbs(self._cluster.socket(self.name))
 
     def kill(self) -> None:
-        """``kill -9``, and until it is gone. Raises UserError if it is down."""
+        """``kill -9``, and wait for its end. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGKILL))
 
     def stop(self) -> None:
-        """In order. Raises UserError if it is down."""
+        """Clean shutdown. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGTERM))
 
     def power_off(self) -> None:
-        """As by a loss of power: what was not synced is gone. Raises UserError if it is down or in no lab."""
+        """Simulate a power loss: unsynced bytes are lost. Raises UserError if it is down or was started without
+        --lab."""
         self._end(lambda: self.verbs.end("power_off"))
 
     def pause(self) -> None:
-        """SIGSTOP: it does nothing until ``resume``, and its connections stay. Raises UserError if it is down."""
+        """SIGSTOP. Its connections stay open. Raises UserError if it is down."""
         pid = self.pid
         self.signal(signal.SIGSTOP)
         if pid is not None and sys.platform == "linux":
-            self._wait(lambda: processes.is_paused(pid) or not processes.runs(pid), "to stand still")
+            self._wait(lambda: processes.is_paused(pid) or not processes.runs(pid), "to pause")
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
     def wipe(self) -> list[str]:
-        """Empty its log directories, as if the disk had been replaced. Returns those that were not there. Raises
-        UserError while it runs, and where they cannot be emptied."""
+        """Empty its log directories, as if the disk had been replaced. Return those that do not exist. Raises UserError
+        while it runs, or if that fails."""
         if self.pid is not None:
-            raise UserError(f"{self.name} runs: its disk can be wiped while it is down")
+            raise UserError(f"{self.name} is running: stop it before wiping its disk")
         missing = []
         for folder in self.entry["log.dirs"]:
             try:
@@ -92,15 +93,17 @@ class SteeredNode:
         return missing
 
     def start(self, *, wait: bool = True) -> bool:
-        """Have the supervisor start it, and with ``wait`` until it serves: in a lab; others look so long only that
-        they can tell of a node that ends at once. Returns whether it serves. Raises UserError if that fails."""
+        """Have the supervisor start it. With ``wait``, wait until it serves if it is in lab mode, else only long enough
+        to see it fail at once. Return whether it serves. Raises UserError if that fails."""
         if self.pid is not None:
-            raise UserError(f"{self.name} runs already")
+            raise UserError(f"{self.name} is already running")
         log = self._cluster.log(self.name)
         log_start = _size(log)
-        if not locks.is_held(self._cluster.lock) or not channel.tell_supervisor(self._cluster, self.id, channel.START):
+        if not locks.is_held(self._cluster.lock) or not channel.notify_supervisor(
+            self._cluster, self.id, channel.START
+        ):
             raise UserError(f"no `milena up` runs in {self._cluster.path} that could start it")
-        # The log: it may have ended between two looks.
+        # The log is checked too: the process may have ended between two checks.
         self._wait(lambda: self.pid is not None or _size(log) > log_start, "to be started")
         if not wait:
             return False
@@ -108,7 +111,7 @@ class SteeredNode:
         def is_ready() -> bool:
             entry = self.entry
             if entry["pid"] is None:
-                said = processes.last_words(log, log_start) or "no word in its log"
+                said = processes.last_words(log, log_start) or "its log is empty"
                 raise UserError(f"{self.name} has ended: {said}")
             return entry["ready"]
 
@@ -128,7 +131,7 @@ class SteeredNode:
             raise UserError(f"{self.name}: {error.strerror}") from None
 
     def _end(self, ending: Callable[[], object]) -> None:
-        """A node that stops says so before its process is gone, and its supervisor starts no second one beside it."""
+        """Wait for the node's end, including its report to the supervisor, which must not start a second process."""
         pid = self.pid
         if pid is None:
             raise UserError(f"{self.name} is down")
@@ -145,7 +148,7 @@ class SteeredNode:
         while not condition():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(STEP)  # another process writes what is waited for
+            time.sleep(STEP)  # another process fulfils the condition
         return True
 
 

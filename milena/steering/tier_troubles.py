@@ -1,7 +1,7 @@
-"""What the lab does to a broker's remote tier: it is away, slow, or forgets what was written.
+"""Faults of a broker's remote tier for tests: it is unavailable, slow, or loses objects.
 
-It stands below the broker's stores: as the disk of the folder store, and around the file system that the fsspec store
-connects to. Logs of segments that are open already, and data that goes from them to sockets, are not stopped.
+They are applied below the broker's stores: as the disk of the folder store, and around the file system of the fsspec
+store. Logs of segments that are already open, and data sent from them with sendfile, are not affected.
 """
 
 from __future__ import annotations
@@ -19,30 +19,29 @@ from milena.tiered.store.fsspec_system import FileSystem, Info
 from milena.tiered.store.remote_storage import LOG_SUFFIX
 
 EVERYTHING: Final = ""
-"""As a folder: all paths are below it."""
+"""The folder that contains all paths."""
 
 
 class TierTroubles:
-    """Of one broker. ``disk`` and ``connect_store`` are the ports that it is to use."""
+    """The faults of one broker. ``disk`` and ``connect_store`` are the ports that the broker must use."""
 
     def __init__(self, runtime: Runtime, memory: str) -> None:
-        """``runtime``: the broker's ports without troubles. ``memory``: a file on which the lost objects outlive the
-        process. Raises OSError."""
+        """``runtime``: the broker's ports without faults. ``memory``: a file that keeps the lost objects' paths across
+        restarts. Raises OSError."""
         self.lost = _lines(memory)
-        """The paths of the objects that were lost so far."""
+        """The paths of the objects lost so far."""
         self._memory = memory
         self._random = runtime.random
         self._connect_store = runtime.connect_store
         self.disk = TroubledDisk(TIER_THREADS, runtime.clock, lambda path: self.written(path, self.disk.remove))
-        """Both stores do all of their work by its ``offload``."""
+        """Both stores do all their work with its ``offload``."""
         self._away = False
         self._refused = 0
         self._lose = 0.0
 
     def set(self, *, away: bool, delay: float, lose: float) -> None:
-        """``away``: each call of the store fails with EIO. ``delay``: seconds that each of its work items waits before
-        it begins. ``lose``: the share of new segments whose log, the object with the records, is removed once it was
-        written."""
+        """``away``: each call of the store fails with EIO. ``delay``: seconds before each offloaded call starts.
+        ``lose``: the share of new segments whose log (the object with the records) is removed after it was written."""
         self._away, self._lose, self.disk.delay = away, lose, delay
         if away:
             self.disk.faults.fail(EVERYTHING)
@@ -51,7 +50,7 @@ class TierTroubles:
 
     @property
     def failed(self) -> int:
-        """Calls that failed since it was away."""
+        """The number of calls that failed while the tier was unavailable."""
         return self._refused + self.disk.faults.failed
 
     def connect_store(self, url: str, options: Mapping[str, object]) -> tuple[object, str]:
@@ -61,13 +60,13 @@ class TierTroubles:
         return TroubledSystem(cast("FileSystem", system), self), path
 
     def check(self, path: str) -> None:
-        """Raises OSError while the tier is away."""
+        """Raises OSError while the tier is unavailable."""
         if self._away:
             self._refused += 1
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def written(self, path: str, remove: Callable[[str], object]) -> None:
-        """An object has appeared. Some are removed."""
+        """An object was written: remove it if it is to be lost."""
         folder, _, name = path.rpartition("/")
         found = tier_names.parse_object(name)
         if found is None or found.suffix != LOG_SUFFIX or f"/{tier_names.ROOT}/" not in f"/{folder}":
@@ -88,7 +87,7 @@ def _lines(path: str) -> list[str]:
 
 
 class TroubledSystem:
-    """Implements ``tiered.store.fsspec_system.FileSystem`` over one."""
+    """Implements ``tiered.store.fsspec_system.FileSystem`` on top of another one."""
 
     def __init__(self, system: FileSystem, troubles: TierTroubles) -> None:
         self._system = system

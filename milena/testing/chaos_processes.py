@@ -16,7 +16,7 @@ from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, LAG, SESSION, TOPIC
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
-from milena.steering.caller import NobodyListens
+from milena.steering.caller import NotListening
 from milena.steering.nodes import SteeredNode
 from milena.testing.local_cluster import LocalCluster
 from milena.up.layout import ClusterDir
@@ -242,7 +242,7 @@ class ProcessesPlace:
             return
         try:
             await asyncio.to_thread(self._cluster.verbs(node).call, verb, **arguments)
-        except NobodyListens:
+        except NotListening:
             return  # it is just being started
         except UserError:
             if runs(pid):

@@ -1,5 +1,5 @@
-"""Running a cluster of local processes: what `milena up` and its companions do.
+"""Clusters of local processes: `milena up`, `down`, `status` and `logs`.
 
-The supervisor is on the way of every start, so its modules import next to nothing: no asyncio, no dataclasses, no
-typing, no json before the nodes have been spawned.
+Every start waits for the supervisor, so its modules import next to nothing: no asyncio, dataclasses, typing or json
+before the nodes have been spawned.
 """

@@ -1,8 +1,8 @@
-"""How nodes and their supervisor hear of each other: two named pipes below the cluster's directory.
+"""The communication between nodes and their supervisor: two named pipes in the cluster's directory.
 
-``.alive``: the supervisor holds the writing end; its end of file tells a node that the supervisor is gone, even by
+``.alive``: the supervisor holds the writing end; its end of file means that the supervisor has ended, even by
 ``kill -9``. ``.status``: nodes and commands write lines ``NODE PID EVENT``. Named pipes need no inheritance, so a node
-that a person brings back with `milena node` belongs to the cluster like the others.
+that a user starts with `milena node` belongs to the cluster like the others.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 STARTING = "starting"
 READY = "ready"
 STOP = "stop"
-"""Not of a node: `milena down` asks the supervisor to end."""
+"""Sent by `milena down`: the supervisor shall stop."""
 START = "start"
-"""Not of a node: somebody asks the supervisor to start it."""
+"""Sent by `milena lab NODE start`: the supervisor shall start the node."""
 
 
 class Message:
-    """One line: which node, which process, what happened."""
+    """One line: node, process and event."""
 
     def __init__(self, node_id: int, pid: int, event: str) -> None:
         self.node_id = node_id
@@ -35,19 +35,19 @@ class Message:
 
 
 class SupervisorEnd:
-    """Both pipes as the supervisor holds them."""
+    """The supervisor's ends of both pipes."""
 
     def __init__(self, cluster: ClusterDir) -> None:
         for path in (cluster.alive, cluster.status):
             _make_pipe(path)
-        # Opened for both directions, so that neither an open nor an end of file waits for the other side.
+        # Opened for reading and writing, so that open does not block and no end of file is seen.
         self._sign_of_life = os.open(cluster.alive, os.O_RDWR | os.O_CLOEXEC)
         self.for_children = os.open(cluster.alive, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self.fd = os.open(cluster.status, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
 
     def read(self) -> list[Message]:
-        """The messages that have come. Lines of another form are dropped: anybody can write into a named pipe."""
+        """Return the messages that have arrived. Malformed lines are dropped: any process may write into the pipe."""
         try:
             data = self._rest + os.read(self.fd, 65536)
         except BlockingIOError:
@@ -56,14 +56,14 @@ class SupervisorEnd:
         return [message for line in lines if (message := _parse(line)) is not None]
 
 
-def tell_supervisor(cluster: ClusterDir, node_id: int, event: str) -> bool:
-    """Send one message. False where no supervisor runs."""
+def notify_supervisor(cluster: ClusterDir, node_id: int, event: str) -> bool:
+    """Send one message. Return False if no supervisor runs."""
     try:
         fd = os.open(cluster.status, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError as error:
-        if error.errno == errno.ENXIO:  # nobody reads
+        if error.errno == errno.ENXIO:  # no process reads the pipe
             return False
         raise
     try:
@@ -74,7 +74,7 @@ def tell_supervisor(cluster: ClusterDir, node_id: int, event: str) -> bool:
 
 
 def watch_supervisor(cluster: ClusterDir) -> int:
-    """A descriptor that reaches its end of file when the supervisor is gone. Call it while one runs."""
+    """Return a descriptor that reaches end of file when the supervisor ends. Call it while one runs."""
     return os.open(cluster.alive, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -84,7 +84,7 @@ def _make_pipe(path: str) -> None:
     try:
         os.mkfifo(path, 0o600)
     except OSError as error:
-        raise UserError(f"cannot make the named pipe {path}: {error.strerror}") from None
+        raise UserError(f"cannot create the named pipe {path}: {error.strerror}") from None
 
 
 def _parse(line: bytes) -> Message | None:

@@ -1,4 +1,4 @@
-"""`milena up`: run a cluster in the foreground, or start one and leave it running."""
+"""`milena up`: run a cluster in the foreground, or start one in the background."""
 
 from __future__ import annotations
 
@@ -29,42 +29,46 @@ def topic(text: str) -> tuple[str, str, str]:
 COMMAND = CommandLine(
     "up",
     "Run one controller and some brokers as processes of this machine, in the foreground. When all brokers serve, one "
-    "line\n`ready bootstrap=HOST:PORT,...` goes to standard output. The same directory starts again with all its data, "
+    "line\n`ready bootstrap=HOST:PORT,...` is printed on standard output. The same directory starts "
+    "again with all its data, "
     "and options\nthat are not given keep their values from the last start, which DIR/settings lists.",
     options=[
-        Option("--brokers", "how many brokers", "N", default=BROKERS, convert=int),
+        Option("--brokers", "number of brokers", "N", default=BROKERS, convert=int),
         Option(
             "--port",
-            "port of the first broker; the others take the next ones; 0: free ones",
+            "port of the first broker; the others use the next ports; 0: free ports",
             "P",
             default=PORT,
             convert=int,
         ),
-        Option("--dir", "where everything of the cluster lies", "DIR", default=DEFAULT_DIR),
+        Option("--dir", "the directory of the cluster", "DIR", default=DEFAULT_DIR),
         Option(
             "--override",
-            "a configuration value, under Kafka's name, for every node",
+            "a configuration value, by Kafka's key, for every node",
             "K=V",
             many=True,
             convert=key_value,
         ),
-        Option("--no-override", "forget those of former starts; a new --override replaces them all, too"),
+        Option("--no-override", "drop the overrides of former starts (any new --override replaces all of them, too)"),
         Option("--topic", "create a topic before the ready line", "NAME:PARTITIONS:REPLICAS", many=True, convert=topic),
         Option("--host", "the address to listen on; 0.0.0.0 for all", "HOST", default=HOST),
-        Option("--advertised-host", "the host name that clients are told", "HOST"),
+        Option("--advertised-host", "the host name that is advertised to clients", "HOST"),
         Option("--cluster-id", "the id of a new cluster", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True, convert=key_value),
         Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
-        Option("--tier", "where tiered topics go: a folder, or a URL for fsspec; DIR/remote without it", "PLACE"),
-        Option("--no-tier", "no remote tier"),
+        Option(
+            "--tier", "where tiered topics are stored: a folder, or a URL for fsspec (default: DIR/remote)", "PLACE"
+        ),
+        Option("--no-tier", "without a remote tier"),
         Option(
             "--metrics",
-            "/metrics and /health over HTTP: broker-1 on this port, then the others, then the controller; 0: free ones",
+            "/metrics and /health over HTTP: broker-1 on this port, the other brokers and the "
+            "controller on the next; 0: free ports",
             "PORT",
             convert=port_number,
         ),
-        Option("--no-metrics", "no more metrics"),
-        Option("--lab", "open a socket to each node, through which `milena lab` steers it"),
+        Option("--no-metrics", "without metrics"),
+        Option("--lab", "open a socket to each node for `milena lab`"),
         Option("--detach", "return when the cluster is ready and leave it running"),
     ],
     examples=[
@@ -90,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(cluster: ClusterDir, values: Values) -> int:
-    """Run the cluster until it is told to stop."""
+    """Run the cluster until it is stopped. Return the exit code."""
     from milena.up.supervisor import Supervisor
     from milena.up.view import TableView, View
 

@@ -1,4 +1,4 @@
-"""Clusters without a terminal: `milena up --detach`, and `milena down` and `status` for any of them."""
+"""Clusters in the background: `milena up --detach`, `milena down` and `milena status`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 DIR = Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)
 STOP_LIMIT = 90.0
-"""Seconds that `milena down` waits: the supervisor's own limits for brokers and controller come first."""
+"""The time limit of `milena down` in seconds: more than the supervisor's limits for brokers and controller."""
 
-DOWN = CommandLine("down", "Stop the cluster of a directory in order, however it was started.", [DIR])
+DOWN = CommandLine("down", "Stop the cluster of a directory cleanly, in whichever way it was started.", [DIR])
 STATUS = CommandLine(
     "status",
     "Show the nodes of a cluster: up, starting, paused (SIGSTOP) or down. The exit code is 1 if any is down.",
-    [DIR, Option("--json", "print JSON, not lines for people")],
+    [DIR, Option("--json", "print JSON")],
 )
 
 
 def start(cluster: ClusterDir, arguments: list[str]) -> int:
-    """Run `milena up` in a session of its own, and return when it is ready."""
+    """Run `milena up` in a new session, and return when the cluster is ready."""
     cluster.create()
     try:
         log = os.open(cluster.own_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -62,7 +62,7 @@ def start(cluster: ClusterDir, arguments: list[str]) -> int:
 
 
 def warnings_of(log: str, begin: int) -> list[str]:
-    """The warnings in a supervisor's log from an offset on."""
+    """Return the warnings in a supervisor's log from a position on."""
     with open(log, "rb") as file:
         file.seek(begin)
         lines = file.read().decode(errors="replace").splitlines()
@@ -70,7 +70,7 @@ def warnings_of(log: str, begin: int) -> list[str]:
 
 
 def known(path: str) -> ClusterDir:
-    """The cluster of a directory. Raises UserError if there is none."""
+    """Return the cluster of a directory. Raises UserError if there is none."""
     cluster = ClusterDir(path)
     if not cluster.exists():
         raise UserError(f"{cluster.path} holds no cluster (--dir names another directory)")
@@ -83,8 +83,8 @@ def down(arguments: Sequence[str]) -> int:
         print(DOWN.help())
         return 0
     cluster = known(values.dir)
-    if not locks.is_held(cluster.lock) or not channel.tell_supervisor(cluster, 0, channel.STOP):
-        print(f"nothing runs in {cluster.path}")
+    if not locks.is_held(cluster.lock) or not channel.notify_supervisor(cluster, 0, channel.STOP):
+        print(f"no cluster runs in {cluster.path}")
         return 0
     if locks.wait_released([cluster.lock], STOP_LIMIT):
         raise UserError(f"the cluster in {cluster.path} did not stop within {STOP_LIMIT:.0f} seconds")
@@ -116,12 +116,12 @@ def status(arguments: Sequence[str]) -> int:
 
 
 def status_of(entry: nodes_file.Entry, state: str) -> dict[str, object]:
-    """A node as nodes.json has it, with its state. ``pid`` is null while it is down."""
+    """Return a node's entry of nodes.json with its state. ``pid`` is null while it is down."""
     return {**entry, "pid": entry["pid"] if state != "down" else None, "state": state}
 
 
 def state_of(entry: nodes_file.Entry) -> str:
-    """``up`` serves, ``starting`` does not yet, ``paused`` is stopped by a signal."""
+    """Return ``up`` (serving), ``starting``, ``paused`` (stopped by a signal) or ``down``."""
     pid = entry["pid"]
     if pid is None or not os.path.exists(f"/proc/{pid}"):
         return "down"

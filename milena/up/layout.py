@@ -1,13 +1,13 @@
-"""Where things lie below the directory of a cluster.
+"""The files in the directory of a cluster.
 
 DIR/.lock              flock of the running `milena up`
-DIR/.alive, .status    named pipes: the supervisor's sign of life, and what nodes tell it
+DIR/.alive, .status    named pipes: end of file when the supervisor ends; messages of nodes to the supervisor
 DIR/nodes.json         the nodes as they are now
 DIR/settings           the options of the last start
-DIR/.lab               there while the cluster runs with --lab
-DIR/NODE.sock          Unix socket to a node's verbs, with --lab
+DIR/.lab               exists while the cluster runs with --lab
+DIR/NODE.sock          Unix socket for lab commands to a node, with --lab
 DIR/logs/NODE.log      standard error of each node
-DIR/remote             the remote tier, unless it is elsewhere
+DIR/remote             the remote tier, unless --tier names another place
 DIR/NODE/server.properties, DIR/NODE/data
 """
 
@@ -23,7 +23,7 @@ LAB = "MILENA_LAB"
 
 
 class ClusterDir:
-    """The paths of one cluster. All absolute."""
+    """The paths of one cluster, all absolute."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(os.path.expanduser(path))
@@ -41,7 +41,7 @@ class ClusterDir:
 
     @property
     def is_default(self) -> bool:
-        """Whether commands that are given here need no ``--dir``."""
+        """Whether commands in the present folder need no ``--dir``."""
         return self.path == os.path.abspath(DEFAULT_DIR)
 
     def log(self, node: str) -> str:
@@ -60,10 +60,10 @@ class ClusterDir:
         return os.path.join(self.path, node, "data")
 
     def create(self) -> None:
-        """Make the folders. Raises UserError if that cannot be, and within the folder of a node."""
+        """Create the folders. Raises UserError if that fails, or within the folder of a node."""
         for name in ("server.properties", "meta.properties"):
             if os.path.exists(os.path.join(self.path, name)) and not self.exists():
-                raise UserError(f"{self.path} is a node's folder, with its {name}: name another one with --dir")
+                raise UserError(f"{self.path} is a node's folder (it has {name}): name another folder with --dir")
         try:
             os.makedirs(self.logs, exist_ok=True)
         except OSError as error:
@@ -77,6 +77,6 @@ class ClusterDir:
 
 
 def cluster_of(properties: str) -> ClusterDir | None:
-    """The cluster that a node's properties file belongs to, or None for a node on its own."""
+    """Return the cluster that a node's properties file belongs to, or None for a standalone node."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(properties)))
     return ClusterDir(folder) if os.path.exists(os.path.join(folder, "settings")) and "," not in folder else None

@@ -1,4 +1,4 @@
-"""Exclusive locks by flock: held by an open descriptor, gone with the process."""
+"""Exclusive locks by flock: held by an open descriptor, released when the process ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milena.command_line.errors import UserError
 
 
 def acquire(path: str) -> int | None:
-    """The descriptor that holds the lock, or None if another process has it."""
+    """Return the descriptor that holds the lock, or None if another process holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -21,9 +21,9 @@ def acquire(path: str) -> int | None:
 
 
 def is_held(path: str) -> bool:
-    """Whether some process holds the lock of an existing file."""
+    """Return whether a process holds the lock of an existing file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # others may look who cannot write
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # users without write access may check too
     except FileNotFoundError:
         return False
     try:
@@ -36,17 +36,17 @@ def is_held(path: str) -> bool:
 
 
 def wait_released(paths: list[str], seconds: float) -> str | None:
-    """Wait until nobody holds any of the locks; returns one that is still held when the time is over."""
+    """Wait until none of the locks is held. Return one that is still held after ``seconds``, else None."""
     deadline = time.monotonic() + seconds
     while held := next((path for path in paths if is_held(path)), None):
         if time.monotonic() > deadline:
             return held
-        time.sleep(0.02)  # flock has no time limit of its own
+        time.sleep(0.02)  # flock has no timeout
     return None
 
 
 def lock_directory(path: str, lock: str) -> int:
-    """Take a cluster's directory. Raises UserError if another `milena up` has it."""
+    """Lock a cluster's directory. Raises UserError if another `milena up` has locked it."""
     try:
         fd = acquire(lock)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`milena logs`: what the nodes of a cluster have logged; for people on a terminal, for programs as it was written."""
+"""`milena logs`: print the logs of a cluster's nodes, readable on a terminal, as written otherwise."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 LEVELS = ("debug", "info", "warning", "error", "critical")
 SUPERVISOR = "up.log"
 POLL_MS = 100
-"""How often a log that is followed is looked at."""
+"""Seconds between reads of a followed log."""
 COLOUR_OF = {"warning": COLOURS["starting"], "error": COLOURS["down"], "critical": COLOURS["down"]}
 LOGS = CommandLine(
     "logs",
-    "Print the logs of a cluster's nodes. On a terminal each event is one line for people; elsewhere, and with --json,"
-    "\nthe lines are as the nodes wrote them.",
+    "Print the logs of a cluster's nodes. On a terminal each event is one readable line; elsewhere, "
+    "and with --json, the"
+    "\nlines are as the nodes wrote them.",
     [
         Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR),
-        Option("--follow", "go on as the logs grow", short="-f"),
-        Option("--lines", "only so many of the last of each node", "N", convert=int),
-        Option("--level", f"only from this level on: {', '.join(LEVELS)}", "LEVEL", default="debug"),
-        Option("--json", "as the nodes wrote them, also on a terminal"),
+        Option("--follow", "continue with new lines as they are written", short="-f"),
+        Option("--lines", "only the last N lines of each node", "N", convert=int),
+        Option("--level", f"the lowest level to print: {', '.join(LEVELS)}", "LEVEL", default="debug"),
+        Option("--json", "print the lines as written, also on a terminal"),
     ],
     [Positional("NODE", "a node's name or id; all without it", optional=True)],
     ["milena logs broker-1 --lines 20", "milena logs --follow --level warning"],
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         print(LOGS.help())
         return 0
     if values.lines is not None and values.lines < 0:
-        raise UsageError(f"--lines {values.lines}: not a number from 0 on")
+        raise UsageError(f"--lines {values.lines}: not a number of at least 0")
     if values.level not in LEVELS:
         raise UsageError(f"--level {values.level}: it is {', '.join(LEVELS)}{nearest(values.level, LEVELS)}")
     cluster = ClusterDir(values.dir)
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def logs_of(cluster: ClusterDir, node: str | None) -> list[str]:
-    """The files of one node, or of all. Raises UserError if there is none."""
+    """Return the log files of one node, or of all. Raises UserError if there is none."""
     names = sorted(name for name in os.listdir(cluster.logs) if name.endswith(".log"))
     if node is None:
         return names
@@ -74,14 +75,14 @@ def logs_of(cluster: ClusterDir, node: str | None) -> list[str]:
 
 
 def reader_is_there() -> bool:
-    """Wait a moment; whether somebody still reads what we print, as `milena logs -f | head` does not."""
+    """Wait a moment. Return whether a process still reads our output, unlike after `milena logs -f | head`."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return not poll.poll(POLL_MS)
 
 
 class LogFile:
-    """A log that grows, and may be replaced or cut."""
+    """A log file that grows, and may be replaced or truncated."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -90,7 +91,7 @@ class LogFile:
         self._unfinished = b""
 
     def new_lines(self) -> list[str]:
-        """What was written since the last look, as whole lines."""
+        """Return the whole lines written since the last call."""
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
@@ -106,7 +107,7 @@ class LogFile:
 
 
 class Shown:
-    """Prints lines from a level on. Between the lines of several files stands whose they are, unless each says it."""
+    """Prints lines from a level on. A heading names the file when it changes, unless each line has a prefix."""
 
     def __init__(self, level: int, *, for_people: bool, several: bool) -> None:
         self._level = level
@@ -115,7 +116,7 @@ class Shown:
         self._last = ""
 
     def all(self, path: str, lines: list[str], last: int | None = None) -> None:
-        """The lines of a file, or the last of those that are of the level."""
+        """Print the lines of a file, or the last ``last`` of those with a sufficient level."""
         chosen = lines if self._level == 0 else [line for line in lines if self._fits(path, line)]
         if last is not None:
             chosen = chosen[len(chosen) - min(last, len(chosen)) :]
@@ -137,12 +138,12 @@ class Shown:
             return level not in LEVELS or LEVELS.index(level) >= self._level
         if line.startswith(WARNING):
             return self._level <= LEVELS.index("warning")
-        # What is no event was printed as a node ended, or tells how the supervisor gets on.
+        # A line that is no event was printed by an ending node, or reports the supervisor's progress.
         return os.path.basename(path) != SUPERVISOR or line.startswith("milena: ") or self._level <= 1
 
 
 def event_of(line: str) -> dict[str, object] | None:
-    """None for a line that is no event."""
+    """Return the event of a line; None if it is no event."""
     import json
 
     try:
@@ -153,7 +154,7 @@ def event_of(line: str) -> dict[str, object] | None:
 
 
 def readable(line: str) -> str:
-    """``13:20:09.077 info     observer: leader of the metadata log  leader=100``; other lines as they are."""
+    """Return ``13:20:09.077 info     observer: leader of the metadata log  leader=100``; other lines unchanged."""
     event = event_of(line)
     if event is None:
         return printable(line)

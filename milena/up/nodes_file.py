@@ -1,8 +1,9 @@
-"""``DIR/nodes.json``: the nodes of a cluster and where they are, kept true while they come and go.
+"""``DIR/nodes.json``: the nodes of a cluster, their processes and addresses, updated while the cluster runs.
 
 A list of ``{"id": 1, "roles": ["broker"], "pid": 4711, "listeners": {"PLAINTEXT": "127.0.0.1:9092"}, "log.dirs":
 [...], "ready": true}``; ``pid`` is null while a node is down, ``ready`` is true while it serves.
-``metrics`` is where its /metrics are, if it has any. Supervisor and nodes change the file under a lock, by rename.
+``metrics`` is the address of its /metrics, if it serves them. Supervisor and nodes change the file under a lock, by
+rename.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def read(path: str) -> list[Entry]:
-    """The entries, sorted by id; none where there is no file."""
+    """Return the entries, sorted by id; an empty list if there is no file."""
     import json
 
     try:
@@ -49,22 +50,22 @@ def write(path: str, entries: list[Entry]) -> None:
 
 
 def renew(path: str, entry: Entry) -> None:
-    """Put one node's entry in the place of its former one."""
+    """Replace one node's entry."""
     _change(path, lambda entries: [*(e for e in entries if e["id"] != entry["id"]), entry])
 
 
 def is_down(path: str, node_id: int) -> bool:
-    """Whether a node has no pid."""
+    """Return whether a node has no pid."""
     return any(entry["id"] == node_id and entry["pid"] is None for entry in read(path))
 
 
 def mark_down(path: str, node_id: int, pid: int) -> None:
-    """The process is gone: its pid becomes null, unless the node has come back under another one."""
+    """A process has ended: set the node's pid to null, unless it has a new process."""
     _change_process(path, node_id, pid, {"pid": None, "ready": False})
 
 
 def mark_ready(path: str, node_id: int, pid: int) -> None:
-    """The process serves, unless the node runs as another one by now."""
+    """A process serves: set ``ready``, unless the node has a new process."""
     _change_process(path, node_id, pid, {"ready": True})
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NodePlan:
-    """One node as it shall run."""
+    """The configuration of one node."""
 
     def __init__(self, cluster: ClusterDir, node_id: int, role: str, listener: str, address: str) -> None:
         self.id = node_id
@@ -23,19 +23,19 @@ class NodePlan:
         self.name = f"{role}-{node_id}"
         self.listener = listener
         self.address = address
-        """``host:port`` as others reach it."""
+        """The address ``host:port`` for clients and other nodes."""
         self.properties = cluster.properties(self.name)
         self.data = cluster.data(self.name)
         self.log = cluster.log(self.name)
         self.remote = cluster.remote
-        """Where the remote tier is, unless the settings say."""
+        """The folder of the remote tier, unless the settings name another place."""
         self.metrics: int | None = None
-        """The port of its /metrics, if it has one."""
+        """The port of its /metrics; None without metrics."""
         self.metrics_address = ""
-        """``host:port`` of it, or nothing."""
+        """``host:port`` of its /metrics, or an empty string."""
 
     def entry(self, pid: int | None) -> Entry:
-        """What nodes.json says of it."""
+        """Return the node's entry for nodes.json."""
         entry: Entry = {
             "id": self.id,
             "roles": [self.role],
@@ -47,19 +47,19 @@ class NodePlan:
         return entry | ({"metrics": self.metrics_address} if self.metrics_address else {})
 
     def options(self, settings: Settings) -> list[str]:
-        """What `milena node` is told beside the node's file."""
+        """Return the options of `milena node` in addition to the node's properties file."""
         if self.metrics is None:
             return []
         return ["--control", str(self.metrics), "--control-host", settings.host]
 
 
-# As in tiered.tier_config, which the supervisor has no need to import.
+# As in tiered.tier_config, which is too expensive to import here.
 LOCAL_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 FSSPEC_STORAGE = "milena.tiered.FsspecRemoteStorage"
 
 
 def nodes_of(cluster: ClusterDir, settings: Settings) -> list[NodePlan]:
-    """The controller first, then the brokers by id."""
+    """Return the controller, then the brokers by id."""
     controller = NodePlan(
         cluster,
         settings.controller_id,
@@ -77,7 +77,7 @@ def nodes_of(cluster: ClusterDir, settings: Settings) -> list[NodePlan]:
 
 
 def properties_of(settings: Settings, node: NodePlan, controller: NodePlan) -> dict[str, str]:
-    """What the cluster needs of a node; the overrides, which win, come on top."""
+    """Return the properties that the cluster needs of a node, with the user's overrides applied."""
     from milena.up.settings import bracketed
 
     properties = {
@@ -95,16 +95,16 @@ def properties_of(settings: Settings, node: NodePlan, controller: NodePlan) -> d
         properties["listeners"] = f"PLAINTEXT://{bracketed(settings.host)}:{port}"
         properties["advertised.listeners"] = f"PLAINTEXT://{node.address}"
         properties["offsets.topic.replication.factor"] = str(min(3, settings.brokers))
-        # As in the server.properties that Kafka is shipped with: nobody waits for more members on one machine.
+        # As in Kafka's own server.properties: on one machine there is no need to wait for more members.
         properties["group.initial.rebalance.delay.ms"] = "0"
     return properties | tier_properties(settings, node)
 
 
 def check_overrides(settings: Settings, plans: list[NodePlan]) -> None:
-    """Raises UserError, naming the option, if a node would refuse its configuration."""
+    """Raises UserError, naming the option, if a node would reject its configuration."""
     if not settings.overrides:
         return
-    # 20 ms and 3 MiB, which a start without overrides does not need
+    # costs 20 ms and 3 MiB, which a start without overrides does not need
     from milena.config.node_config import NodeConfig
     from milena.config.sources import from_overrides, plain
     from milena.config.values import ConfigError
@@ -127,7 +127,7 @@ def write_properties(settings: Settings, node: NodePlan, controller: NodePlan) -
 
 
 def read_properties(node: NodePlan) -> str | None:
-    """A node's server.properties as it is; None if there is none."""
+    """Return the content of a node's server.properties; None if there is none."""
     try:
         with open(node.properties) as file:
             return file.read()
@@ -136,7 +136,7 @@ def read_properties(node: NodePlan) -> str | None:
 
 
 def tier_properties(settings: Settings, node: NodePlan) -> dict[str, str]:
-    """Where the remote tier is. The controller only needs to know that there is one."""
+    """Return the properties of the remote tier. The controller only needs to know that there is one."""
     from milena.up.settings import NO_TIER
 
     if settings.tier == NO_TIER:
@@ -155,7 +155,7 @@ def tier_properties(settings: Settings, node: NodePlan) -> dict[str, str]:
 
 
 def escaped(value: str) -> str:
-    """A value in the form of Java's properties files: escapes for all that is no plain text."""
+    """Escape a value for Java's properties files: all characters except plain text."""
     text = value.replace("\\", "\\\\")
     text = "".join(character if " " <= character <= "~" else f"\\u{ord(character):04x}" for character in text)
     return f"\\{text}" if text.startswith(" ") else text

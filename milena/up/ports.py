@@ -1,4 +1,4 @@
-"""Ports: whether they can be had, and free ones."""
+"""Ports: checks whether they are free, and the choice of free ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ LOWEST, HIGHEST = 10_000, 32_000
 
 
 def check(host: str, ports: range, option: str = "--port") -> None:
-    """Raise UserError, in one sentence, where a port cannot be listened on. ``option`` is where they come from."""
+    """Raise UserError if a port cannot be bound. ``option``: the option that the message names."""
     for port in ports:
         problem = refusal(host, port)
         if problem == errno.EADDRINUSE:
-            raise UserError(f"port {port} on {host} is in use: stop what listens there, or choose others with {option}")
+            raise UserError(
+                f"port {port} on {host} is in use: stop the process that listens there, or choose other "
+                f"ports with {option}"
+            )
         if problem == errno.EACCES:
             raise UserError(
-                f"port {port} on {host} needs privileges that this user has not: choose others with {option}"
+                f"port {port} on {host} needs privileges that this user does not have: choose other ports with {option}"
             )
         if problem is not None:
             raise UserError(f"cannot listen on {host}:{port}: {os.strerror(problem)}")
 
 
 def refusal(host: str, port: int) -> int | None:
-    """The error number of a bind that fails, or None."""
+    """Return the errno of binding the port, or None if it can be bound."""
     try:
         with _bound(host, port):
             return None
@@ -39,7 +42,7 @@ def refusal(host: str, port: int) -> int | None:
 
 
 def free(host: str, count: int, avoid: Collection[int] = ()) -> range:
-    """Consecutive free ports below those that the system gives to outgoing connections."""
+    """Return consecutive free ports below the system's range for outgoing connections."""
     while True:
         first = LOWEST + int.from_bytes(os.urandom(2), "big") % (HIGHEST - LOWEST - count)
         ports = range(first, first + count)

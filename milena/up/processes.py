@@ -1,4 +1,4 @@
-"""The processes of the nodes: start, look after, end."""
+"""The processes of the nodes: starting, observing and ending them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PARENT_FD = "MILENA_PARENT_FD"  # runtime.process reads it; importing it here wo
 
 
 class NodeProcess:
-    """One process of a node, child or adopted."""
+    """One process of a node: a child, or one started by a user."""
 
     def __init__(self, pid: int, log_start: int, *, child: bool) -> None:
         self.pid = pid
         self.log_start = log_start
-        """Where this process began to write in its log."""
+        """The position in its log at which this process began to write."""
         self.child = child
         self.watch = -1 if child else _watch(pid)
 
     def exit_reason(self) -> str | None:
-        """Why the process has ended, in words; None while it runs."""
+        """Return why the process has ended, or None while it runs."""
         if not self.child:
             return None if _runs(self.pid, self.watch) else "ended"
         pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -41,7 +41,7 @@ class NodeProcess:
 def start(node: NodePlan, alive: int, environment: dict[str, str], options: list[str]) -> NodeProcess:
     """Start a node in a process group of its own, so that Ctrl-C reaches only the supervisor.
 
-    ``alive`` is the descriptor whose end of file tells the node that its supervisor is gone.
+    ``alive``: the descriptor that reaches end of file when the supervisor ends.
     """
     log = os.open(node.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     log_start = os.fstat(log).st_size
@@ -66,7 +66,7 @@ def start(node: NodePlan, alive: int, environment: dict[str, str], options: list
 
 
 def last_words(log: str, start: int) -> str:
-    """The last line that a process wrote into its log, for telling why it ended."""
+    """Return the last line that a process wrote into its log, which usually says why it ended."""
     with open(log, "rb") as file:
         file.seek(max(start, os.fstat(file.fileno()).st_size - 4096, 0))
         lines = file.read().decode(errors="replace").split("\n")
@@ -80,7 +80,7 @@ def last_words(log: str, start: int) -> str:
 
 
 def _watch(pid: int) -> int:
-    """A descriptor that becomes readable when a process ends that is not our child (Linux), else -1."""
+    """Return a descriptor that becomes readable when a process that is not our child ends (Linux), else -1."""
     if hasattr(os, "pidfd_open"):
         try:
             return os.pidfd_open(pid)
@@ -105,7 +105,7 @@ def _runs(pid: int, watch: int) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process exists and is no zombie (Linux); elsewhere whether it exists."""
+    """Return whether a process exists and is no zombie (Linux); elsewhere whether it exists."""
     state = _state(pid)
     if state is None and os.path.exists("/proc/self/stat"):
         return False
@@ -117,14 +117,14 @@ def runs(pid: int) -> bool:
 
 
 def is_paused(pid: int) -> bool:
-    """Whether a process is stopped by a signal and answers nobody (Linux); elsewhere False."""
+    """Return whether a process is stopped by a signal (Linux); elsewhere False."""
     return _state(pid) == "T"
 
 
 def _state(pid: int) -> str | None:
-    """One letter of the system's. None if it does not tell, or there is no such process."""
+    """Return the state letter of the process in /proc; None if there is no such process, or no /proc."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between the two
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return None

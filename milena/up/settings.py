@@ -1,4 +1,4 @@
-"""What a cluster is started with. Options that are not given keep the values of the directory's last start."""
+"""The options with which a cluster was started. Options that are not given keep the values of the last start."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OWN_KEYS = (
     "process.roles", "node.id", "broker.id", "controller.quorum.voters", "controller.listener.names", "listeners",
     "advertised.listeners", "log.dirs", "log.dir",
 )  # fmt: skip
-"""What `milena up` says to each node itself."""
+"""Keys that `milena up` sets for each node."""
 NO_TIER = "none"
-"""In ``Settings.tier``: the cluster has no remote tier."""
+"""The value of ``Settings.tier`` for a cluster without a remote tier."""
 
 
 class Settings:
-    """The options of `milena up`, as far as a later start needs them."""
+    """The options of `milena up` that a later start needs."""
 
     def __init__(self) -> None:
         self.brokers = BROKERS
@@ -35,12 +35,12 @@ class Settings:
         self.cluster_id = ""
         self.controller_port: int | None = None
         self.tier = ""
-        """An absolute folder, or a URL for fsspec; "" is ``DIR/remote``."""
+        """An absolute folder, or a URL for fsspec; "" means ``DIR/remote``."""
         self.metrics: int | None = None
-        """The first of the ports with /metrics."""
+        """The first port of the /metrics endpoints."""
         self.overrides: list[tuple[str, str]] = []
         self.overrides_given = False
-        """On this command line; else they are of an earlier start."""
+        """Whether the overrides are from this command line, not from an earlier start."""
 
     @property
     def controller_id(self) -> int:
@@ -52,21 +52,21 @@ class Settings:
 
     @property
     def metrics_ports(self) -> range:
-        """Of the brokers, then of the controller; none without metrics."""
+        """The ports of the brokers, then of the controller; empty without metrics."""
         return range(0) if self.metrics is None else range(self.metrics, self.metrics + self.brokers + 1)
 
     @property
     def reachable_host(self) -> str:
-        """What clients are told: the advertised host, or where we listen."""
+        """The host for clients: the advertised host, or the listening address."""
         return bracketed(self.advertised_host or ("127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host))
 
     @property
     def local_host(self) -> str:
-        """Where the nodes reach each other."""
+        """The host by which the nodes reach each other."""
         return bracketed("127.0.0.1" if self.host in ("0.0.0.0", "") else "::1" if self.host == "::" else self.host)
 
     def take(self, values: Values) -> None:
-        """Apply what stood on the command line. Raises UserError."""
+        """Apply the options of the command line. Raises UserError."""
         for key in ("brokers", "port", "host", "advertised_host", "cluster_id"):
             if key in values.given:
                 setattr(self, key, getattr(values, key))
@@ -77,12 +77,13 @@ class Settings:
         for key, _ in self.overrides:
             if key in OWN_KEYS:
                 raise UserError(
-                    f"--override {key}: `milena up` sets it for each node; run nodes by `milena node` instead"
+                    f"--override {key}: `milena up` sets it for each node; to set it, run single nodes "
+                    "with `milena node`"
                 )
         if self.brokers < 1:
-            raise UserError(f"--brokers {self.brokers}: a cluster has at least one broker")
+            raise UserError(f"--brokers {self.brokers}: a cluster needs at least one broker")
         if not 0 <= self.port <= 65535 - self.brokers + 1:
-            raise UserError(f"--port {self.port}: {self.brokers} ports from there on do not lie between 1 and 65535")
+            raise UserError(f"--port {self.port}: {self.brokers} ports from there on exceed 65535")
         self._check_hosts()
         self._check_metrics()
 
@@ -92,12 +93,12 @@ class Settings:
         for option, host in (("--host", self.host), ("--advertised-host", self.advertised_host)):
             fault = fault_of(host.removeprefix("[").removesuffix("]")) if host else None
             if fault is not None:
-                raise UserError(f"{option} {shown(host)}: this is no host name, {fault}")
+                raise UserError(f"{option} {shown(host)}: not a host name: {fault}")
 
     def _take_metrics(self, values: Values) -> None:
         if "no_metrics" in values.given:
             if "metrics" in values.given:
-                raise UserError("--metrics and --no-metrics contradict each other")
+                raise UserError("--metrics and --no-metrics exclude each other")
             self.metrics = None
         elif "metrics" in values.given:
             self.metrics = values.metrics
@@ -106,25 +107,23 @@ class Settings:
         if self.metrics is None:
             return
         if self.metrics > 65535 - self.brokers:
-            raise UserError(
-                f"--metrics {self.metrics}: {self.brokers + 1} ports from there on do not lie between 1 and 65535"
-            )
+            raise UserError(f"--metrics {self.metrics}: {self.brokers + 1} ports from there on exceed 65535")
         if self.metrics and self.port and set(self.metrics_ports) & set(self.ports):
             raise UserError(
-                f"--metrics {self.metrics}: its ports up to {self.metrics_ports[-1]} are also those of the brokers"
+                f"--metrics {self.metrics}: its ports up to {self.metrics_ports[-1]} overlap those of the brokers"
             )
 
     def _take_tier(self, values: Values) -> None:
         if "no_tier" in values.given:
             if "tier" in values.given:
-                raise UserError("--tier and --no-tier contradict each other")
+                raise UserError("--tier and --no-tier exclude each other")
             self.tier = NO_TIER
         elif "tier" in values.given:
             self.tier = tier_place(values.tier)
 
 
 def tier_place(text: str) -> str:
-    """A URL as it is, a folder as an absolute path. Raises UserError."""
+    """Return a URL unchanged, a folder as an absolute path. Raises UserError."""
     if "://" in text and not text.startswith("file://"):
         return text
     folder = text.removeprefix("file://")
@@ -134,12 +133,12 @@ def tier_place(text: str) -> str:
 
 
 def bracketed(host: str) -> str:
-    """IPv6 addresses in the form of listeners."""
+    """Return a host in the form of listeners: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def load(cluster: ClusterDir) -> Settings:
-    """The settings of the last start, or the defaults."""
+    """Return the settings of the last start, or the defaults."""
     settings = Settings()
     try:
         with open(cluster.settings) as file:
@@ -159,7 +158,7 @@ def load(cluster: ClusterDir) -> Settings:
 
 
 def save(cluster: ClusterDir, settings: Settings) -> None:
-    """Write the settings, whole or not at all."""
+    """Write the settings atomically."""
     keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port", "tier", "metrics")
     lines = [f"{key}={value}" for key in keys if (value := getattr(settings, key)) is not None]
     lines += [f"override={key}={value}" for key, value in settings.overrides]
@@ -167,7 +166,7 @@ def save(cluster: ClusterDir, settings: Settings) -> None:
 
 
 def draw_cluster_id() -> str:
-    """A random id in Kafka's base64 form, which never starts with a dash."""
+    """Return a random id in Kafka's base64 form, not starting with a dash."""
     from binascii import b2a_base64
 
     while True:

@@ -1,7 +1,7 @@
-"""The supervisor: starts the nodes of a cluster, watches them, ends them in order.
+"""The supervisor: starts the nodes of a cluster, watches them, and stops them in order.
 
-Life of a node here:  starting -> ready -> down -> (`milena lab NODE start` or `milena node`) starting -> ready
-All nodes are started at once; the cluster is ready when every node has said that it is (a broker: unfenced).
+States of a node:  starting -> ready -> down -> (`milena lab NODE start` or `milena node`) starting -> ready
+All nodes are started at the same time; the cluster is ready when every node has reported ready (a broker: unfenced).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 STARTING, READY, DOWN = "starting", "ready", "down"
 ORPHANS_END = 15.0
-"""Seconds to wait for nodes whose former supervisor was killed: they are on their way out."""
+"""Seconds to wait for nodes whose former supervisor was killed: they are stopping."""
 STOP_LIMIT = 30.0
 """Seconds that the nodes of one role may take to stop before they are killed."""
 PATIENCE = 0.5
 """Seconds after which another Ctrl-C kills the nodes that are still stopping."""
 POLL = 0.1
-"""Seconds between looks at processes that are not our children, whose end no signal tells."""
+"""Seconds between checks of processes that are not our children, whose end causes no signal."""
 TICK_MS = 1000
 
 
@@ -42,14 +42,14 @@ class NotStarted(UserError):
 
 
 class SupervisedNode:
-    """A node and its present process."""
+    """A node and its process."""
 
     def __init__(self, plan: NodePlan) -> None:
         self.plan = plan
         self.process: NodeProcess | None = None
         self.state = DOWN
         self.wanted = False
-        """To be started as soon as its process has ended."""
+        """Whether to start the node when its process has ended."""
 
     @property
     def pid(self) -> int | None:
@@ -57,7 +57,7 @@ class SupervisedNode:
 
 
 class Supervisor:
-    """Owner of one cluster's processes. ``run`` returns the exit code."""
+    """Owns the processes of one cluster. ``run`` returns the exit code."""
 
     def __init__(
         self,
@@ -72,20 +72,20 @@ class Supervisor:
         self._cluster = cluster
         self._settings = settings
         self._former = former
-        """What the directory was started with before: holds again where this start fails."""
+        """The settings of the last start, restored if this start fails."""
         self._view = view
         self._node_options = node_options
         self._lab = lab
         self._former_properties: dict[str, str | None] = {}
-        """By path; None if there was no file."""
+        """The former properties files by path; None if there was no file."""
         self._topics_left: list[tuple[str, str, str]] = []
         self._stop_requested = False
         self._announced = False
         self.nodes: list[SupervisedNode] = []
 
-    def run(self, wanted_topics: list[tuple[str, str, str]]) -> int:
-        """Start everything and stay until told to stop. Raises UserError if the cluster cannot start."""
-        self._topics_left = wanted_topics
+    def run(self, topics: list[tuple[str, str, str]]) -> int:
+        """Start all nodes and run until stopped. Raises UserError if the cluster cannot start."""
+        self._topics_left = topics
         self._cluster.create()
         lock = locks.lock_directory(self._cluster.path, self._cluster.lock)
         try:
@@ -96,7 +96,7 @@ class Supervisor:
                 self._start_all()
                 self._watch()
             except NotStarted:
-                # Options that no node could start with must not come back with the next start.
+                # Options with which no node could start must not be used by the next start.
                 self._former.cluster_id = self._former.cluster_id or self._settings.cluster_id
                 save(self._cluster, self._former)
                 self._restore_properties()
@@ -108,12 +108,12 @@ class Supervisor:
         return 0
 
     def _prepare(self) -> None:
-        """What must hold before the first process is started."""
+        """The checks before the first process is started."""
         settings = self._settings
         names = [name for name in os.listdir(self._cluster.path) if os.path.isdir(self._cluster.folder(name))]
         held = locks.wait_released([os.path.join(self._cluster.data(name), ".lock") for name in names], ORPHANS_END)
         if held:
-            raise UserError(f"{os.path.dirname(held)} is in use by a node that still runs")
+            raise UserError(f"{os.path.dirname(held)} is in use by a running node")
         if settings.port == 0:
             settings.port = ports.free(settings.host, settings.brokers, avoid=settings.metrics_ports)[0]
         ports.check(settings.host, settings.ports)
@@ -127,7 +127,7 @@ class Supervisor:
         settings.cluster_id = settings.cluster_id or draw_cluster_id()
         plans = nodes_of(self._cluster, settings)
         check_overrides(settings, plans)
-        self._look_at_tier(plans[1])
+        self._check_tier(plans[1])
         for plan in plans:
             self._former_properties[plan.properties] = read_properties(plan)
             write_properties(settings, plan, plans[0])
@@ -136,16 +136,18 @@ class Supervisor:
         planned = {plan.data for plan in plans}
         left = sorted(name for name in names if os.path.isdir(data := self._cluster.data(name)) and data not in planned)
         if left:
-            self._view.warn(f"--brokers {settings.brokers}: not started, though their data is here: {', '.join(left)}")
+            self._view.warn(
+                f"--brokers {settings.brokers}: these nodes have data here but are not started: {', '.join(left)}"
+            )
         self.nodes = [SupervisedNode(plan) for plan in plans]
         for key, value in () if settings.overrides_given else settings.overrides:
-            self._view.tell(f"--override {key}={value} still holds, from an earlier start")
+            self._view.line(f"--override {key}={value} still applies, from an earlier start")
         for plan in plans:
             if plan.metrics_address:
-                self._view.tell(f"{plan.name} has metrics at http://{plan.metrics_address}/metrics")
+                self._view.line(f"{plan.name} has metrics at http://{plan.metrics_address}/metrics")
 
-    def _look_at_tier(self, broker: NodePlan) -> None:
-        """Warn of a remote tier that is of little use. Raises UserError if it is of none."""
+    def _check_tier(self, broker: NodePlan) -> None:
+        """Warn of a questionable remote tier. Raises UserError if it cannot be used."""
         place = tier_place.place_of(self._settings, broker)
         if place is None:
             return
@@ -155,13 +157,13 @@ class Supervisor:
             self._view.warn(warning)
 
     def _restore_properties(self) -> None:
-        """What nodes are told by hand must not be what none could start with."""
+        """Restore the properties files: nodes started by hand must not use properties with which none could start."""
         for path, text in self._former_properties.items():
             if text is not None:
                 private_files.replace(path, text)
 
     def _mark_lab(self) -> None:
-        """Nodes look for this file, also those that are brought back by hand."""
+        """Create or remove the marker of lab mode, which nodes check, also those that are started by hand."""
         if self._lab:
             os.close(os.open(self._cluster.lab, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
         elif os.path.exists(self._cluster.lab):
@@ -185,28 +187,28 @@ class Supervisor:
         poll.register(self._channel.fd, select.POLLIN)
         poll.register(self._wakeups.fd, select.POLLIN)
         parent = int(os.environ.get(PARENT_FD, "-1"))
-        if parent >= 0:  # who started us wants us to end with it
+        if parent >= 0:  # the process that started us wants us to end with it
             os.set_inheritable(parent, False)
             poll.register(parent, select.POLLIN)
         while not self._stop_requested:
             events = dict(poll.poll(TICK_MS))
-            self._stop_requested |= bool(self._wakeups.taken() & ENDING) or parent in events
-            # The dead first: a node that was brought back at once speaks with another pid.
+            self._stop_requested |= bool(self._wakeups.received() & ENDING) or parent in events
+            # Ended processes first: a node that was restarted at once reports with another pid.
             messages = self._channel.read()
-            self._bury()
+            self._handle_exits()
             for message in messages:
-                self._take(message)
+                self._handle_message(message)
             self._view.show(self.nodes)
             self._announce()
 
-    def _take(self, message: channel.Message) -> None:
+    def _handle_message(self, message: channel.Message) -> None:
         if message.event == channel.STOP:
             self._stop_requested = True
         for node in self.nodes:
             if node.plan.id != message.node_id:
                 continue
             if message.event == channel.START:
-                # One that has said that it is down may take a moment to end.
+                # A node that has reported that it is down may take a moment to exit.
                 node.wanted = node.process is not None and nodes_file.is_down(self._cluster.nodes, node.plan.id)
                 if node.process is None:
                     self._start_again(node)
@@ -214,7 +216,7 @@ class Supervisor:
             if node.process is None:
                 node.process = NodeProcess(message.pid, 0, child=False)
                 node.state = STARTING
-                self._view.tell(f"{node.plan.name} is back (pid {message.pid})")
+                self._view.line(f"{node.plan.name} was restarted (pid {message.pid})")
             if message.event == channel.READY and node.pid == message.pid:
                 node.state = READY
                 nodes_file.mark_ready(self._cluster.nodes, node.plan.id, message.pid)
@@ -222,42 +224,42 @@ class Supervisor:
     def _start_again(self, node: SupervisedNode) -> None:
         node.wanted = False
         try:
-            self._cluster.create()  # what somebody has removed meanwhile, as a broken disk would
+            self._cluster.create()  # the folders may have been removed, as by a broken disk
             if not os.path.exists(node.plan.properties):
                 write_properties(self._settings, node.plan, self.nodes[0].plan)
             self._start(node)
         except (OSError, UserError) as error:
             said = reason_of(error) if isinstance(error, OSError) else error
-            self._view.tell(f"{node.plan.name} cannot be started: {said}")
+            self._view.line(f"{node.plan.name} cannot be started: {said}")
             return
         nodes_file.renew(self._cluster.nodes, node.plan.entry(node.pid))
 
-    def _bury(self) -> None:
+    def _handle_exits(self) -> None:
         for node in self.nodes:
             reason = node.process.exit_reason() if node.process else None
             if node.process is None or reason is None:
                 continue
             words = processes.last_words(node.plan.log, node.process.log_start)
             if self._announced and not self._stop_requested:
-                self._view.tell(f"{node.plan.name} {reason}; this brings it back: {self._way_back(node.plan)}")
+                self._view.line(f"{node.plan.name} {reason}; to restart it: {self._restart_command(node.plan)}")
             nodes_file.mark_down(self._cluster.nodes, node.plan.id, node.process.pid)
             node.process, node.state = None, DOWN
             if not self._announced and not self._stop_requested:
                 raise NotStarted(
-                    f"{node.plan.name} {reason} before the cluster was ready: {words or 'no word in its log'}"
+                    f"{node.plan.name} {reason} before the cluster was ready: {words or 'its log is empty'}"
                 )
             if node.wanted:
                 self._start_again(node)
 
-    def _way_back(self, node: NodePlan) -> str:
-        """A command. Not `milena node`: the node's folder may be what is gone."""
+    def _restart_command(self, node: NodePlan) -> str:
+        """Return the command that restarts a node. Not `milena node`, because the node's folder may be missing."""
         from shlex import quote
 
         where = "" if self._cluster.is_default else f" --dir {quote(self._cluster.path)}"
         return f"milena lab {node.name} start{where}"
 
     def _announce(self) -> None:
-        """Say that the cluster is ready, once, after the topics that were asked for."""
+        """Print once that the cluster is ready, after creating the requested topics."""
         if self._announced or any(node.state != READY for node in self.nodes):
             return
         bootstrap = ",".join(node.plan.address for node in self.nodes if node.plan.role == "broker")
@@ -268,19 +270,19 @@ class Supervisor:
         self._view.ready(f"ready bootstrap={bootstrap}")
 
     def _stop_all(self) -> None:
-        """Brokers first, so that they can hand over with the controller's help, then the controller."""
+        """Stop the brokers, which need the controller for their controlled shutdown, then the controller."""
         begin = time.monotonic()
         for role in ("broker", "controller"):
             running = self._still_running([node for node in self.nodes if node.plan.role == role])
             signal_all(running, signal.SIGTERM)
-            signal_all(running, signal.SIGCONT)  # those that somebody has paused
+            signal_all(running, signal.SIGCONT)  # for paused processes
             deadline = time.monotonic() + STOP_LIMIT
             while self._still_running(running) and time.monotonic() < deadline:
-                # Ctrl-C again means: now. (timeout(1) and make send their first signal twice.)
+                # A second Ctrl-C kills immediately. (timeout(1) and make send their first signal twice.)
                 if signal.SIGINT in self._wakeups.wait(POLL) and time.monotonic() > begin + PATIENCE:
                     deadline = 0
             for node in self._still_running(running):
-                self._view.tell(f"{node.plan.name} does not stop and is killed")
+                self._view.line(f"{node.plan.name} did not stop and is killed")
             signal_all(running, signal.SIGKILL)
             while self._still_running(running):
                 self._wakeups.wait(POLL)

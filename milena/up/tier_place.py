@@ -1,4 +1,4 @@
-"""Whether the place of a remote tier can be used: what `milena up` looks at before it starts nodes with it."""
+"""Checks of the remote tier's folder or URL, before `milena up` starts nodes with it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from milena.up.settings import Settings
 
 FOLDER, COPYING = "kafka-tiered-storage", "milena-copying"
-"""As in tiered.tier_names: where LocalTieredStorage keeps the folders of partitions, and where copies are made."""
+"""As in tiered.tier_names: the folder in which LocalTieredStorage keeps partitions, and the one for incomplete
+copies."""
 
 BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2")
 
 
 def place_of(settings: Settings, broker: NodePlan) -> str | None:
-    """The folder or URL that a broker is given; None without a tier."""
+    """Return the folder or URL of a broker's tier; None without a tier."""
     given = tier_properties(settings, broker) | dict(settings.overrides)
     if given.get("remote.log.storage.system.enable", "false").strip().lower() != "true":
         return None
@@ -28,8 +29,8 @@ def place_of(settings: Settings, broker: NodePlan) -> str | None:
 
 
 def check(place: str, brokers: int) -> list[str]:
-    """Raise UserError for a folder that is none, or can neither be found nor made, and for a store that ``brokers``
-    processes of this installation cannot use. Returns warnings."""
+    """Return warnings. Raises UserError for a folder that is a file or cannot be created, and for a store that
+    ``brokers`` processes of this installation cannot use."""
     if "://" in place:
         _check_store(place, brokers)
         return []
@@ -39,15 +40,15 @@ def check(place: str, brokers: int) -> list[str]:
     if made:
         problem = _refusal(made)
         if problem is not None:
-            raise UserError(f"the remote tier's folder {place} cannot be made: {problem}")
+            raise UserError(f"the remote tier's folder {place} cannot be created: {problem}")
         return []
     if not os.path.isdir(place):
-        raise UserError(f"the remote tier's place {place} is no folder")
+        raise UserError(f"the remote tier {place} is not a folder")
     for name in (COPYING, FOLDER):
         inside = os.path.join(place, name)
         problem = _refusal(os.path.join(inside if os.path.isdir(inside) else place, f".milena-{os.getpid()}"))
         if problem is not None:
-            return [f"the remote tier's folder {place} can be read, but nothing can be copied to it: {problem}"]
+            return [f"the remote tier's folder {place} is read-only, nothing can be copied to it: {problem}"]
     return []
 
 
@@ -63,12 +64,12 @@ def _check_store(url: str, brokers: int) -> None:
         try:
             get_filesystem_class(protocol)
         except ImportError as error:
-            raise UserError(f"the remote tier {url} cannot be reached: {error}") from error
+            raise UserError(f"the remote tier {url} cannot be used: {error}") from error
         except ValueError as error:
-            raise UserError(f"the remote tier {url} is of no kind that fsspec knows: {error}") from error
+            raise UserError(f"the remote tier {url} has a scheme that fsspec does not know: {error}") from error
         if protocol == "memory" and brokers > 1:
             raise UserError(
-                f"the remote tier {url} lies in the memory of each broker, so that no other one could read it: "
+                f"the remote tier {url} is in the memory of each broker, where other brokers cannot read it: "
                 "use it with --brokers 1, or name a folder"
             )
         if protocol in BUCKETS and not rest.strip("/"):
@@ -76,23 +77,23 @@ def _check_store(url: str, brokers: int) -> None:
 
 
 def moved(former: str, place: str, broker: NodePlan) -> list[str]:
-    """Warnings where a cluster had its tier elsewhere, and what lies there does not lie in the new place."""
+    """Return warnings if the cluster's tier was in another place and has partitions that the new place lacks."""
     if former == place:
         return []
-    lies = f"the remote tier was {former} before: what was copied there cannot be read in {place}"
-    way = f"start with --tier {former}, or copy it over"
+    warning = f"the remote tier was {former} before: what was copied there cannot be read in {place}"
+    advice = f"start with --tier {former}, or copy it over"
     if "://" in former or "://" in place:
-        return [f"{lies}; {way}"]
+        return [f"{warning}; {advice}"]
     try:
-        left = {*os.listdir(os.path.join(former, FOLDER))} - {*_listed(os.path.join(place, FOLDER))}
+        missing = {*os.listdir(os.path.join(former, FOLDER))} - {*_listed(os.path.join(place, FOLDER))}
     except OSError as error:
         if former == broker.remote or _listed(os.path.join(place, FOLDER)):  # never made; moved to the new place
             return []
-        return [f"{lies}, and {former} cannot be looked at now: {error.strerror}"]
-    if not left:
+        return [f"{warning}, and {former} cannot be looked at now: {error.strerror}"]
+    if not missing:
         return []
-    folders = ", ".join(sorted(left)[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
-    return [f"{lies}, as {folders}; {way}"]
+    folders = ", ".join(sorted(missing)[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    return [f"{warning}, as {folders}; {advice}"]
 
 
 def _listed(folder: str) -> list[str]:
@@ -103,7 +104,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _refusal(folder: str) -> str | None:
-    """Why a folder cannot be made; None if it can. None is left."""
+    """Why a folder cannot be made; None if it can. None is missing."""
     try:
         os.mkdir(folder)
         os.rmdir(folder)

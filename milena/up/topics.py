@@ -1,4 +1,4 @@
-"""The topics of `milena up --topic`, made by `milena topic create`: a client is more than the supervisor imports."""
+"""Creates the topics of `milena up --topic` with `milena topic create`: the supervisor does not import a client."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from milena.command_line.errors import UserError
 
 
 def create(bootstrap: str, name: str, partitions: str, replicas: str) -> list[str]:
-    """Create a topic, unless there is one of this name. Returns warnings, as of one that is of another size. Raises
-    UserError with what the command said."""
+    """Create a topic, unless it exists. Return warnings, such as for an existing topic of another size. Raises
+    UserError with the command's error."""
     command = [sys.executable, "-P", "-m", "milena", "topic", "create", name, "--bootstrap-server", bootstrap]
     command += ["--partitions", partitions, "--replicas", replicas, "--if-not-exists", "--quiet"]
     reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -20,6 +20,6 @@ def create(bootstrap: str, name: str, partitions: str, replicas: str) -> list[st
     with os.fdopen(reading, errors="replace") as output:
         said = [line.strip() for line in output if line.strip()]
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
-        reason = said[-1].removeprefix("milena: ") if said else "no word of `milena topic create`"
+        reason = said[-1].removeprefix("milena: ") if said else "`milena topic create` printed no error"
         raise UserError(f"--topic {name}: {reason}")
     return [f"--topic {name}: {line.removeprefix('warning: ')}" for line in said]

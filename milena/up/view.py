@@ -1,5 +1,5 @@
-"""What the supervisor shows: on standard error a live table on a terminal and plain lines otherwise; on standard
-output one line, when the cluster is ready."""
+"""The supervisor's output: on standard error a live table on a terminal, plain lines otherwise; on standard output one
+line when the cluster is ready."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from milena.up.plan import NodePlan
 
     class Shown(Protocol):
-        """A node and its present process (``up.supervisor``)."""
+        """A node and its process (``up.supervisor``)."""
 
         @property
         def plan(self) -> NodePlan: ...
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COLOURS = {"starting": "\x1b[33m", "ready": "\x1b[32m", "down": "\x1b[31m"}
 RESET = "\x1b[0m"
 WARNING = "warning: "
-"""How a line begins that `milena up --detach` passes on."""
+"""The prefix of lines that `milena up --detach` prints too."""
 
 
 class View:
@@ -43,33 +43,33 @@ class View:
             if self._states.get(node.plan.name, ("down", None)) != now:
                 self._states[node.plan.name] = now
                 if node.state != "down":
-                    self.tell(f"{node.plan.name} {node.state} at {node.plan.address} (pid {node.pid})")
+                    self.line(f"{node.plan.name} {node.state} at {node.plan.address} (pid {node.pid})")
 
-    def tell(self, text: str) -> None:
-        """One line for people."""
+    def line(self, text: str) -> None:
+        """Print one line."""
         print(text, file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
-        """One line that a person should see, also one who has started the cluster in the background."""
-        self.tell(f"{WARNING}{text}")
+        """Print a warning, which `milena up --detach` prints too."""
+        self.line(f"{WARNING}{text}")
 
     def ready(self, line: str) -> None:
-        """The one line for programs."""
+        """Print the line for programs on standard output."""
         print(line, flush=True)
 
     def end(self, nodes: Sequence[Shown]) -> None:
-        self.tell("stopped")
+        self.line("stopped")
 
 
 class TableView(View):
-    """A table that is drawn again in its place, below the lines that were told."""
+    """A table that is redrawn in place, below the printed lines."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
         self._title = title
         self._table: list[str] = []
         self._drawn = 0
-        """How many lines of it stand on the screen."""
+        """The number of its lines on the screen."""
         self._started = time.monotonic()
 
     def show(self, nodes: Sequence[Shown]) -> None:
@@ -84,7 +84,7 @@ class TableView(View):
     def _row(self, node: Shown, width: int) -> str:
         state, pid = f"{node.state:<10}", str(node.pid or "-")
         row = f"{node.plan.name:<16}{state}{node.plan.address:<26}{pid:>8}{resident(node.pid):>10}"
-        # clipped before it is coloured: a line that wraps could not be erased
+        # cut before it is coloured: a wrapped line could not be erased
         return row[:width].replace(state, f"{COLOURS[node.state]}{state}{RESET}", 1)
 
     def _draw(self) -> None:
@@ -98,19 +98,19 @@ class TableView(View):
             sys.stderr.flush()
             self._drawn = 0
 
-    def tell(self, text: str) -> None:
+    def line(self, text: str) -> None:
         self._erase()
-        super().tell(text)
+        super().line(text)
         self._draw()
 
     def ready(self, line: str) -> None:
         self._erase()
         super().ready(line)
-        self.tell(f"ready after {time.monotonic() - self._started:.2f} s; Ctrl-C stops")
+        self.line(f"ready after {time.monotonic() - self._started:.2f} s; Ctrl-C stops")
 
     def end(self, nodes: Sequence[Shown]) -> None:
         self._erase()
-        super().tell("stopped")
+        super().line("stopped")
 
 
 def _columns() -> int:
@@ -121,7 +121,7 @@ def _columns() -> int:
 
 
 def resident(pid: int | None) -> str:
-    """Resident memory of a process for people, or nothing if the system does not tell."""
+    """Return the resident memory of a process for display, or an empty string if the system does not report it."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             return f"{int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20:.0f} MiB"

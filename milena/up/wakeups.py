@@ -1,4 +1,4 @@
-"""Signals as bytes in a pipe, so that one poll waits for everything."""
+"""Signals as bytes in a pipe, so that one poll waits for all events."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Wakeups:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
                 signal.signal(number, lambda *_: None)
 
-    def taken(self) -> Set[int]:
-        """The signals that have come since the last call."""
+    def received(self) -> Set[int]:
+        """Return the signals received since the last call."""
         try:
             return set(os.read(self.fd, 4096))
         except BlockingIOError:
             return set()
 
     def wait(self, seconds: float) -> Set[int]:
-        """Wait for a signal, at most so long; returns what came."""
+        """Wait for a signal for at most ``seconds``; return the signals received."""
         select.select([self.fd], [], [], seconds)
-        return self.taken()
+        return self.received()

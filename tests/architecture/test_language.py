@@ -40,11 +40,17 @@ PATTERNS: Final = {
 CLEAN: Final = (
     "README.md",
     "docs/configuration.md",
+    "milena/__init__.py",
+    "milena/__main__.py",
+    "milena/command_line",
     "milena/controller",
+    "milena/form.py",
     "milena/lab/world",
     "milena/node/links",
     "milena/report",
     "milena/runtime",
+    "milena/steering",
+    "milena/up",
 )
 """Packages, folders and files without any of them. Add yours; remove none."""
 

@@ -232,7 +232,7 @@ class ContainersPlace:
 
     def _wipe(self, node: int) -> None:
         if self._status(node) != "exited":
-            raise UserError(f"{NAMES[node]} runs: its disk can be wiped while it is down")
+            raise UserError(f"{NAMES[node]} is running: stop it before wiping its disk")
         volumes = ["--volumes-from", self._containers[node].id, "--network", "none", "--entrypoint", "rm"]
         docker("run", "--rm", *volumes, IMAGE, "-r", "-f", *LOG_DIRS)
 

@@ -309,7 +309,7 @@ class KafkaPlace:
 
     def _wipe(self, node: int) -> None:
         if self._runs(node):
-            raise UserError(f"node {node} runs: its disk can be wiped while it is down")
+            raise UserError(f"node {node} is running: stop it before wiping its disk")
         shutil.rmtree(self._data(node))
         self._format(node)
 

@@ -120,7 +120,7 @@ def test_a_broker_that_not_even_itself_reaches_ends_with_a_sentence() -> None:
         with started(*given({**TWO_LISTENERS, "KAFKA_ADVERTISED_LISTENERS": advertised})) as node:
             assert node.ended() == 1
             last = node.log.strip().splitlines()[-1]
-            assert last.startswith("milena: advertised.listeners: other brokers are to find this one at INSIDE://")
+            assert last.startswith("milena: advertised.listeners: the advertised inter-broker address INSIDE://")
             assert where in last and why in last
 
 
@@ -180,7 +180,7 @@ def test_bad_input_is_one_sentence_and_an_exit_code() -> None:
         (
             given({**COMBINED, "KAFKA_LOG_DIRS": "/data"}),
             1,
-            "log.dirs: /data is not there, and user 1000, who runs this",
+            "log.dirs: /data does not exist, and user 1000 of this process",
         ),
         (["--tmpfs", "/var/lib/kafka/data:ro"], 1, "log.dirs: /var/lib/kafka/data is mounted read-only"),
         (["--tmpfs", "/var/lib/kafka/data:mode=700"], 1, "belongs to user 0; user 1000, who runs this, may not write"),

@@ -229,9 +229,9 @@ def test_the_command_asks_kafka_too(kafka_node: KafkaNode) -> None:
     assert columns.split() == ["partition", "leader", "epoch", "replicas", "isr", "elr"]
     node = rows[0].split()[1]
     assert [row.split() for row in rows] == [[str(number), node, "0", node, node, "-"] for number in range(2)]
-    assert milena("elect", "commands:1", *to).out == "commands-1: no election needed, its preferred replica leads\n"
+    assert milena("elect", "commands:1", *to).out == "commands-1: no election needed, the preferred replica leads\n"
     assert milena("elect", "--unclean", "--all", *to).out == "no election needed\n"
-    assert milena("reassign", "list", *to).out == "nothing is reassigned\n"
+    assert milena("reassign", "list", *to).out == "no ongoing reassignments\n"
     assert milena("reassign", "start", f"commands:0={node}", *to).out == f"commands-0: moves to {node}\n"
     assert refused("reassign", "start", "commands:0=77", *to).startswith("commands-0: ")
     assert refused("reassign", "cancel", "commands:0", *to).startswith("commands-0: ")

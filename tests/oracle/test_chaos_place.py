@@ -83,7 +83,7 @@ def test_nodes_are_killed_shut_down_and_wiped_and_come_back(run: Run) -> None:
     run(run.place.shut_down(2))
     run(run.place.start(2))
     run.in_sync("ended")
-    with pytest.raises(UserError, match="node 3 runs: its disk can be wiped while it is down"):
+    with pytest.raises(UserError, match="node 3 is running: stop it before wiping its disk"):
         run(run.place.wipe(3))
     run(run.place.kill(3))
     run(run.place.wipe(3))

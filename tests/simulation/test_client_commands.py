@@ -158,7 +158,7 @@ def test_a_group_with_members_keeps_its_offsets(capsys: pytest.CaptureFixture[st
         member = await person.reads("t", 1, within="g")
         with pytest.raises(UserError, match="group g is Stable: stop its members first"):
             await person.types("group reset-offsets", "g", "t", "--to-earliest", "--execute")
-        with pytest.raises(UserError, match=r"group g: it has members; stop them first \(NON_EMPTY_GROUP\)"):
+        with pytest.raises(UserError, match=r"group g: the group has members; stop them first \(NON_EMPTY_GROUP\)"):
             await person.types("group delete", "g")
         described = await person.asks("group describe", "g")
         assert described["members"][0]["partitions"] == [{"topic": "t", "partition": 0}]
@@ -196,7 +196,7 @@ def test_brokers_are_configured(capsys: pytest.CaptureFixture[str]) -> None:
         assert "num.io.threads" not in await person.types("broker describe", "1")
         assert "num.io.threads" in await person.types("broker describe", "1", "--all")
         await person.types("broker alter", "--default", "--delete-config", "log.retention.ms")
-        assert await person.types("broker describe", "--default") == "nothing is configured\n"
+        assert await person.types("broker describe", "--default") == "no configuration is set\n"
         with pytest.raises(UserError, match=r"no such broker configuration \(did you mean num.io.threads\?\)"):
             await person.types("broker alter", "2", "--delete-config", "num.io.thread")
         with pytest.raises(UserError, match=r"broker 9: .*BROKER_NOT_AVAILABLE"):
@@ -230,7 +230,7 @@ def test_elections_and_reassignments_as_json(capsys: pytest.CaptureFixture[str])
             ["g", "t", "--to-latest", "--execute", "--dry-run"],
             "goes without --dry-run",
         ),
-        ("group reset-offsets", ["g", "t", "--to-offset", "-1"], "--to-offset -1: not a number from 0 on"),
+        ("group reset-offsets", ["g", "t", "--to-offset", "-1"], "--to-offset -1: not a number of at least 0"),
         ("group delete", [], "needs the names of groups"),
         ("topic delete-records", [], "needs TOPIC:PARTITION=OFFSET"),
         ("topic delete-records", ["t=4"], "t=4: write it as TOPIC:PARTITION=OFFSET"),

@@ -64,11 +64,11 @@ def test_internal_topics_are_deleted_by_force_alone(milena_start: Callable[..., 
     milena("topic", "create", "__remote_log_metadata", *to)
     milena("topic", "create", "own", *to)
     assert refused("topic", "delete", "own", "__remote_log_metadata", *to) == (
-        "topic __remote_log_metadata says what lies in the remote tier, and without it nothing there can be read; "
-        "--force deletes it all the same"
+        "topic __remote_log_metadata holds the metadata of the remote tier, which cannot be read without it; "
+        "--force deletes it anyway"
     )
     for name in ("__consumer_offsets", "__transaction_state"):
-        assert refused("topic", "delete", name, "--if-exists", *to).endswith("; --force deletes it all the same")
+        assert refused("topic", "delete", name, "--if-exists", *to).endswith("; --force deletes it anyway")
     assert milena("topic", "list", "--internal", *to).out.count("partition") == 2
     milena("topic", "delete", "own", "__remote_log_metadata", "--force", *to)
     assert milena("topic", "list", "--internal", *to).out == ""
@@ -206,13 +206,13 @@ MISTAKES = [
     ("consume missing --group g", 1, "topic 'missing' (UNKNOWN_TOPIC_OR_PARTITION)"),
     ("consume {topic} --partition 7 --exit", 1, "{topic}-7 does not exist (UNKNOWN_TOPIC_OR_PARTITION)"),
     ("consume {topic} --offset 3", 2, "--offset needs --partition"),
-    ("consume {topic} --partition 0 --offset -3", 2, "--offset -3: not a number from 0 on"),
+    ("consume {topic} --partition 0 --offset -3", 2, "--offset -3: not a number of at least 0"),
     ("consume {topic} --group g --exit", 2, "--group goes with neither --partition nor --exit"),
     ("consume {topic} --max", 2, "--max needs a value: --max N"),
     ("comsume {topic}", 2, "no command comsume (did you mean consume?); `milena --help` lists them"),
     ("log dump /no/where.log", 1, "/no/where.log: No such file or directory"),
     ("log dump /", 1, "/: Is a directory"),
-    ("log dump /dev/null", 1, "/dev/null: the name tells no kind of file known here"),
+    ("log dump /dev/null", 1, "/dev/null: the name is of no known kind of file"),
     ("consume {topic} --partition 0 --offset 9", 1, "--offset 9: {topic}-0 begins at 0 and ends before 0"),
     ("log dmp x", 2, "no command `log dmp` (did you mean dump?)"),
 ]
@@ -283,4 +283,4 @@ def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "t-0" / "00000000000000000000.log"
     file.parent.mkdir()
     file.write_bytes(b"\0" * 7)
-    assert "damaged: 7 bytes at position 0 are no whole batch" in milena("log", "dump", str(file), code=1).out
+    assert "damaged: 7 bytes at position 0 are not a whole batch" in milena("log", "dump", str(file), code=1).out

@@ -144,7 +144,7 @@ def test_metrics_of_each_node_and_what_is_remembered(tmp_path: Path) -> None:
         assert f"broker-1 has metrics at {pages[0]}" in log.read_text()
         assert "still holds" not in log.read_text()
         milena(*up, "--no-metrics")
-        assert "--override num.partitions=3 still holds, from an earlier start" in log.read_text()
+        assert "--override num.partitions=3 still applies, from an earlier start" in log.read_text()
         assert "http" not in milena("status", *where).out
     finally:
         milena("down", *where)
@@ -188,4 +188,4 @@ def test_down_ends_every_process_and_status_says_so(tmp_path: Path) -> None:
     wait_gone([supervisor], LIMIT)
     assert (tmp_path / "broker-1" / "data" / ".kafka_cleanshutdown").exists()
     assert milena("status", *where, code=1).out.count(" down ") == 2
-    assert milena("down", *where).out == f"nothing runs in {tmp_path}\n"
+    assert milena("down", *where).out == f"no cluster runs in {tmp_path}\n"

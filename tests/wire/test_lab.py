@@ -133,7 +133,7 @@ def test_a_paused_broker_is_fenced_and_a_wiped_one_copies_all(lab: LocalCluster,
     wait_until(lambda: fenced(lab) == [3], "broker 3 to be fenced")
     lab.resume(3)
     wait_until(lambda: fenced(lab) == [], "broker 3 to come back")
-    with pytest.raises(UserError, match="broker-3 runs: its disk can be wiped while it is down"):
+    with pytest.raises(UserError, match="broker-3 is running: stop it before wiping its disk"):
         lab.wipe(3)
     lab.stop_node(3)
     lab.wipe(3)
@@ -150,10 +150,10 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
     assert refused("lab", "2", "fetchers", *at).startswith("broker-2 is paused and answers nobody")
     assert refused("lab", "2", "power_off", *at).startswith("broker-2 is paused and answers nobody")
     milena("lab", "2", "resume", *at)
-    assert refused("lab", "2", "start", *at) == "broker-2 runs already"
+    assert refused("lab", "2", "start", *at) == "broker-2 is already running"
     assert refused("lab", "2", "hodl", *at).startswith("no verb 'hodl'; there are ")
     assert refused("lab", "2", "fail_disk", "path=/elsewhere", *at).startswith(
-        "/elsewhere is none of the log directories"
+        "/elsewhere is not one of the log directories"
     )
     assert refused("lab", "2", "kill", "now=1", *at, code=2) == "kill takes no arguments"
     assert refused("lab", "7", "kill", *at) == f"{lab.directory} has no node 7"
@@ -162,12 +162,12 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
 
 def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Callable[..., LocalCluster]) -> None:
     cluster = milena_start()
-    with pytest.raises(UserError, match="the node is down, or was not started with --lab"):
+    with pytest.raises(UserError, match="it is down, or was started without --lab"):
         cluster.verbs(1).call("rules")
     at = ("--dir", cluster.directory)
     for verb in ("rules", "power_off"):
         assert refused("lab", "1", verb, *at) == (
-            f"nobody listens at {cluster.directory}/broker-1.sock: the node is down, or was not started with --lab"
+            f"no node listens at {cluster.directory}/broker-1.sock: it is down, or was started without --lab"
         )
     said = refused("lab", "1", "wip", *at)
     assert said.startswith("no verb 'wip' (did you mean wipe?); there are break_tier, brokers, clear, cut, ")
@@ -188,7 +188,7 @@ def test_a_node_that_is_about_to_end_can_be_started(milena_start: Callable[..., 
     assert pid is not None
     folder = ClusterDir(cluster.directory)
     nodes_file.mark_down(folder.nodes, 1, pid)  # a node says so before its process has ended
-    channel.tell_supervisor(folder, 1, channel.START)
+    channel.notify_supervisor(folder, 1, channel.START)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: cluster.nodes[1].pid not in (None, pid), "the node to be started")
 

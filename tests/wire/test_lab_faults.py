@@ -116,10 +116,10 @@ def test_what_is_asked_of_disks_clocks_and_tiers_is_checked(lab: LocalCluster) -
     at, path = ("--dir", lab.directory), f"path={directory(lab, 1)}"
     for verb in ("fill_disk", "slow_disk"):
         elsewhere = ["path=/elsewhere", *(["ms=1"] if verb == "slow_disk" else [])]
-        assert refused("lab", "1", verb, *elsewhere, *at).startswith("/elsewhere is none of the log directories")
+        assert refused("lab", "1", verb, *elsewhere, *at).startswith("/elsewhere is not one of the log directories")
     assert refused("lab", "1", "slow_disk", path, "ms=-1", *at) == "ms=-1: not between 0 and 60000"
     assert refused("lab", "1", "jump_clock", "ms=soon", *at) == "jump_clock: ms=soon: not a value of type int"
-    assert refused("lab", "1", "jump_clock", f"ms={1 << 60}", *at) == f"ms={1 << 60}: there is no such time"
+    assert refused("lab", "1", "jump_clock", f"ms={1 << 60}", *at) == f"ms={1 << 60}: out of range"
     assert refused("lab", "1", "break_tier", "away=yes", *at) == "break_tier: away=yes: not a value of type bool"
     assert refused("lab", "1", "break_tier", "lose=2", *at) == "lose=2: not between 0 and 1"
     assert refused("lab", str(lab.controller.id), "break_tier", *at).startswith("no verb 'break_tier'; there are ")

@@ -19,7 +19,7 @@ def test_a_node_alone_is_steered_by_name_or_id(tmp_path: Path) -> None:
             assert json.loads(milena("lab", name, "ready", env=env).out) == {"ready": True}
         slow = milena("lab", "1", "slow_disk", f"path={tmp_path}/data", "ms=1", env=env)
         assert json.loads(slow.out) == {"slow": [f"{tmp_path}/data"], "ms": 1}
-        assert refused("lab", "2", "ready", env=env).startswith(f"nobody listens at {lab}/broker-2.sock")
+        assert refused("lab", "2", "ready", env=env).startswith(f"no node listens at {lab}/broker-2.sock")
         assert refused("lab", "1", "kill", env=env).startswith("kill: 1 has no `milena up` that could do it")
         assert refused("lab", "1", "hodl", env=env).startswith("no verb 'hodl'; there are ")
         assert milena("lab", "1", "power_off", env=env).out == ""
@@ -30,7 +30,7 @@ def test_the_folder_of_a_lab_is_absolute_and_beside_the_log_directories(tmp_path
     file = write(tmp_path, combined(tmp_path))
     assert refused("node", file, "--lab", "lab") == "--lab lab: not an absolute path of a folder"
     assert refused("node", file, "--lab", f"{tmp_path}/data/lab") == (
-        f"--lab {tmp_path}/data/lab is in the log directory {tmp_path}/data: it needs a place beside it"
+        f"--lab {tmp_path}/data/lab is in the log directory {tmp_path}/data: it must be outside of it"
     )
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         said = refused("node", file, "--lab", elsewhere)

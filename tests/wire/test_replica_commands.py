@@ -44,12 +44,12 @@ def moved_and_elected(to: tuple[str, str], topic: str) -> None:
     milena("reassign", "start", f"{topic}:0=2,1", *to)
     until(topic, to, ("1", "2,1", "1,2"), ("2", "2,3,1", "1,2,3"))
     assert milena("elect", topic, *to).out.splitlines() == [
-        f"{topic}-1: no election needed, its preferred replica leads",
-        f"{topic}-0: its preferred replica leads now",
+        f"{topic}-1: no election needed, the preferred replica leads",
+        f"{topic}-0: the preferred replica leads now",
     ]
     until(topic, to, ("2", "2,1", "1,2"), ("2", "2,3,1", "1,2,3"))
     assert milena("elect", "--unclean", f"{topic}:1", *to).out == f"{topic}-1: no election needed, there is a leader\n"
-    assert milena("reassign", "list", topic, *to).out == "nothing is reassigned\n"
+    assert milena("reassign", "list", topic, *to).out == "no ongoing reassignments\n"
     assert refused("reassign", "cancel", f"{topic}:1", *to).startswith(f"{topic}-1: ")
 
 
@@ -60,7 +60,7 @@ def test_brokers_are_listed_and_one_is_unregistered(tmp_path: Path) -> None:
         assert columns.split() == ["broker", "state", "address", "rack", "leads", "replicas"]
         assert [line.split()[:2] for line in lines] == [["1", "active"], ["2", "active"]]
         assert [line.split()[-1] for line in lines] == ["1", "1"]
-        assert refused("broker", "unregister", "2", *to) == "broker 2 is active; stop it first, or say --force"
+        assert refused("broker", "unregister", "2", *to) == "broker 2 is active; stop it first, or use --force"
         cluster.kill(2)
         wait_until(lambda: "fenced" in milena("broker", "list", *to).out, "broker 2 to be fenced", LIMIT)
         milena("reassign", "start", "t:0=1", *to)
@@ -82,7 +82,7 @@ def test_a_move_to_a_broker_that_is_down_is_listed_and_cancelled(tmp_path: Path)
         assert line.split() == ["t-0", f"{there},{here}", there, here]
         assert milena("reassign", "cancel", "--all", *to).out == "t-0: cancelled\n"
         until("t", to, (here, here, here))
-        assert milena("reassign", "cancel", "--all", *to).out == "nothing is reassigned\n"
+        assert milena("reassign", "cancel", "--all", *to).out == "no ongoing reassignments\n"
 
 
 MISTAKES = [

@@ -44,7 +44,7 @@ def test_the_table_shows_the_nodes_as_they_are(tmp_path: Path) -> None:
     os.kill(pids[2], signal.SIGKILL)
     terminal.read_until(lambda screen: sorted(states(screen)) == ["down", "ready", "ready"])
     assert rows(terminal.screen)["broker-2"] == ["down", f"127.0.0.1:{port + 1}", "-"]
-    assert "broker-2 was ended by signal 9; this brings it back: milena lab broker-2 start" in terminal.screen
+    assert "broker-2 was ended by signal 9; to restart it: milena lab broker-2 start" in terminal.screen
     assert "\x1b[32mready" in terminal.text
     assert "\x1b[31mdown" in terminal.text
 

@@ -178,10 +178,16 @@ def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier
     ("arguments", "sentence"),
     [
         (["restore", "--dir", "{stopped}"], "{stopped} has a cluster already: restore into a directory where none was"),
-        (["restore", "--dir", "{folder}"], "{folder} is not empty: there is something"),
-        (["restore", "--dir", "{folder}/new"], "{folder}/new/remote is no tier: there is no {folder}/new/remote/kafka"),
+        (["restore", "--dir", "{folder}"], "{folder} is not empty: it has something"),
+        (
+            ["restore", "--dir", "{folder}/new"],
+            "{folder}/new/remote is not a tier: there is no {folder}/new/remote/kafka",
+        ),
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--topic", "u"], "there is no topic u in the tier; "),
-        (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--topic", "t=?"], "--topic t=?: ? is no topic id"),
+        (
+            ["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--topic", "t=?"],
+            "--topic t=?: ? is not a topic id",
+        ),
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--config", "x=1"], "--config x: no such topic conf"),
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--replicas", "4"], "--replicas 4: there are 3 brok"),
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--partitions", "t=x"], "--partitions t=x: not a nu"),
@@ -189,7 +195,7 @@ def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier
         (["verify", "t:9", "--dir", "{stopped}"], "t:9 is neither in the tier nor in its metadata"),
         (["verify", "--tier", "{folder}"], "cannot list {folder}/kafka-tiered-storage: "),
         (["ls", "--dir", "{folder}"], "{folder} is neither a cluster's directory nor a broker's, nor a log"),
-        (["ls", "--dir", "{stopped}/broker-1/data"], "say where the tier is by --tier: "),
+        (["ls", "--dir", "{stopped}/broker-1/data"], "give the tier with --tier: "),
         (["ls", "--tier", "nowhere://x"], "cannot reach nowhere://x: "),
         (["show", "nothing", "--dir", "{stopped}"], "there is no segment nothing; `milena tier ls` lists them"),
         (["fetch", "t:0", "--dir", "{stopped}", "--from-offset", "999"], "offset 999 of t:0 is not in the tier, nor"),

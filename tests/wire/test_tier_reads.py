@@ -49,5 +49,5 @@ def test_a_segment_that_is_missing_is_told_with_its_offset(tiered: LocalCluster)
     said = refused("consume", "holed", "--from-beginning", "--exit", "-b", tiered.bootstrap)
     assert said == (
         f"holed-0 cannot be read from offset {offset} on (UNKNOWN_SERVER_ERROR): the brokers' logs say why "
-        "(`milena logs`); `milena tier verify holed` looks into the tier"
+        "(`milena logs`); `milena tier verify holed` checks the tier"
     )

@@ -208,7 +208,10 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     first = free("127.0.0.1", 3)[0]
     with socket.create_server(("127.0.0.1", first + 1)):
         said = refused("up", "--dir", str(tmp_path), "--port", str(first))
-    assert said == f"port {first + 1} on 127.0.0.1 is in use: stop what listens there, or choose others with --port"
+    assert said == (
+        f"port {first + 1} on 127.0.0.1 is in use: stop the process that listens there, or choose other "
+        "ports with --port"
+    )
     assert not list(tmp_path.glob("broker-*"))
 
 
@@ -253,7 +256,7 @@ def test_brokers_that_a_start_leaves_out_are_named(tmp_path: Path) -> None:
     LocalCluster.start(tmp_path, brokers=2).stop()
     LocalCluster.start(tmp_path, brokers=1).stop()
     said = (tmp_path / "up.stderr").read_text().splitlines()
-    assert said[0] == "warning: --brokers 1: not started, though their data is here: broker-2"
+    assert said[0] == "warning: --brokers 1: these nodes have data here but are not started: broker-2"
 
 
 def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:
@@ -270,14 +273,14 @@ def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:
     ("options", "sentence", "code"),
     [
         (["--brokers", "many"], "--brokers many: not a whole number", 2),
-        (["--brokers", "0"], "--brokers 0: a cluster has at least one broker", 1),
-        (["--port", "65534"], "--port 65534: 3 ports from there on do not lie between 1 and 65535", 1),
+        (["--brokers", "0"], "--brokers 0: a cluster needs at least one broker", 1),
+        (["--port", "65534"], "--port 65534: 3 ports from there on exceed 65535", 1),
         (["--brokrs", "1"], "unknown option --brokrs (did you mean --brokers?); `milena up --help` lists them", 2),
         (["--topic", "t:0"], "--topic t:0: write it as name:partitions:replicas, as in orders:6:1", 2),
         (["--override", "x"], "--override x: write it as key=value", 2),
         (
             ["--override", "node.id=7"],
-            "--override node.id: `milena up` sets it for each node; run nodes by `milena node` instead",
+            "--override node.id: `milena up` sets it for each node; to set it, run single nodes with `milena node`",
             1,
         ),
         (["--host", "nowhere.invalid"], "--host nowhere.invalid: ", 1),
@@ -302,7 +305,7 @@ def test_the_folder_of_a_node_is_no_clusters_directory(life: Life) -> None:
     for inside, file in ((node, "server.properties"), (node / "data", "meta.properties")):
         for how in ([], ["--detach"]):
             said = refused("up", "--port", "0", "--dir", str(inside), *how)
-            assert said == f"{inside} is a node's folder, with its {file}: name another one with --dir"
+            assert said == f"{inside} is a node's folder (it has {file}): name another folder with --dir"
     assert sorted(node.iterdir()) == before
 
 

@@ -20,7 +20,7 @@ def told(directory: Path) -> list[str]:
 def test_a_place_that_is_no_folder_is_one_sentence_and_nothing_is_changed(tmp_path: Path) -> None:
     directory, file = tmp_path / "cluster", tmp_path / "file"
     file.touch()
-    said = f"the remote tier's place {file} is no folder"
+    said = f"the remote tier {file} is not a folder"
     assert refused(*UP, "--dir", str(directory), "--tier", str(file)) == said
     assert refused(*UP, "--dir", str(directory), "--detach", "--tier", str(file)) == said
     assert not (directory / "settings").exists()

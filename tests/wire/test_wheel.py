@@ -187,7 +187,7 @@ def test_the_form_can_be_chosen(installed: Installed, tmp_path: Path) -> None:
         assert count({}) == 0
         refused = run(milena, "--version", cwd=tmp_path, variables=compiled, code=1)
         assert refused.startswith("milena: MILENA_PURE=0, but ")
-        assert refused.endswith("is pure Python; a wheel for this platform has the compiled form\n")
+        assert refused.endswith("is pure Python; a wheel for this platform contains the compiled form\n")
 
 
 def test_a_stack_trace_names_file_and_line(installed: Installed, tmp_path: Path) -> None:

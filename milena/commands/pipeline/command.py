@@ -14,12 +14,14 @@ Body: TypeAlias = Callable[[Values], int]
 MASTER = "local[*]"
 DEMO = "milena-demo"
 SPARK = (
-    Option("--master", "the Spark cluster; this machine alone without it", "URL", default=MASTER),
-    Option("--conf", "a setting of Spark", "K=V", many=True, convert=key_value),
+    Option("--master", "the Spark cluster (default: this machine)", "URL", default=MASTER),
+    Option("--conf", "a Spark setting", "K=V", many=True, convert=key_value),
 )
-TOPICS = Positional("TOPIC", "topics; all without any", many=True)
+TOPICS = Positional("TOPIC", "topics (default: all)", many=True)
 
-BOOTSTRAP = Option("--bootstrap", "the brokers, as HOST:PORT,...: adds what is not in the tier", "LIST", short="-b")
+BOOTSTRAP = Option(
+    "--bootstrap", "the brokers, as HOST:PORT,...: also read what is not in the tier", "LIST", short="-b"
+)
 
 
 def out(default: str) -> Option:
@@ -28,13 +30,16 @@ def out(default: str) -> Option:
 
 AUDIT = CommandLine(
     "pipeline audit",
-    "Audit a tier on Spark: read every object, compare it with the metadata topic and the log's leader epochs. Finds\n"
-    "gaps, overlaps, orphans, wrong checksums and what nobody reads; tells sizes and ages by topic. Nothing is\n"
-    "changed. Ends with code 1 if something is found. An audit that ended half-way goes on where it stopped.",
+    "Audit a tier on Spark: read every object and compare it with the metadata topic and the log's "
+    "leader epochs. Finds\n"
+    "gaps, overlaps, orphans, wrong checksums and unread segments; reports sizes and ages by topic. Nothing is\n"
+    "changed. The exit code is 1 if there are findings. An interrupted audit continues where it stopped.",
     [
         *PLACES,
         out("milena-audit"),
-        Option("--price", "of a GiB in a month, to tell what unread data cost", "N", default=0.0, convert=float),
+        Option(
+            "--price", "price of a GiB per month, to report the cost of unread data", "N", default=0.0, convert=float
+        ),
         *SPARK,
     ],
     [TOPICS],
@@ -43,7 +48,7 @@ AUDIT = CommandLine(
 PROFILE = CommandLine(
     "pipeline profile",
     "Profile topics on Spark: sizes, rates over time, skew of keys and partitions, late records. Reads the tier; with\n"
-    "-b the brokers' part of the logs, too. A profile that ended half-way goes on where it stopped.",
+    "-b also what is only on the brokers. An interrupted profile continues where it stopped.",
     [*PLACES, BOOTSTRAP, out("milena-profile"), *SPARK],
     [TOPICS],
     ["milena pipeline profile", "milena pipeline profile orders -b 127.0.0.1:9092 --out orders-profile"],
@@ -51,22 +56,22 @@ PROFILE = CommandLine(
 
 HISTORY = CommandLine(
     "pipeline history",
-    "Judge a history of client operations on Spark, part by part: the verdict of `milena history check`, of files\n"
-    "that are too large for one process. Ends with code 1 if there is an anomaly.",
+    "Judge a history of client operations on Spark, part by part: the verdict of `milena history check`, for files\n"
+    "that are too large for one process. The exit code is 1 if there is an anomaly.",
     [*DEMANDS, out("milena-history"), *SPARK],
     [FILE],
     ["milena pipeline history chaos/history.jsonl"],
 )
 EXPORT = CommandLine(
     "pipeline export",
-    "Append what is new in topics to a table, each record once, however often the job is stopped and started.\n"
-    "Keys and values are bytes, string, or json:SCHEMA; what is not of its form stays whole in keyBytes, valueBytes.",
+    "Append new records of topics to a table, each record once, however often the job is stopped and started.\n"
+    "Keys and values are bytes, string, or json:SCHEMA; what does not match is kept in keyBytes, valueBytes.",
     [
         *PLACES,
         BOOTSTRAP,
         out("milena-export"),
-        Option("--key", "what keys are", "FORM", default="bytes"),
-        Option("--value", "what values are", "FORM", default="bytes"),
+        Option("--key", "format of the keys", "FORM", default="bytes"),
+        Option("--value", "format of the values", "FORM", default="bytes"),
         Option(
             "--format", "parquet, or delta with Delta Lake's jars by --conf spark.jars=...", "NAME", default="parquet"
         ),
@@ -77,11 +82,11 @@ EXPORT = CommandLine(
 )
 REPLAY = CommandLine(
     "pipeline replay",
-    "Write the records of topics into topics of the same names of another cluster, with their keys, headers,\n"
-    "timestamps and partitions, in the order of each partition. A replay that ended half-way goes on where it stopped.",
+    "Write the records of topics to topics of the same names in another cluster, with their keys, headers,\n"
+    "timestamps and partitions, in the order of each partition. An interrupted replay continues where it stopped.",
     [
         Option("--to", "brokers of the other cluster, as HOST:PORT,...", "LIST"),
-        Option("--rate", "at most so many records in a second", "N", default=0, convert=int),
+        Option("--rate", "maximum number of records per second", "N", default=0, convert=int),
         *PLACES,
         BOOTSTRAP,
         out("milena-replay"),
@@ -101,7 +106,7 @@ COMPACT = CommandLine(
 )
 LOOK = CommandLine(
     "pipeline look",
-    "Run audit and profile on a cluster's tier, and say where their pages are.",
+    "Run audit and profile on a cluster's tier, and print where their pages are.",
     [
         Option("--dir", "the cluster's directory, as of `milena pipeline demo`", "DIR", default=DEMO),
         out("milena-look"),
@@ -115,7 +120,7 @@ DEMO_LINE = CommandLine(
     [
         Option("--dir", "the cluster's directory", "DIR", default=DEMO),
         Option("--port", "port of the first broker", "P", default=9092, convert=port_number),
-        Option("--records", "how many each topic gets", "N", default=60_000, convert=int),
+        Option("--records", "number of records in each topic", "N", default=60_000, convert=int),
     ],
     examples=["milena pipeline demo", "milena pipeline demo --port 19092 --dir /tmp/demo"],
 )

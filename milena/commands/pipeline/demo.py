@@ -1,4 +1,4 @@
-"""`milena pipeline demo`: a cluster with something in its tier, to try the jobs on."""
+"""`milena pipeline demo`: a cluster with data in its tier, to try the jobs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from milena.protocol.errors import KafkaError
 from milena.up.command import main as up_command
 
 TOPICS: Final = {"orders": 1.2, "clicks": 2.0}
-"""With the exponent of the keys' frequencies: the higher, the more skewed."""
+"""Topics with the exponent of the distribution of keys: the higher, the more skewed."""
 PARTITIONS: Final = 3
 SEGMENT: Final = 1 << 20
 SPAN_MS: Final = 24 * 3_600_000
-"""The records are as if they were of the last day."""
+"""The period of the records' timestamps: the last day."""
 LATEST_TIERED: Final = -5
-"""KIP-1005: asks for the last offset in the tier."""
+"""The timestamp in ListOffsets for the last offset in the tier (KIP-1005)."""
 PATIENCE: Final = 90
-"""Seconds until the tier has what it should."""
+"""Seconds to wait for the tier."""
 
 
 def demo(values: Values) -> int:
@@ -48,20 +48,20 @@ def demo(values: Values) -> int:
     run(bootstrap, partial(_fill, values.records))
     run(bootstrap, _wait)
     folder = "" if values.dir == "milena-demo" else f" --dir {values.dir}"
-    print(f"there is data in the tier of {values.dir}. Now: milena pipeline look{folder}")
-    print(f"and in the end: milena down --dir {values.dir}")
+    print(f"the tier of {values.dir} has data. Next: milena pipeline look{folder}")
+    print(f"at the end: milena down --dir {values.dir}")
     return 0
 
 
 async def _fill(records: int, cluster: Cluster) -> int:
-    """The same records each time, but for their times."""
+    """Write the records, the same in each run except for their timestamps."""
     chance = random.Random(1)
     end = int(time.time() * 1000)
     producer = Producer(cluster)
     try:
         for topic, exponent in TOPICS.items():
             for at in range(records):
-                # An hour at noon is busy, and one record of fifty is late by up to a minute.
+                # The load peaks at noon, and one record of fifty is late by up to a minute.
                 share = at / records
                 share = 0.4 + (share - 0.4) / 10 if 0.4 < share < 0.6 else share
                 late = chance.randrange(60_000) if chance.random() < 0.02 else 0
@@ -79,7 +79,7 @@ async def _fill(records: int, cluster: Cluster) -> int:
 
 
 async def _wait(cluster: Cluster) -> int:
-    """Until each partition has something in the tier, and the tier goes on no more."""
+    """Wait until each partition has records in the tier, and no more are being copied."""
     before: list[int] = []
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -92,7 +92,7 @@ async def _wait(cluster: Cluster) -> int:
 
 
 async def _tiered(cluster: Cluster, topic: str, number: int) -> int:
-    """The last offset in the tier; -1 if it has nothing yet, and could."""
+    """Return the last offset in the tier; -1 if it has none yet, but will."""
     try:
         last = (await find_offset(cluster, topic, number, LATEST_TIERED)).offset
         end = (await find_offset(cluster, topic, number, LATEST)).offset

@@ -1,4 +1,4 @@
-"""The rules of the lab for the job ``history``."""
+"""The rules of the lab's history checker for the job ``history``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from milena.lab.histories.parts import KINDS, PARTITION, Demands, Part, is_share
 from milena.pipeline.jobs.history.rules import Found, PartName
 
 PLAIN: Final = re.compile(rb'\{"event":"(?:send|poll|keyed)","partition":\["([\w.-]+)",(\d{1,9})\],', re.ASCII)
-"""How most lines begin: they need be read only when they are judged."""
+"""The beginning of most lines, which need not be parsed before they are judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabRules:
-    """Those of ``milena history check``: the beginning of an operation is of the part of its end."""
+    """The rules of ``milena history check``. The start of an operation belongs to the part of its end."""
 
     demands: Demands
 
     def place(self, line: bytes) -> tuple[PartName | None, bool]:
         begins = PLAIN.match(line)
-        if begins is not None and line.endswith(b"\n"):  # else it may be cut off
+        if begins is not None and line.endswith(b"\n"):  # else it may be incomplete
             return PartName(KINDS.index(PARTITION), begins[1].decode(), int(begins[2])), False
         event = from_line(line)
         end = unknown_end(event) if isinstance(event, Invoke) else event
@@ -41,7 +41,7 @@ class LabRules:
 
 
 def _ended(lines: Iterable[bytes]) -> Iterator[Event]:
-    """The events, and behind them the ends that are missing."""
+    """Yield the events, followed by the missing ends of operations."""
     under_way = UnderWay()
     for line in lines:
         event = from_line(line)

@@ -1,4 +1,4 @@
-"""Where the records are that a job reads, from the options of the command line."""
+"""The sources of the records that a job reads, from the command line's options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milena.up.layout import DEFAULT_DIR
 
 
 def place_of(values: Values) -> dict[str, str]:
-    """The source's options. Raises UserError."""
+    """Return the source's options. Raises UserError."""
     bootstrap = values.found.get("bootstrap") or ""
     directories = _directories(values)
     if bootstrap and values.tier is None and not values.dir:
@@ -39,10 +39,10 @@ def _directories(values: Values) -> list[str]:
 
 
 def topics_chosen(values: Values) -> dict[str, str]:
-    """All, or those that are named. Raises UsageError for a partition."""
+    """Return the option for the named topics, or for all. Raises UsageError for a partition."""
     for word in values.topic:
         if split_partition(word)[1] is not None:
-            raise UsageError(f"{word}: jobs are about whole topics")
+            raise UsageError(f"{word}: jobs take topics, not partitions")
     if not values.topic:
         return {"subscribePattern": ".*"}
     return (
@@ -53,7 +53,8 @@ def topics_chosen(values: Values) -> dict[str, str]:
 
 
 def not_tiered(values: Values) -> Callable[[TopicIdPartition], str | None]:
-    """Why a partition should have nothing in the tier, as far as the cluster's directories tell. Raises UserError."""
+    """Return a function for why a partition should have nothing in the tier, by the cluster's metadata. Raises
+    UserError."""
     found: list[Callable[[TopicIdPartition], str | None]] = []
 
     async def look(runtime: Runtime) -> int:

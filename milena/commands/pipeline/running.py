@@ -1,4 +1,4 @@
-"""Runs the jobs of `milena pipeline`. Nothing of Spark is imported before a session was made, or the reason told."""
+"""Runs the jobs of `milena pipeline`. Spark is imported only when a session is created."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OURS: Final = re.compile(r"milena\.pipeline\.[\w.]+: (.*)")
-"""The sentence in what Spark says of an error in a task."""
+"""The pipeline's own message in Spark's error of a task."""
 MASTERS: Final = re.compile(
     r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+", re.ASCII
 )
-"""What Spark takes as a cluster."""
+"""The URLs that Spark accepts as a cluster."""
 NO_GATEWAY: Final = "JAVA_GATEWAY_EXITED"
 CALL: Final = re.compile(r"An error occurred while calling [\w.]+\n: [\w.$]+: ")
 CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.*\S)")
-"""The last of them is the first cause, as `No space left on device`."""
+"""The last match is the root cause, such as `No space left on device`."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 SHOWN: Final = 100
-"""Anomalies that are printed."""
+"""The maximum number of anomalies to print."""
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""On this machine alone, nobody else need reach the driver."""
+"""On this machine alone no other host needs to reach the driver."""
 
 
 def audit(values: Values) -> int:
-    """1 if something is found. Raises UserError."""
+    """Return 1 if there are findings. Raises UserError."""
     if not values.price >= 0:
         raise UsageError(f"--price {values.price:g}: not a price")
     _check_topics(values)
@@ -63,7 +63,7 @@ def profile(values: Values) -> int:
 
 
 def look(values: Values) -> int:
-    """Both, on the tier of a cluster. 1 if something is found. Raises UserError."""
+    """Run audit and profile on the tier of a cluster. Return 1 if there are findings. Raises UserError."""
     both = Values(values.found | {"dir": [values.dir], "tier": None, "storage_options": "", "topic": []}, values.given)
     with _session(values, "look") as spark:
         code = _audit(spark, both, os.path.join(values.out, "audit"), 0.0)
@@ -72,7 +72,7 @@ def look(values: Values) -> int:
 
 
 def history(values: Values) -> int:
-    """1 if there is an anomaly. Raises UserError."""
+    """Return 1 if there is an anomaly. Raises UserError."""
     if not values.patience >= 0:
         raise UsageError(f"--patience {values.patience:g}: not a number of seconds")
     with _session(values, "history") as spark:
@@ -95,7 +95,7 @@ def export(values: Values) -> int:
     """Raises UserError."""
     if values.format not in ("parquet", "delta"):
         raise UsageError(f"--format {values.format}: one of parquet, delta")
-    with _told_plainly():
+    with _plain_errors():
         key, value = Form.of(values.key), Form.of(values.value)
     _check_topics(values)
     with _session(values, "export", DELTA if values.format == "delta" else {}) as spark:
@@ -111,8 +111,8 @@ def export(values: Values) -> int:
 def replay(values: Values) -> int:
     """Raises UserError."""
     if not values.to:
-        raise UsageError("say where to: --to HOST:PORT,...")
-    with _told_plainly():
+        raise UsageError("--to HOST:PORT,... is missing")
+    with _plain_errors():
         addresses(values.to, "--to")
     if values.rate < 0:
         raise UsageError(f"--rate {values.rate}: not a number of records")
@@ -148,7 +148,7 @@ def compact(values: Values) -> int:
 
 
 class Pace:
-    """Waits until no more than ``rate`` records a second were written; 0 does not wait."""
+    """Waits so that at most ``rate`` records per second are written; 0 does not wait."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -180,9 +180,8 @@ def _profile(spark: SparkSession, values: Values, folder: str) -> int:
 
 
 def _check_topics(values: Values) -> None:
-    """Whether the options are right and topics that are named exist, before Spark is started, which takes its time.
-    Raises UserError."""
-    with _told_plainly():
+    """Check the options, and that the named topics exist, before Spark is started, which is slow. Raises UserError."""
+    with _plain_errors():
         given = {**place_of(values), **topics_chosen(values)}
         source_options(given)
         if values.topic:
@@ -193,7 +192,7 @@ def _check_topics(values: Values) -> None:
 
 @contextmanager
 def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
-    """Raises UserError, also for what Spark says."""
+    """Raises UserError, also for Spark's errors."""
     from milena.pipeline.session import session
 
     check_library()
@@ -203,12 +202,12 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
             f"--master {values.master}: Spark takes local[*], local[N], spark://HOST:PORT, yarn, k8s://..."
         )
     settings = {
-        "spark.log.level": "OFF",  # the stack traces of what is told in one sentence
+        "spark.log.level": "OFF",  # no stack traces: errors are reported in one line
         **more,
         **(LOCAL if values.master.startswith("local") else {}),
         **dict(values.conf),
     }
-    with _told_plainly():
+    with _plain_errors():
         spark = session(values.master, f"milena pipeline {job}", settings)
         try:
             yield spark
@@ -217,8 +216,8 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
 
 
 @contextmanager
-def _told_plainly() -> Iterator[None]:
-    """Raises UserError for errors of the pipeline, of Spark and of the system."""
+def _plain_errors() -> Iterator[None]:
+    """Convert errors of the pipeline, of Spark and of the system into UserError."""
     try:
         yield
     except PipelineError as error:
@@ -229,12 +228,12 @@ def _told_plainly() -> Iterator[None]:
         if not _is_sparks(error):
             raise
         if NO_GATEWAY in str(error):
-            raise UserError("Spark's Java process did not start: what it said is above") from None
-        raise UserError(told(str(error))) from None
+            raise UserError("Spark's Java process did not start: see its output above") from None
+        raise UserError(message_of(str(error))) from None
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """py4j logs Ctrl-C as an error, with a stack trace."""
+    """py4j logs Ctrl-C as an error with a stack trace."""
     return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
@@ -245,8 +244,8 @@ def _is_sparks(error: Exception) -> bool:
     return isinstance(error, PySparkException | Py4JError)
 
 
-def told(text: str) -> str:
-    """Of Spark's many lines the sentence that is meant for people."""
+def message_of(text: str) -> str:
+    """Return the message for the user in an error of Spark, which has many lines."""
     ours: list[str] = OURS.findall(text)
     if ours:
         return ours[-1]
@@ -256,7 +255,7 @@ def told(text: str) -> str:
 
 
 class Terminal:
-    """Progress on standard error: one line that is written again, or a line at times if that is no terminal."""
+    """Progress on standard error: on a terminal one line that is rewritten, else a line from time to time."""
 
     def __init__(self) -> None:
         self._drawable = sys.stderr.isatty()
@@ -279,7 +278,7 @@ class Terminal:
 
 
 def progress_line(what: str, done: int, whole: int, unit: str, seconds: float, since: int) -> str:
-    """``since``: what was done in these seconds; before, an earlier run may have done a part."""
+    """``since``: the amount done within ``seconds``; an earlier run may have done a part of ``done``."""
     size = unit == "bytes"
     line = f"{what} {told_bytes(done)} of {told_bytes(whole)}" if size else f"{what} {done:,} of {whole:,} {unit}"
     if not since or not seconds:

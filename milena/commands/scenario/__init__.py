@@ -1,1 +1,1 @@
-"""`milena scenario`: what the shipped scenarios show, and playing them."""
+"""`milena scenario`: show and run the scenarios."""

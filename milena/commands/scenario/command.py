@@ -34,20 +34,20 @@ from milena.lab.scenarios.vocabulary import check
 LIST = CommandLine("scenario list", "List the scenarios that come with Milena, with their variants.")
 SHOW = CommandLine(
     "scenario show",
-    "Show what a scenario does, step by step, with the replicas as it expects them.",
-    [Option("--variant", "this variant; the first without it", "NAME"), Option("--yaml", "the file as it is"), JSON],
+    "Show a scenario step by step, with the expected replicas.",
+    [Option("--variant", "the variant (default: the first)", "NAME"), Option("--yaml", "the file as it is"), JSON],
     [Positional("SCENARIO", "an id of `milena scenario list`, or a file")],
     ["milena scenario show kip279_unclean", "milena scenario show kip279_unclean --yaml > mine.yaml"],
 )
 RUN = CommandLine(
     "scenario run",
-    "Play scenarios and compare each step with what is expected. Every step prints the replicas, expected and actual\n"
+    "Run scenarios and compare each step with the expected state. Every step prints the replicas, expected and actual\n"
     "side by side; a scenario that compares algorithms prints a table. The exit code is 1 if a scenario fails.",
     [
         Option("--on", f"{SIMULATION}: one process, virtual time; {PROCESSES}: a cluster of real ones", "WORLD"),
-        Option("--variant", "this variant; the first without it", "NAME"),
+        Option("--variant", "the variant (default: the first)", "NAME"),
         Option("--all", "all scenarios in all variants"),
-        Option("--quiet", "one line for each scenario, and the steps that fail", short="-q"),
+        Option("--quiet", "one line per scenario, and failed steps", short="-q"),
         Option("--seed", "of the simulation", "N", default=0, convert=int),
         JSON,
         Option("--dir", f"keep the cluster's files in this new directory ({PROCESSES})", "DIR"),
@@ -65,7 +65,7 @@ YAML: Final = (".yaml", ".yml")
 
 
 class Chosen(NamedTuple):
-    """A variant of a scenario, or a comparison, that shall be played."""
+    """A variant of a scenario, or a comparison, to run."""
 
     data: Fields
     played: Script | Comparison
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def list_all(values: Values) -> int:
-    """A line for each scenario; the variants behind it, and where it cannot be played."""
+    """Print a line for each scenario: its variants, and where it cannot be run."""
     known = all_scenarios()
     width = max(map(len, known)) + 2
     for scenario in known:
@@ -122,7 +122,7 @@ def show(values: Values) -> int:
 
 
 def run(values: Values) -> int:
-    """Play what was asked for. With --all, what this world cannot play is skipped, with the reason."""
+    """Run the requested scenarios. With --all, those that cannot run in this world are skipped, with the reason."""
     from milena.commands.scenario.running import Run
 
     world = values.on or SIMULATION
@@ -131,9 +131,9 @@ def run(values: Values) -> int:
     if bool(values.scenario) == values.all:
         raise UsageError("milena scenario run needs scenarios, or --all; `milena scenario list` lists them")
     if values.all and values.variant is not None:
-        raise UsageError("--all plays all variants: it goes without --variant")
+        raise UsageError("--all and --variant exclude each other")
     if values.seed < 0:
-        raise UsageError(f"--seed {values.seed}: not a number from 0 on")
+        raise UsageError(f"--seed {values.seed}: not a number of at least 0")
     if values.dir is not None and (world != PROCESSES or values.all or len(values.scenario) > 1):
         raise UsageError(f"--dir is for one scenario with --on {PROCESSES}")
     chosen = everything() if values.all else [choice(read(one), values.variant) for one in values.scenario]
@@ -150,20 +150,20 @@ def run(values: Values) -> int:
 
 
 def not_playable(chosen: Chosen, world: str) -> str | None:
-    """Why a scenario cannot be played here; None if it can."""
+    """Return why a scenario cannot run here, or None."""
     if world not in (worlds := worlds_of(chosen.data)):
         return f"only with --on {' or '.join(worlds)}: {reason_for(chosen.data)}"
     return None
 
 
 def everything() -> list[Chosen]:
-    """Each variant of each shipped scenario."""
+    """Return each variant of each shipped scenario."""
     found = [source(scenario) for scenario in all_scenarios()]
     return [choice(data, None if is_comparison(data) else name) for data in found for name in variants_of(data)]
 
 
 def choice(data: Fields, variant: str | None) -> Chosen:
-    """What shall be played, checked. Raises ScriptError."""
+    """Return the variant or comparison to run. Raises ScriptError."""
     if is_comparison(data):
         if variant is not None:
             raise ScriptError(f"{data['id']} compares algorithms and has no variants")
@@ -174,12 +174,12 @@ def choice(data: Fields, variant: str | None) -> Chosen:
 
 
 def read(word: str) -> Fields:
-    """A scenario by its id (a ``-`` counts as ``_``), or from a file. Raises ScriptError, UserError."""
+    """Return a scenario by its id (``-`` counts as ``_``), or from a file. Raises ScriptError, UserError."""
     return parse(text_of(word), word) if is_file(word) else source(id_of(word))
 
 
 def text_of(word: str) -> str:
-    """The YAML of a scenario. Raises ScriptError, UserError."""
+    """Return the YAML of a scenario. Raises ScriptError, UserError."""
     if not is_file(word):
         from importlib import resources
 

@@ -1,6 +1,6 @@
 """A test peer as a process: ``python -m milena.commands.scenario.peer_process NAME server.properties``.
 
-It takes the place of `milena node` in a scenario on processes (``milena.testing.scenario_processes``).
+It replaces `milena node` in a scenario on processes (``milena.testing.scenario_processes``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milena.up.layout import ClusterDir, cluster_of
 
 
 class PeerProcess(NodeProcess):
-    """Makes the named peer in place of the node that the properties file describes."""
+    """Runs the named peer in place of the node that the properties file describes."""
 
     def __init__(self, name: str, config: NodeConfig, values: Values, cluster: ClusterDir) -> None:
         super().__init__(config, values, cluster, is_child=False)
@@ -40,7 +40,7 @@ class PeerProcess(NodeProcess):
 
 def main(name: str, properties: str) -> int:
     cluster = cluster_of(properties)
-    assert cluster is not None, "test peers take the place of nodes of a local cluster"
+    assert cluster is not None, "test peers replace nodes of a local cluster"
     join_supervisor(cluster)
     values = COMMAND.parse([properties])
     return run_node(PeerProcess(name, read_config(values, use_environment=False), values, cluster).run)

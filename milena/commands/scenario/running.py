@@ -1,4 +1,4 @@
-"""Plays scenarios one after the other and prints how they went, for people or as JSON."""
+"""Runs scenarios one after the other and prints the results, as text or JSON."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SKIPPED: Final = "skipped"
 
 
 class Run:
-    """The scenarios of one command. ``directory``: of the cluster of processes; a temporary one without it.
+    """The scenarios of one command. ``directory``: of the cluster of processes; None for a temporary one.
 
-    ``json``: nothing is printed before the end, and then one document.
+    ``json``: one document is printed at the end.
     """
 
     def __init__(self, world: str, *, seed: int, quiet: bool, json: bool, directory: str | None) -> None:
@@ -45,8 +45,7 @@ class Run:
         quiet_logs()
 
     def play(self, name: str, scenario: Script | Comparison) -> None:
-        """Print each step or case as it has been played, then the outcome. Raises UserError if no cluster can be
-        started."""
+        """Print each step or case after it has run, then the result. Raises UserError if no cluster can be started."""
         if not self._quiet:
             self._say(f"{scenario.id}: {scenario.title}")
         began = time.monotonic()
@@ -74,7 +73,7 @@ class Run:
         self._say(f"{name}: {SKIPPED}: {reason}")
 
     def end(self) -> int:
-        """Print the totals if there was more than one scenario. Returns the exit code."""
+        """Print the totals if there was more than one scenario. Return the exit code."""
         outcomes = [one["outcome"] for one in self._found]
         if len(outcomes) > 1:
             counts = {one: outcomes.count(one.lower()) for one in (PASSED, FAILED, SKIPPED)}
@@ -120,7 +119,7 @@ class Run:
             self._say(line.rstrip())
 
     def _compare(self, comparison: Comparison) -> dict[str, object]:
-        """Run the algorithms; what the JSON document has of them."""
+        """Run the algorithms. Return their entry in the JSON document."""
         outcome = compare(comparison, seed=self._seed)
         self._passed = sum(not one.wrong() for one in outcome.cases)
         self._wrong = outcome.wrong(comparison)

@@ -1,4 +1,4 @@
-"""What a scenario does, and what a comparison found, as text."""
+"""Scenarios, and results of comparisons, as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH: Final = 100
 
 
 def described(data: Fields, script: Script) -> Iterator[str]:
-    """Lines: what the scenario is about, then each step with its actions and what it expects."""
+    """Yield lines: the description of the scenario, then each step with its actions and expectations."""
     yield f"{script.id}: {script.title}"
     about = {
         "from": data.get("document"),
@@ -53,7 +53,7 @@ def described(data: Fields, script: Script) -> Iterator[str]:
 
 
 def described_comparison(data: Fields, comparison: Comparison) -> Iterator[str]:
-    """Lines: what is compared, the logs of each case, and what is expected of each algorithm."""
+    """Yield lines: the description, the logs of each case, and what is expected of each algorithm."""
     yield f"{comparison.id}: {comparison.title}"
     yield f"  {'from:':<12}{data.get('document', '')}"
     yield f"  {'played in:':<12}{' and '.join(worlds_of(data))}"
@@ -82,7 +82,7 @@ def case_lines(case: Case) -> Iterator[str]:
 
 
 def results_table(compared: Compared) -> list[str]:
-    """A line for each algorithm, with what was expected beside it where that differs; then the exchanges."""
+    """Return a line for each algorithm, with the expected value where it differs; then the exchanges."""
     titles = {
         "round_trips": "round trips",
         "request_bits": "bits in request",
@@ -105,7 +105,7 @@ def results_table(compared: Compared) -> list[str]:
 
 
 def series(found: Mapping[int, Mapping[str, int]], expected: Mapping[int, Mapping[str, int]]) -> list[str]:
-    """Round trips by leaderships and algorithm."""
+    """Return the round trips by number of leaderships and algorithm."""
     columns = {"leaderships": [str(number) for number in found]}
     for name in ALGORITHMS:
         columns[name] = [
@@ -143,7 +143,7 @@ def _drawn(expected: Fields) -> Iterator[str]:
                 columns[name] = tier_lines(kind, fields)
             else:
                 columns[name] = Table.parse(fields).expected_lines()
-        except ValueError:  # it has values that only a run knows, as in [3, $epoch]
+        except ValueError:  # it has values that are known only in a run, as in [3, $epoch]
             others.append(f"{name}: {fields}")
     if columns:
         yield from side_by_side(columns).splitlines()

@@ -1,1 +1,1 @@
-"""`milena tier`: what lies in a remote tier, told and used without a cluster."""
+"""`milena tier`: inspects a remote tier without a cluster."""

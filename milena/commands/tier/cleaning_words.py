@@ -1,4 +1,4 @@
-"""What `milena tier` says of cleanings: which segments are read by nobody, and because of which others."""
+"""The cleanings of a partition for `milena tier`: which segments were replaced, and by which."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 
 
 class Cleaning(TypedDict):
-    """One segment's part in the cleanings, as ``--json`` tells it."""
+    """A segment's part in the cleanings, for ``--json``."""
 
     cleaner_offsets: list[list[int | None]]
     """Leader epoch and offset; empty: not cleaned."""
     replaces: list[str]
     counts: bool
-    """Whether cleanings let it be read."""
+    """Whether the segment is read, as far as cleanings are concerned."""
     replaced_by: list[str]
-    """Segments that are listed. Empty if it counts, or if what has replaced it was deleted."""
+    """Listed segments that replace it. Empty if it is read, or if the replacing segments were deleted."""
     rejected_by: list[str]
-    """Likewise: those with the map that contradicts its own."""
+    """Listed segments with the cleaner-offset map that contradicts its own."""
     contradicted: list[list[int | None]] | None
-    """That map."""
+    """The contradicting map."""
 
 
 class CleaningsShown:
-    """The cleanings of one partition, with the segments (``every`` one that is listed) that they are about."""
+    """The cleanings of one partition, and ``every`` listed segment."""
 
     def __init__(self, cleanings: Cleanings, every: Iterable[RemoteLogSegmentMetadata]) -> None:
         self._cleanings = cleanings
@@ -42,7 +42,7 @@ class CleaningsShown:
                     self._replacing.setdefault(source, []).append(segment)
 
     def of(self, segment: RemoteLogSegmentMetadata) -> Cleaning:
-        """Of one of them."""
+        """Return the entry of a segment."""
         verdict = self._cleanings.verdict(segment)
         by = [one for one in self._replacing.get(segment.id, ()) if self._is_accepted(one)]
         rejecting = [] if verdict.rejected_by is None else self._with.get(verdict.rejected_by, [])
@@ -64,7 +64,7 @@ def _plain(offsets: CleanerOffsets) -> list[list[int | None]]:
 
 
 def remark(plain: Cleaning) -> str:
-    """For people; empty for a segment that has nothing to do with cleanings."""
+    """Return a remark for people; empty for a segment without cleanings."""
     parts = []
     if plain["cleaner_offsets"]:
         parts.append(f"cleaned {map_text(plain['cleaner_offsets'])}")
@@ -72,7 +72,7 @@ def remark(plain: Cleaning) -> str:
         by = _several(plain["rejected_by"]) or "a deleted segment"
         parts.append(f"rejected by {map_text(plain['contradicted'])} of {by}")
     elif not plain["counts"]:
-        parts.append(f"replaced by {_several(plain['replaced_by']) or 'a segment that was deleted'}")
+        parts.append(f"replaced by {_several(plain['replaced_by']) or 'a deleted segment'}")
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Which topics a cluster has, as its stopped or running nodes' directories tell, to compare with what is in a tier."""
+"""The topics of a cluster, from the metadata logs in its directories, to compare with the tier."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from milena.up.layout import ClusterDir
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopics:
-    """The topics of ``image``, the newest of those that were found."""
+    """The topics of ``image``, the newest metadata found."""
 
     image: MetadataImage
 
     def not_tiered(self, one: TopicIdPartition) -> str | None:
-        """Why nothing of ``one`` should be in the tier; None if it should."""
+        """Return why the partition should have nothing in the tier, or None if it should."""
         topic = self.image.topics_by_id.get(one.topic_id)
         if topic is None:
             other = self.image.topics.get(one.topic)
-            now = f", but one of that name with the id {to_text(other.id)}" if other is not None else ""
-            return f"the cluster has no topic with this id any more{now}"
+            now = f", but a topic with the same name and the id {to_text(other.id)}" if other is not None else ""
+            return f"the cluster no longer has a topic with this id{now}"
         if one.partition not in topic.partitions:
             return f"the topic has only {len(topic.partitions)} partitions"
         enabled = self.image.config(TOPIC_RESOURCE, topic.name).get(ENABLE, "false")
         return None if enabled.strip().lower() == "true" else f"{ENABLE} of the topic is false"
 
     def metadata_elsewhere(self, directories: Collection[UUID]) -> set[int]:
-        """The partitions of the metadata topic of which no replica lies in the log directories with these ids."""
+        """Return the partitions of the metadata topic without a replica in the log directories with these ids."""
         topic = self.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
         placed = {} if topic is None else {number: one.directories for number, one in topic.partitions.items()}
         return {
@@ -50,14 +50,14 @@ class ClusterTopics:
         }
 
     def partitions(self, topic: str) -> int | None:
-        """How many the topic has; None if there is none."""
+        """Return the number of partitions; None if there is no such topic."""
         found = self.image.topics.get(topic)
         return None if found is None else len(found.partitions)
 
 
 def topics_in(disk: Disk, directories: Sequence[str]) -> tuple[ClusterTopics | None, list[str]]:
-    """By the newest metadata in clusters' or brokers' directories, if there is any; and what of it cannot be read.
-    Blocks. Raises OSError, UserError."""
+    """Read the newest metadata in the directories of clusters or brokers, if there is any. Also return which metadata
+    is unreadable. Blocking. Raises OSError, UserError."""
     newest, errors = None, []
     for folder in _folders(directories):
         try:
@@ -71,7 +71,7 @@ def topics_in(disk: Disk, directories: Sequence[str]) -> tuple[ClusterTopics | N
 
 
 def _folders(directories: Sequence[str]) -> list[str]:
-    """The metadata logs there, of brokers and controllers."""
+    """Return the metadata logs of brokers and controllers."""
     found: dict[str, None] = {}
     for directory in directories:
         cluster = ClusterDir(directory)
@@ -83,7 +83,7 @@ def _folders(directories: Sequence[str]) -> list[str]:
 
 
 def directory_ids(disk: Disk, log_dirs: Sequence[str]) -> set[UUID]:
-    """Those that ``log_dirs`` have. Blocks. Raises OSError."""
+    """Return the directory ids of ``log_dirs``. Blocking. Raises OSError."""
     found = set()
     for one in log_dirs:
         try:

@@ -15,81 +15,83 @@ from milena.up.layout import DEFAULT_DIR
 
 Body: TypeAlias = Callable[[Values], int]
 TAKEN = ("--brokers", "--port", "--host", "--advertised-host", "--cluster-id", "--override")
-"""Options of `milena up` that a later start keeps."""
-TOPICS = Positional("TOPIC", "topics, or partitions as TOPIC:PARTITION; all without any", many=True)
+"""Options of `milena up` that apply to later starts too."""
+TOPICS = Positional("TOPIC", "topics, or partitions as TOPIC:PARTITION (default: all)", many=True)
 
 LIST = CommandLine(
     "tier ls",
-    "List the segments in a tier: offsets, leader epochs, state, size, and whether they are of the log's lineage:\n"
-    "`yes`, `part` (some of its offsets are), `no`. The log's epochs are those of the replica in --dir with the\n"
-    "newest epoch, or of the segments themselves.",
-    [*PLACES, Option("--json", "one JSON object a partition")],
+    "List the segments in a tier: offsets, leader epochs, state, size, and whether their offsets belong to the log:\n"
+    "`yes`, `part` (some of them), `no`, by the leader epochs of the log. These are from the replica "
+    "in --dir with the\n"
+    "newest epoch, or from the segments themselves.",
+    [*PLACES, Option("--json", "print one JSON object per partition")],
     [TOPICS],
     ["milena tier ls", "milena tier ls orders:3 --dir milena-data", "milena tier ls --tier s3://bucket/prefix"],
 )
 VERIFY = CommandLine(
     "tier verify",
     "Read a whole tier and compare it with its metadata topic: checksums, sizes, indexes, gaps, overlaps, files\n"
-    "without metadata and metadata without files, and what is left of topics that the cluster in --dir does not have\n"
-    "any more. Nothing is changed. Ends with code 1 where something is found.\n"
-    "Without --dir the segments are taken for what their files say.",
-    [*PLACES, Option("--json", "the findings as one JSON object")],
+    "without metadata and metadata without files, and remains of topics that the cluster in --dir no longer\n"
+    "has. Nothing is changed. The exit code is 1 if there are findings.\n"
+    "Without --dir only the files are checked.",
+    [*PLACES, Option("--json", "print the findings as one JSON object")],
     [TOPICS],
     ["milena tier verify --dir milena-data", "milena tier verify --tier /mnt/tier --dir /var/lib/broker-1 --json"],
 )
 SHOW = CommandLine(
     "tier show",
-    "Show one segment: what the metadata topic told of it, its files, what its log holds.",
-    [*PLACES, Option("--json", "as one JSON object")],
-    [Positional("SEGMENT", "its id, or how that begins")],
+    "Show one segment: its events in the metadata topic, its files, the content of its log.",
+    [*PLACES, Option("--json", "print one JSON object")],
+    [Positional("SEGMENT", "its id, or a prefix of it")],
     ["milena tier show EvvZttkvQ0eZTcelvNVn5Q"],
 )
 FETCH = CommandLine(
     "tier fetch",
-    "Print records from the tier, one value a line: those of a segment, or of a partition from the segments that\n"
-    "serve them under its leader epochs. With --out copy a segment's log to a file.",
+    "Print records from the tier, one value per line: those of a segment, or of a partition from the segments that\n"
+    "serve them under its leader epochs. With --out, copy a segment's log to a file.",
     [
         *PLACES,
-        Option("--from-offset", "begin here", "N", convert=int),
-        Option("--to-offset", "and end here", "N", convert=int),
-        Option("--json", "everything about a record, as one JSON object a line"),
+        Option("--from-offset", "first offset", "N", convert=int),
+        Option("--to-offset", "last offset", "N", convert=int),
+        Option("--json", "print each record as one JSON object per line"),
         Option(
             "--out",
-            "the file to write, which `milena log dump` reads where its name ends in .log",
+            "the file to write; `milena log dump` can read it if its name ends with .log",
             "FILE",
             convert=os.path.abspath,
         ),
     ],
-    [Positional("WHAT", "a segment's id, or how that begins; or TOPIC:PARTITION")],
+    [Positional("WHAT", "a segment's id, or a prefix of it; or TOPIC:PARTITION")],
     ["milena tier fetch orders:0 --from-offset 100 --to-offset 199", "milena tier fetch EvvZttkv --out 0.log"],
 )
 RESTORE = CommandLine(
     "tier restore",
-    "Make the directory of a new cluster, whose topics are those of a tier that is left of an old one. `milena up`\n"
-    "then starts it, and its topics can be read from their first offsets. The tier stays where it is and belongs to\n"
-    "the new cluster from then on: no other may use it any more.",
+    "Create the directory of a new cluster with the topics of a tier whose cluster is lost. `milena "
+    "up` then starts it,\n"
+    "and its topics can be read from their first offsets. The tier is not copied, and belongs to the new cluster from\n"
+    "then on: no other cluster may use it.",
     [
-        Option("--tier", "the tier: a folder, or a URL for fsspec; DIR/remote without it", "PLACE"),
+        Option("--tier", "the tier: a folder, or a URL for fsspec (default: DIR/remote)", "PLACE"),
         STORAGE_OPTIONS,
         Option("--dir", "the new cluster's directory", "DIR", default=DEFAULT_DIR),
         Option(
             "--metadata",
-            "what is left of the old cluster: its directory, or a broker's. What it does not tell, or "
-            "everything without it, comes from the tier's files",
+            "remains of the old cluster: its directory, or a broker's. Missing information, or all of it without "
+            "this option, is taken from the tier's files",
             "DIR",
             many=True,
         ),
-        Option("--topic", "these topics alone; with ID where there are several of the name", "NAME[=ID]", many=True),
+        Option("--topic", "only these topics; with ID if several have the name", "NAME[=ID]", many=True),
         Option(
             "--partitions",
-            "how many a topic has, where its last ones were empty",
+            "number of partitions of a topic whose last ones were empty",
             "NAME=N",
             many=True,
             convert=key_value,
         ),
-        Option("--config", "a configuration of the topics, under Kafka's name", "K=V", many=True, convert=key_value),
-        Option("--replicas", "how many of each partition; 3, or as many as there are brokers", "N", convert=int),
-        Option("--skip-gaps", "begin behind offsets that are in no segment; what is before them will be deleted"),
+        Option("--config", "a configuration of the topics, by Kafka's key", "K=V", many=True, convert=key_value),
+        Option("--replicas", "replicas of each partition (default: 3, or the number of brokers)", "N", convert=int),
+        Option("--skip-gaps", "start after offsets that are in no segment; earlier records will be deleted"),
         *[option for option in UP.options if option.name in TAKEN],
     ],
     examples=[

@@ -1,7 +1,7 @@
-"""What brokers' directories tell of a tier, wherever these directories were when the brokers ran.
+"""Reads the directories of brokers, even if they were moved after the brokers ran.
 
-`milena up` writes absolute paths into each server.properties, and anew at each start. So what lay inside of the
-cluster's directory is looked for inside of the one that is named now, which may have been moved or copied.
+`milena up` writes absolute paths into each server.properties at each start. Paths within the cluster's former
+directory are therefore looked up within the present one, which may be a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from milena.storage.files.names import META_PROPERTIES
 from milena.up.layout import ClusterDir
 
 MARK: Final = b"# Written by `milena up`"
-"""How a file begins that `milena up` has written; others are taken at their word."""
+"""The first line of files written by `milena up`; paths in other files are not changed."""
 PROPERTIES: Final = "server.properties"
 PREFIX: Final = "remote.log.storage.manager.impl.prefix"
 BROKER: Final = "broker-"
@@ -29,14 +29,14 @@ Place = tuple[str, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerFiles:
-    """One broker's. ``tier``: None if it is told of none."""
+    """The directories of one broker. ``tier``: None if none is configured."""
 
     log_dirs: list[str]
     tier: Place | None
 
 
 def brokers_in(directory: str) -> list[BrokerFiles]:
-    """Those of a cluster's directory, started or not; or of a broker's directory or log directory. Raises UserError."""
+    """Return the brokers of a cluster's directory, or the one of a broker's or log directory. Raises UserError."""
     cluster = ClusterDir(directory)
     path = cluster.path
     if cluster.exists():
@@ -49,7 +49,7 @@ def brokers_in(directory: str) -> list[BrokerFiles]:
     data = os.path.join(path, "data")
     if _has(data, META_PROPERTIES):
         return [BrokerFiles([data], None)]
-    raise UserError(f"{path} is neither a cluster's directory nor a broker's, nor a log directory of one")
+    raise UserError(f"{path} is not the directory of a cluster or broker, nor a log directory")
 
 
 def _has(folder: str, name: str) -> bool:
@@ -57,7 +57,7 @@ def _has(folder: str, name: str) -> bool:
 
 
 def _broker(folder: str) -> BrokerFiles:
-    """Of a folder as `milena up` makes it. Raises UserError."""
+    """Read a broker's folder made by `milena up`. Raises UserError."""
     path = os.path.join(folder, PROPERTIES)
     try:
         with open(path, "rb") as file:
@@ -85,5 +85,5 @@ def _tier(config: NodeConfig) -> Place | None:
 
 
 def moved(path: str, then: str, now: str) -> str:
-    """``path`` where the folder ``then`` that it lies in is called ``now``; any other one as it is."""
+    """Return ``path`` with the folder ``then`` replaced by ``now``, if it is in that folder."""
     return now + path[len(then) :] if path.startswith(f"{then}/") else path

@@ -1,4 +1,4 @@
-"""`milena tier fetch`: get a log, or records, out of a tier, as far as they are there."""
+"""`milena tier fetch`: print records, or copy a segment's log, from a tier."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ T = TypeVar("T")
 
 
 async def fetch(values: Values, opened: Opened) -> int:
-    """Print records, or copy a log to a file. 1 where a part of what was asked for is not there."""
+    """Print records, or copy a log to a file. Return 1 if a part of the requested offsets is missing."""
     by_partition = ":" in values.what
     check_range(values.from_offset, values.to_offset)
     if values.out is not None:
         if by_partition:
-            raise UsageError("--out copies the log of one segment: name it by its id")
+            raise UsageError("--out copies the log of one segment: give its id")
         if (values.from_offset, values.to_offset) != (None, None):
-            raise UsageError("--out copies a whole log: --from-offset and --to-offset do not go with it")
+            raise UsageError("--out copies a whole log: it cannot be combined with --from-offset and --to-offset")
         return await copy_log(values.what, values.out, opened)
     return await (print_range(values, opened) if by_partition else print_segment(values, opened))
 
 
 def check_range(first: int | None, last: int | None) -> None:
-    """Raises UsageError if there is no such offset."""
+    """Raises UsageError for an invalid range of offsets."""
     for option, value in (("--from-offset", first), ("--to-offset", last)):
         if value is not None and value < 0:
-            raise UsageError(f"{option} {value}: offsets begin at 0")
+            raise UsageError(f"{option} {value}: offsets start at 0")
     if first is not None and last is not None and first > last:
         raise UsageError(f"--from-offset {first} is after --to-offset {last}")
 
 
 async def copy_log(word: str, out: str, opened: Opened) -> int:
-    """Copy a segment's log to ``out``, an absolute path where nothing is yet. Raises UserError, also if it is
-    damaged; all that there is has been copied then."""
+    """Copy a segment's log to ``out``, an absolute path of a new file. Raises UserError, also if the log is damaged;
+    all available bytes have been copied then."""
     found = await find(opened, word)
     known = await readable_metadata(opened, found)
     metadata = _as_stored(known, found.stored)
     disk = opened.runtime.disk
     if disk.exists(out):
-        raise UserError(f"{out} is there already")
+        raise UserError(f"{out} already exists")
     file = disk.open(out, create=True)
     try:
         for start in range(0, metadata.size, PIECE):
@@ -68,57 +68,57 @@ async def copy_log(word: str, out: str, opened: Opened) -> int:
     finally:
         file.close()
     contents = await read_contents(opened.storage, metadata)
-    held = f"offsets {contents.first_offset} to {contents.last_offset}" if contents.batches else "no whole batch"
+    held = f"offsets {contents.first_offset} to {contents.last_offset}" if contents.batches else "no complete batch"
     print(f"{out}: {metadata.size} bytes, {held}")
     if metadata.size < known.size or contents.damage:
         why = contents.damage[0] if contents.damage else f"it ends at position {metadata.size}"
-        raise UserError(f"{_cut(known, metadata)}{why}; all that is there was copied")
+        raise UserError(f"{_cut(known, metadata)}{why}; the available bytes were copied")
     return 0
 
 
 async def print_segment(values: Values, opened: Opened) -> int:
-    """The records of a segment, whichever lineage it is of."""
+    """Print the records of a segment, even if it does not belong to the log's leader epochs."""
     found = await find(opened, values.what, or_partition=True)
     metadata = await readable_metadata(opened, found)
     start, end = metadata.start_offset, metadata.end_offset
     first, last = _or(values.from_offset, start), _or(values.to_offset, end)
     name = f"segment {to_text(metadata.id)}"
     if first > end or last < start:
-        raise UserError(f"{name} has only the offsets {start} to {end}")
+        raise UserError(f"{name} only has the offsets {start} to {end}")
     _warn_of_unread(opened, metadata)
-    missing = _told_missing(first, start - 1, name)
+    missing = _report_missing(first, start - 1, name)
     await _print(values, opened, metadata, found.stored, (max(first, start), min(last, end)))
-    return 1 if _told_missing(end + 1, last, name) or missing else 0
+    return 1 if _report_missing(end + 1, last, name) or missing else 0
 
 
 def _warn_of_unread(opened: Opened, metadata: RemoteLogSegmentMetadata) -> None:
-    """Say why consumers do not read the segment, if a cleaning is the reason."""
+    """Print why consumers do not read the segment, if a cleaning replaced or rejected it."""
     cache = opened.history.caches.get(metadata.partition) if opened.history else None
     if cache is not None and not cache.cleanings.count(metadata):
         why = remark(CleaningsShown(cache.cleanings, cache.segments()).of(metadata))
-        print(f"milena: segment {to_text(metadata.id)} is read by nobody: {why}", file=sys.stderr)
+        print(f"milena: segment {to_text(metadata.id)} is not read by consumers: {why}", file=sys.stderr)
 
 
 async def print_range(values: Values, opened: Opened) -> int:
-    """The records of a partition, each from the segment that serves it under the log's leader epochs."""
+    """Print records of a partition, each from the segment that serves it under the log's leader epochs."""
     partition, stored = await _partition(values.what, opened)
     cache = await _cache(opened, partition, list(stored.values()))
     lineage = await opened.lineage(partition, cache.segments())
     if lineage is None:
-        raise UserError(f"nothing of {values.what} can be read")
+        raise UserError(f"no records of {values.what} can be read")
     begin, last = _or(values.from_offset, lineage.log_start), values.to_offset
     at, missing = begin, False
     for served in cache.served(Offset(begin or 0), leader_epochs=lineage.epochs, log_end=lineage.log_end):
         if last is not None and served.first > last:
             break
-        missing |= _told_missing(_or(at, served.first), served.first - 1)
+        missing |= _report_missing(_or(at, served.first), served.first - 1)
         bounds = served.first, served.last if last is None else min(served.last, last)
         await _print(values, opened, served.segment, stored.get(served.segment.id), bounds)
         at = served.last + 1
     if at == begin:
-        raise UserError(f"offset {begin or 0} of {values.what} is not in the tier, nor is what follows")
+        raise UserError(f"offset {begin or 0} of {values.what} is not in the tier, nor are later ones")
     if last is not None and at is not None:
-        missing |= _told_missing(at, last)
+        missing |= _report_missing(at, last)
     return 1 if missing else 0
 
 
@@ -126,8 +126,8 @@ def _or(given: int | None, otherwise: T) -> int | T:
     return otherwise if given is None else given
 
 
-def _told_missing(first: int, last: int, where: str = "the tier") -> bool:
-    """Say that the offsets ``first`` to ``last`` are not there, if these are any."""
+def _report_missing(first: int, last: int, where: str = "the tier") -> bool:
+    """Print that the offsets ``first`` to ``last`` are missing, if the range is not empty."""
     if first > last:
         return False
     sys.stdout.flush()
@@ -136,7 +136,7 @@ def _told_missing(first: int, last: int, where: str = "the tier") -> bool:
 
 
 async def _partition(word: str, opened: Opened) -> tuple[TopicIdPartition, dict[UUID, StoredSegment]]:
-    """And what the tier has of it."""
+    """Return the partition and its stored segments."""
     topic, number = split_partition(word)
     stored: dict[TopicIdPartition, dict[UUID, StoredSegment]] = {}
     for one in await opened.storage.segments():
@@ -146,12 +146,12 @@ async def _partition(word: str, opened: Opened) -> tuple[TopicIdPartition, dict[
         raise UserError(f"there is no segment of {word} in the tier")
     if len(stored) > 1:
         ids = ", ".join(sorted(to_text(one.topic_id) for one in stored))
-        raise UserError(f"there are several topics {topic} in the tier ({ids}): name a segment instead")
+        raise UserError(f"there are several topics {topic} in the tier ({ids}): give a segment's id instead")
     return next(iter(stored.items()))
 
 
 async def _cache(opened: Opened, partition: TopicIdPartition, every: Sequence[StoredSegment]) -> RemoteLogMetadataCache:
-    """What is known of the partition's segments; without a metadata topic what their files say."""
+    """Return the known metadata of the partition's segments; without a metadata topic from their files."""
     if opened.history is not None:
         return opened.history.caches.get(partition) or RemoteLogMetadataCache()
     segments = []
@@ -159,12 +159,12 @@ async def _cache(opened: Opened, partition: TopicIdPartition, every: Sequence[St
         try:
             segments.append((await rebuilt(opened.storage, stored)).metadata)
         except NotASegment as error:
-            print(f"milena: segment {to_text(stored.segment_id.id)} is left out: {error}", file=sys.stderr)
+            print(f"milena: segment {to_text(stored.segment_id.id)} is skipped: {error}", file=sys.stderr)
     return RemoteLogMetadataCache.restored(segments, {})
 
 
 def _as_stored(metadata: RemoteLogSegmentMetadata, stored: StoredSegment | None) -> RemoteLogSegmentMetadata:
-    """With the size that its log has in the tier, where that is less. Raises UserError."""
+    """Return the metadata with the size of the stored log, if that is smaller. Raises UserError."""
     if stored is None or LOG_SUFFIX not in stored.objects:
         raise UserError(f"there is no {LOG_SUFFIX} of segment {to_text(metadata.id)} in the tier")
     return replace(metadata, size=min(metadata.size, stored.objects[LOG_SUFFIX]))
@@ -177,8 +177,8 @@ async def _print(
     stored: StoredSegment | None,
     bounds: tuple[int, int],
 ) -> None:
-    """The records of a segment from one offset to another, control batches left out. Raises UserError at damage, when
-    all before it is printed."""
+    """Print the records of a segment in a range of offsets, without control batches. Raises UserError at damage, after
+    printing the records before it."""
     first, last = bounds
     whole = last >= metadata.end_offset and (values.to_offset is None or values.to_offset > last)
     async for batch, records in _batches(opened, metadata, stored, first, None if whole else last):
@@ -205,7 +205,8 @@ async def _print(
 async def _batches(
     opened: Opened, known: RemoteLogSegmentMetadata, stored: StoredSegment | None, first: int, last: int | None
 ) -> AsyncIterator[tuple[BatchView, list[Record]]]:
-    """Those with offsets from ``first`` to ``last`` (None: to the log's end), checked. Raises UserError at damage."""
+    """Yield validated batches with offsets from ``first`` to ``last`` (None: the log's end). Raises UserError at
+    damage."""
     metadata = _as_stored(known, stored)
     position, after = 0, int(known.start_offset)
     try:
@@ -225,10 +226,10 @@ async def _batches(
         why = str(error)
     except CorruptBatch as error:
         why = f"the batch at position {position}: {error}"
-    raise UserError(f"{_cut(known, metadata)}{why}; what is before offset {after} can be read")
+    raise UserError(f"{_cut(known, metadata)}{why}; offsets before {after} can be read")
 
 
 def _cut(known: RemoteLogSegmentMetadata, there: RemoteLogSegmentMetadata) -> str:
-    """How a sentence about a damaged log begins."""
+    """Return the beginning of the message about a damaged log."""
     size = f"its log has {there.size} of {known.size} bytes, " if there.size < known.size else ""
     return f"segment {to_text(known.id)}: {size}"

@@ -29,7 +29,7 @@ async def show(values: Values, opened: Opened) -> int:
     partitions = stored.keys() | (opened.history.caches.keys() if opened.history else set())
     found, shown = chosen(partitions), 0
     if not values.json:
-        print(opened.told())
+        print(opened.description())
     for partition in found:
         plain = await describe(opened, partition, stored.get(partition, []))
         if plain["segments"]:
@@ -43,7 +43,7 @@ async def show(values: Values, opened: Opened) -> int:
 
 
 class ListedSegment(TypedDict):
-    """One segment, as ``--json`` tells it."""
+    """One segment, for ``--json``."""
 
     id: str
     start_offset: int
@@ -66,16 +66,16 @@ class ListedPartition(TypedDict):
     leader_epochs: list[list[int]] | None
     leader_epochs_from: str | None
     claimed: int | None
-    """The highest leader epoch that has worked on the partition's tier; null if nobody tells it."""
+    """The highest leader epoch fence of the partition in the tier (Milena's claims); null if there is none."""
     first_dirty_offset: int | None
-    """Where the next cleaning begins; null if none was finished."""
+    """The offset at which the next cleaning starts; null if none was finished."""
     segments: list[ListedSegment]
     tier: NotRequired[str]
     metadata: NotRequired[list[str]]
 
 
 async def describe(opened: Opened, partition: TopicIdPartition, stored: list[StoredSegment]) -> ListedPartition:
-    """A partition as plain data, its segments by start offset."""
+    """Return a partition as plain data, its segments by start offset."""
     listed = opened.history.segments(partition) if opened.history else []
     lineage = await opened.lineage(partition, listed)
     objects = {one.segment_id.id: one for one in stored}
@@ -113,7 +113,7 @@ def _listed(
 
 
 def _unlisted(stored: StoredSegment) -> ListedSegment:
-    """Files of which the metadata says nothing."""
+    """Return an entry for files without metadata."""
     return {
         "id": to_text(stored.segment_id.id),
         "start_offset": stored.start_offset,
@@ -129,7 +129,7 @@ def _unlisted(stored: StoredSegment) -> ListedSegment:
 
 
 def verdict(segment: RemoteLogSegmentMetadata, lineage: Lineage | None) -> str | None:
-    """``yes``, ``part`` or ``no``; None if the log's epochs are not known."""
+    """Return ``yes``, ``part`` or ``no``; None if the log's epochs are not known."""
     if lineage is None:
         return None
     if is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):
@@ -142,14 +142,14 @@ def _pairs(epochs: Iterable[EpochEntry]) -> list[list[int]]:
 
 
 def lines(plain: ListedPartition) -> list[str]:
-    """The same as a table."""
+    """Return the partition as lines of a table."""
     segments = plain["segments"]
     sizes = [sum(one["objects"].values()) for one in segments]
     name, number = f"{plain['topic']}-{plain['partition']}", counted(len(segments), "segment")
     head = f"{name}  id {plain['topic_id']}  {number}  {sum(sizes)} bytes"
     rows = [head]
     if plain["leader_epochs"] is not None:
-        rows.append(f"  leader epochs {_told(plain['leader_epochs'])}  ({plain['leader_epochs_from']})")
+        rows.append(f"  leader epochs {_pairs_text(plain['leader_epochs'])}  ({plain['leader_epochs_from']})")
     if plain["claimed"] is not None:
         dirty = plain["first_dirty_offset"]
         rows.append(f"  claimed in leader epoch {plain['claimed']}{'' if dirty is None else f', clean before {dirty}'}")
@@ -163,10 +163,10 @@ def lines(plain: ListedPartition) -> list[str]:
         said = remark(one["cleaning"]) if one["cleaning"] else ""
         rows.append(
             f"  {one['start_offset']!s:>10} - {end!s:<10} {state:<23} {lineage:<8}{size:>12}  {one['id']}  "
-            f"{_told(one['epochs'])}{files}{f'  {said}' if said else ''}"
+            f"{_pairs_text(one['epochs'])}{files}{f'  {said}' if said else ''}"
         )
     return rows
 
 
-def _told(epochs: list[list[int]]) -> str:
+def _pairs_text(epochs: list[list[int]]) -> str:
     return ", ".join(f"{epoch} from {start}" for epoch, start in epochs) or "?"

@@ -1,4 +1,4 @@
-"""Where a tier is and where its metadata topic lies, from the options of `milena tier`."""
+"""The place of a tier and of its metadata topic, from the options of `milena tier`."""
 
 from __future__ import annotations
 
@@ -29,57 +29,55 @@ from milena.up.layout import DEFAULT_DIR
 from milena.up.settings import tier_place
 
 TIER: Final = Option(
-    "--tier", "the tier: a folder, or a URL for fsspec; that of the cluster in --dir without it", "PLACE"
+    "--tier", "the tier: a folder, or a URL for fsspec (default: that of the cluster in --dir)", "PLACE"
 )
-STORAGE_OPTIONS: Final = Option(
-    "--storage-options", "for a URL: what fsspec's file system is given", "JSON", default=""
-)
-DIR: Final = Option("--dir", "a cluster's directory or a broker's, where the metadata topic lies", "DIR", many=True)
+STORAGE_OPTIONS: Final = Option("--storage-options", "for a URL: options of fsspec's file system", "JSON", default="")
+DIR: Final = Option("--dir", "the directory of a cluster or broker with the metadata topic", "DIR", many=True)
 PLACES: Final = (TIER, STORAGE_OPTIONS, DIR)
 
 
 @dataclass(slots=True)
 class Opened:
-    """A tier, and what is known of it."""
+    """A tier and its metadata."""
 
     runtime: Runtime
     storage: RemoteStorage
     place: str
-    """The tier as people name it."""
+    """The tier as shown to users."""
     directories: Sequence[str]
     log_dirs: Sequence[str]
     metadata: Sequence[str]
-    """Those of ``log_dirs`` in which the metadata topic lies."""
+    """The ``log_dirs`` that contain the metadata topic."""
     history: MetadataHistory | None
-    """None if the metadata topic is nowhere."""
+    """None if no metadata topic was found."""
     topics: ClusterTopics | None
-    """None where no metadata of the cluster itself can be read."""
+    """None if no cluster metadata could be read."""
     unread: Sequence[str]
-    """What of that cannot be read, and why."""
+    """What of the cluster metadata could not be read, and why."""
 
     async def lineage(self, one: TopicIdPartition, segments: list[RemoteLogSegmentMetadata]) -> Lineage | None:
-        """The replicas' word, or else the tier's own. Raises RemoteStorageError."""
+        """Return the log's leader epochs from its replicas, or else from the tier. Raises RemoteStorageError."""
         disk = self.runtime.disk
         leader = None if self.history is None else self.history.leaders.get(one)
         found = await disk.offload(lineage_of_replicas, disk, self.log_dirs, one, leader)
         return found or await lineage_of_tier(self.storage, segments)
 
     async def read_again(self) -> None:
-        """What the directories say now. Raises OSError, UserError."""
+        """Read the directories again. Raises OSError, UserError."""
         disk = self.runtime.disk
         self.metadata, self.history = await disk.offload(find_metadata, disk, self.log_dirs)
         self.topics, self.unread = await disk.offload(topics_in, disk, self.directories)
 
     async def elsewhere(self) -> set[int]:
-        """The partitions of the metadata topic that lie in log directories that are not known: what they tell of is no
-        orphan. Raises OSError."""
+        """Return the partitions of the metadata topic in unknown log directories: the segments that they describe are
+        not orphans. Raises OSError."""
         if self.topics is None:
             return set()
         disk = self.runtime.disk
         return self.topics.metadata_elsewhere(await disk.offload(directory_ids, disk, self.log_dirs))
 
-    def told(self) -> str:
-        """What is looked at, in words."""
+    def description(self) -> str:
+        """Return a description of what is read."""
         return sources_of(self.place, self.metadata)
 
 
@@ -96,7 +94,7 @@ def run(values: Values, body: Body) -> int:
 
 
 def run_in_loop(body: Callable[[Runtime], Coroutine[object, object, int]]) -> int:
-    """Run ``body`` on the real machine, its errors as a user is told them. Raises UserError."""
+    """Run ``body`` on the real machine. Raises UserError for its errors."""
 
     async def whole() -> int:
         runtime = real_runtime()
@@ -135,23 +133,23 @@ async def _with_tier(
 
 
 def find_metadata(disk: Disk, log_dirs: Sequence[str]) -> tuple[list[str], MetadataHistory | None]:
-    """Where the metadata topic is among ``log_dirs``, and what it says. Blocks. Raises OSError."""
+    """Find the metadata topic in ``log_dirs`` and read it. Blocking. Raises OSError."""
     found = [one for one in log_dirs if metadata_folders(disk, [one])]
     return found, read_history(disk, found) if found else None
 
 
 def named(place: Place) -> str:
-    """A place as `--tier` takes it."""
+    """Return a place as the value of `--tier`."""
     return place[1].get("dir") or place[1].get("url", "")
 
 
 def sources_of(place: str, metadata: Sequence[str]) -> str:
-    """A line for people: which tier was read, and what it was compared with."""
+    """Return a line that says which tier was read, and with which metadata it was compared."""
     return f"tier {place}, {'metadata in ' + ', '.join(metadata) if metadata else 'no metadata topic'}"
 
 
 def tier_of(text: str, options: str = "") -> Place:
-    """The storage's class and keys, from what `--tier` says. Raises UserError."""
+    """Return the storage class and its keys for `--tier`. Raises UserError."""
     place = tier_place(text).rstrip("/").removesuffix(f"/{ROOT}")
     if "://" in place:
         return with_options((FSSPEC, {"url": place}), options)
@@ -159,11 +157,11 @@ def tier_of(text: str, options: str = "") -> Place:
 
 
 def with_options(place: Place, options: str) -> Place:
-    """The place with what `--storage-options` says, if anything. Raises UserError."""
+    """Return the place with the options of `--storage-options`, if any. Raises UserError."""
     if not options:
         return place
     if place[0] != FSSPEC:
-        raise UsageError(f"--storage-options goes with a URL, and the tier is the folder {named(place)}")
+        raise UsageError(f"--storage-options needs a URL, but the tier is the folder {named(place)}")
     try:
         sound = isinstance(json.loads(options), dict)
     except ValueError:
@@ -174,27 +172,27 @@ def with_options(place: Place, options: str) -> Place:
 
 
 def tier_of_brokers(directories: Sequence[str]) -> Place:
-    """As they are told. Raises UserError."""
+    """Return the tier that the brokers are configured with. Raises UserError."""
     for directory in directories:
         for broker in brokers_in(directory):
             if broker.tier is not None:
                 return broker.tier
-    raise UserError(f"say where the tier is by --tier: {', '.join(directories)} does not tell")
+    raise UserError(f"give the tier with --tier: {', '.join(directories)} has no configuration of it")
 
 
 def log_dirs_of(directories: Sequence[str]) -> list[str]:
-    """The brokers' log directories in each. Raises UserError."""
+    """Return the brokers' log directories. Raises UserError."""
     return [path for directory in directories for broker in brokers_in(directory) for path in broker.log_dirs]
 
 
 class Selection:
-    """The partitions that ``TOPIC`` and ``TOPIC:PARTITION`` name; all without a word. Raises UsageError."""
+    """The partitions named by ``TOPIC`` and ``TOPIC:PARTITION``; all without words. Raises UsageError."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._wanted = {word: split_partition(word) for word in words}
 
     def __call__(self, known: Collection[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Those among ``known``, in order. Raises UserError if a word names none: it may be mistyped."""
+        """Return the selected partitions of ``known``, in order. Raises UserError if a word matches none."""
         chosen: set[TopicIdPartition] = set() if self._wanted else set(known)
         for word, (topic, number) in self._wanted.items():
             found = [one for one in known if one.topic == topic and number in (None, one.partition)]

@@ -1,8 +1,8 @@
-"""`milena tier restore`: a new cluster's directory, made so that what is in a tier can be read again.
+"""`milena tier restore`: creates the directory of a new cluster that can read the data of a tier.
 
-What is written: the brokers' log directories with logs that begin in the tier, the metadata topic among them, and a
-snapshot of the metadata log with the topics under their old ids. `settings` comes last: a directory without it is none
-that was restored.
+It writes the brokers' log directories with logs that start in the tier, the metadata topic among them, and a snapshot
+of the metadata log with the topics under their old ids. `settings` is written last: a directory without it is not a
+complete one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from milena.up.settings import Settings, draw_cluster_id, save, tier_place
 PLACEHOLDER_PORT = 1
 """`milena up` chooses the controller's port."""
 KEPT = {"remote.storage.enable": "true", "retention.ms": "-1", "retention.bytes": "-1"}
-"""What a restored topic is configured with: nothing goes before somebody has said so."""
+"""The configuration of restored topics: nothing is deleted until a user changes it."""
 COPY_DISABLE = "remote.log.copy.disable"
 
 
 def restore(values: Values) -> int:
-    """Make the directory. Raises UserError; nothing is left there then."""
+    """Create the directory. Raises UserError, after removing what was written."""
     cluster = ClusterDir(values.dir)
     place = tier_place(values.tier or cluster.remote).rstrip("/").removesuffix(f"/{ROOT}")
     target = _target(values, cluster, place)
@@ -82,7 +82,7 @@ def _target(values: Values, cluster: ClusterDir, place: str) -> Target:
         settings.overrides = [*settings.overrides, ("rsm.config.options", values.storage_options)]
     replicas = min(3, settings.brokers) if values.replicas is None else values.replicas
     if not 1 <= replicas <= settings.brokers:
-        raise UserError(f"--replicas {replicas}: there are {settings.brokers} brokers")
+        raise UserError(f"--replicas {replicas}: there are only {settings.brokers} brokers")
     for key, _ in values.config:
         if key not in TOPIC_KEYS:
             raise UserError(f"--config {key}: no such topic configuration{nearest(key, list(TOPIC_KEYS))}")
@@ -97,7 +97,7 @@ def _topics(words: Sequence[str]) -> dict[str, UUID | None]:
         try:
             found[name] = from_text(text) if equals else None
         except ValueError:
-            raise UserError(f"--topic {word}: {text} is no topic id") from None
+            raise UserError(f"--topic {word}: {text} is not a topic id") from None
     return found
 
 
@@ -109,29 +109,29 @@ def _counts(pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
 
 
 def _check_empty(cluster: ClusterDir) -> None:
-    """Only the tier itself may be there already."""
+    """Raises UserError unless the directory is empty but for the tier."""
     if cluster.exists():
-        raise UserError(f"{cluster.path} has a cluster already: restore into a directory where none was started")
+        raise UserError(f"{cluster.path} already has a cluster: restore into a new directory")
     if os.path.isdir(cluster.path):
         found = sorted(set(os.listdir(cluster.path)) - {os.path.basename(cluster.remote), ".lock"})
         if found:
-            raise UserError(f"{cluster.path} is not empty: there is {', '.join(found[:5])}")
+            raise UserError(f"{cluster.path} is not empty: it has {', '.join(found[:5])}")
 
 
 def _check_writable(place: str, target: Target) -> None:
-    """The cluster goes on copying to the tier."""
+    """Raises UserError if the tier cannot be written, since the cluster continues to copy to it."""
     if "://" in place:
         return
     root = os.path.join(place, ROOT)
     if not os.path.isdir(root):
-        raise UserError(f"{place} is no tier: there is no {root}")
+        raise UserError(f"{place} is not a tier: there is no {root}")
     copies = target.topic_config.get(COPY_DISABLE, "").lower() != "true"
     if copies and not os.access(root, os.W_OK | os.X_OK):
         raise UserError(f"{root} cannot be written, and a cluster copies to its tier; --config {COPY_DISABLE}=true")
 
 
 def _clean(target: Target, *, made: bool) -> None:
-    """Take back what was written."""
+    """Remove what was written."""
     for name in [node.name for node in target.nodes]:
         shutil.rmtree(target.cluster.folder(name), ignore_errors=True)
     shutil.rmtree(target.cluster.logs, ignore_errors=True)
@@ -148,7 +148,7 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
     settings = MetadataTopicSettings.of(broker.under(broker.get_str("remote.log.metadata.manager.impl.prefix")))
     if settings.replication_factor > target.settings.brokers:
         raise UserError(
-            f"{REPLICATION_FACTOR}={settings.replication_factor}: there are {target.settings.brokers} brokers"
+            f"{REPLICATION_FACTOR}={settings.replication_factor}: there are only {target.settings.brokers} brokers"
         )
     place = tier_of(target.settings.tier or target.cluster.remote, values.storage_options)
     storage = remote_storage(runtime, *place, "milena-tier")
@@ -164,7 +164,7 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
             where = ", ".join(log_dirs) or "no log directory at all"
             raise UserError(
                 f"--metadata {' '.join(values.metadata)}: there is no metadata topic in {where}; without --metadata "
-                "the tier's files tell"
+                "the tier's files are used",
             )
         restoration = await plan(storage, history, of_replicas, wishes)
         if history is not None:
@@ -177,42 +177,43 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
     await write_cluster(runtime, target, restoration, settings)
     await _own(remote_storage(runtime, *place, "milena-tier"), target)
     say(sources_of(target.settings.tier or target.cluster.remote, metadata))
-    _tell(target, restoration)
+    _print_summary(target, restoration)
     return 0
 
 
 async def _own(storage: RemoteStorage, target: Target) -> None:
-    """A tier that cannot be written is no place to copy to: brokers say so, if they are to."""
+    """Record the new cluster as the tier's owner. A read-only tier is reported: brokers log it if they are to copy to
+    it."""
     try:
         await storage.own(target.settings.cluster_id)
     except RemoteStorageError as error:
-        say(f"note: the tier still names the cluster that it was of, so that nothing can be copied to it: {error}")
+        say(f"note: the tier still belongs to the former cluster, so that nothing can be copied to it: {error}")
     finally:
         await storage.close()
 
 
 def parts_of_metadata(numbers: Collection[int], count: int | None) -> list[str]:
-    """Which partitions of the metadata topic were there, unless it is known to be all of its ``count``; a broker has
-    those of which it is a replica."""
+    """Return a note on which partitions of the metadata topic were found, unless all of its ``count`` were; a broker
+    only has those of which it is a replica."""
     if count is not None and set(numbers) >= set(range(count)):
         return []
     if count is None:
-        of, others = counted(len(numbers), "partition"), "others told, if there were any,"
+        of, others = counted(len(numbers), "partition"), "others described, if there are any,"
     else:
-        of, others = f"{len(numbers)} of the {counted(count, 'partition')}", "the others told"
+        of, others = f"{len(numbers)} of the {counted(count, 'partition')}", "the others described"
     where = f"of the metadata topic: {ranges(numbers)}"
     return [f"--metadata has {of} {where}; what {others} is taken from the tier's files"]
 
 
 def not_tiered(restoration: Restoration, topics: ClusterTopics) -> Iterator[str]:
-    """Which topics the old cluster did not have in the tier any more."""
+    """Yield the topics that the old cluster no longer had in the tier."""
     for topic in restoration.topics:
         why = topics.not_tiered(TopicIdPartition(topic.id, topic.name, 0))
         if why is not None:
-            yield f"{topic.name}: as --metadata tells, {why}; --topic names those to restore"
+            yield f"{topic.name}: according to --metadata, {why}; choose the topics with --topic"
 
 
-def _tell(target: Target, restoration: Restoration) -> None:
+def _print_summary(target: Target, restoration: Restoration) -> None:
     for note in restoration.notes:
         say(f"note: {note}")
     for topic in restoration.topics:
@@ -225,4 +226,7 @@ def _tell(target: Target, restoration: Restoration) -> None:
                 offsets = f"offsets {log.log_start} to {log.lineage.log_end - 1}"
                 segments = counted(len(log.segments), "segment")
                 say(f"  {number}: {offsets}, {segments}, leader epochs up to {log.leader_epoch}")
-    say(f"`milena up --dir {target.cluster.path}` starts it; topics keep their data for ever until they are altered")
+    say(
+        f"`milena up --dir {target.cluster.path}` starts it; topics keep their data until their "
+        "configuration is changed"
+    )

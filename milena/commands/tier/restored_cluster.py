@@ -1,4 +1,4 @@
-"""The directory of a restored cluster: what its nodes find when they are started for the first time."""
+"""Writes the directory of a restored cluster, as its nodes need it at their first start."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from milena.up.plan import NodePlan
 from milena.up.settings import Settings
 
 EPOCH = LeaderEpoch(1)
-"""Of the controller that would have written the snapshot."""
+"""The epoch of the controller in the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster to be."""
+    """The cluster to create."""
 
     cluster: ClusterDir
     settings: Settings
@@ -85,15 +85,15 @@ async def write_cluster(
 
 
 def broker_epoch(broker: int) -> BrokerEpoch:
-    """Under which a broker was registered and stopped, it is told: as many records come before its own."""
+    """Return the epoch of a broker: the offset that the record of its registration would have."""
     return BrokerEpoch(broker)
 
 
 def image_records(
     runtime: Runtime, directories: dict[int, list[UUID]], topics: Sequence[Placed]
 ) -> list[MetadataRecord]:
-    """The metadata of the cluster as it would be after all brokers had stopped in order. Nothing has a leader: the
-    first broker of a partition's ISR that is there gets it, in the next epoch."""
+    """Return the cluster's metadata as it would be after a clean shutdown of all brokers. No partition has a leader:
+    the first active broker of its ISR is elected."""
     records: list[MetadataRecord] = list(Formatting.parse().records())
     for broker, ids in directories.items():
         records.append(
@@ -126,7 +126,7 @@ def image_records(
         producer for one in topics for log in one.topic.logs.values() for producer, _ in decode_snapshot(log.producers)
     ]
     if taken:
-        # Their sequences go on; a new producer with one of their ids would be refused, or taken for them.
+        # Producers continue their sequences; a new one with an id in use would be rejected or confused with it.
         records.append(ProducerIdsRecord(broker_id=min(directories), next_producer_id=max(taken) + 1))
     for placed in topics:
         for name, value in placed.config.items():
@@ -137,7 +137,7 @@ def image_records(
 
 
 def _write_controller(runtime: Runtime, target: Target, records: Sequence[MetadataRecord]) -> None:
-    """A formatted directory, whose metadata log begins with a snapshot."""
+    """Write a formatted directory whose metadata log starts with a snapshot."""
     node = target.nodes[0]
     config = target.config(node)
     disk, now = runtime.disk, runtime.clock.time_ms()

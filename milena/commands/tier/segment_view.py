@@ -1,4 +1,4 @@
-"""`milena tier show`: all that can be said of one segment."""
+"""`milena tier show`: prints everything known of one segment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENTRY_SIZES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12, IndexType.TR
 
 
 class Found:
-    """A segment as far as it is there: its files, its metadata, or both."""
+    """A segment: its files, its metadata, or both."""
 
     def __init__(self, stored: StoredSegment | None, metadata: RemoteLogSegmentMetadata | None) -> None:
         self.stored = stored
@@ -46,15 +46,15 @@ class Found:
 
 
 async def find(opened: Opened, word: str, *, or_partition: bool = False) -> Found:
-    """The segment whose id begins with ``word``. Raises UserError if it is none, or several.
+    """Return the segment whose id starts with ``word``. Raises UserError if there is none, or several.
 
-    ``or_partition``: the command takes TOPIC:PARTITION in its place, too."""
+    ``or_partition``: the command also accepts TOPIC:PARTITION."""
     stored = {one.segment_id: one for one in await opened.storage.segments()}
-    told = opened.history.events.keys() if opened.history else ()
-    ids = [one for one in stored.keys() | set(told) if to_text(one.id).startswith(word)]
-    if not ids and word in {one.partition.topic for one in stored.keys() | set(told)}:
+    described = opened.history.events.keys() if opened.history else ()
+    ids = [one for one in stored.keys() | set(described) if to_text(one.id).startswith(word)]
+    if not ids and word in {one.partition.topic for one in stored.keys() | set(described)}:
         partition = f"write TOPIC:PARTITION, as in {word}:0, or " if or_partition else ""
-        raise UserError(f"{word} is a topic: {partition}name a segment by its id; `milena tier ls {word}` lists them")
+        raise UserError(f"{word} is a topic: {partition}give a segment's id; `milena tier ls {word}` lists them")
     if not ids or not word:
         raise UserError(f"there is no segment {word}; `milena tier ls` lists them")
     if len(ids) > 1:
@@ -64,7 +64,7 @@ async def find(opened: Opened, word: str, *, or_partition: bool = False) -> Foun
 
 
 async def readable_metadata(opened: Opened, found: Found) -> RemoteLogSegmentMetadata:
-    """What is needed to read its objects, told by its files where nobody else knows. Raises UserError."""
+    """Return the metadata needed to read its objects, from its files if there is no other. Raises UserError."""
     if found.metadata is not None:
         return found.metadata
     try:
@@ -84,7 +84,7 @@ async def show(values: Values, opened: Opened) -> int:
 
 
 class Event(TypedDict):
-    """What the metadata topic said of a segment at one time."""
+    """An event of a segment in the metadata topic."""
 
     metadata_partition: int
     offset: int
@@ -93,15 +93,15 @@ class Event(TypedDict):
     timestamp_ms: int
     accepted: bool
     leader_epoch: int | None
-    """The author's; null if it does not tell it, as Kafka's brokers."""
-    void: bool
-    """Whether it stands behind the claim of a later leader."""
-    overrules: bool
-    """Whether it takes a mark for deletion back."""
+    """The author's leader epoch; null if the event has none, as those of Kafka's brokers."""
+    fenced: bool
+    """Whether the event is fenced: a later leader's fence is before it in the topic."""
+    republishes: bool
+    """Whether it republishes a segment whose deletion had started."""
 
 
 class Segment(TypedDict):
-    """A segment, as ``--json`` tells it."""
+    """A segment, for ``--json``."""
 
     id: str
     topic: str
@@ -113,12 +113,12 @@ class Segment(TypedDict):
     cleaning: NotRequired[Cleaning]
     log: NotRequired[dict[str, object]]
     indexes: NotRequired[dict[str, object]]
-    """By suffix: entries, producers, or what the checkpoint says; a text where it cannot be read."""
+    """By suffix: entries, producers, or the checkpoint's content; an error text if it is unreadable."""
     unreadable: NotRequired[str]
 
 
 async def describe(opened: Opened, found: Found) -> Segment:
-    """The segment as plain data."""
+    """Return the segment as plain data."""
     partition = found.segment_id.partition
     plain: Segment = {
         "id": to_text(found.segment_id.id),
@@ -157,7 +157,7 @@ async def describe(opened: Opened, found: Found) -> Segment:
 
 
 def _first_dirty(opened: Opened, partition: TopicIdPartition) -> int | None:
-    """Where the next cleaning of its partition begins; None if none was finished."""
+    """Return the offset at which the next cleaning of its partition starts; None if none was finished."""
     cache = opened.history.caches.get(partition) if opened.history else None
     return None if cache is None or cache.cleaned_to is None else cache.cleaned_to.offset
 
@@ -167,7 +167,7 @@ def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[Event]:
 
 
 def plain_history(events: Sequence[LoggedEvent]) -> list[Event]:
-    """The events of one segment as plain data."""
+    """Return the events of one segment as plain data."""
     return [
         {
             "metadata_partition": one.number,
@@ -177,8 +177,8 @@ def plain_history(events: Sequence[LoggedEvent]) -> list[Event]:
             "timestamp_ms": one.event.event_timestamp_ms,
             "accepted": one.accepted,
             "leader_epoch": None if one.event.leader_epoch == UNFENCED else one.event.leader_epoch,
-            "void": one.void,
-            "overrules": isinstance(one.event, RemoteLogSegmentUpdate) and one.event.overrules,
+            "fenced": one.void,
+            "republishes": isinstance(one.event, RemoteLogSegmentUpdate) and one.event.overrules,
         }
         for one in events
     ]
@@ -198,7 +198,7 @@ def _log(contents: LogContents) -> dict[str, object]:
 
 
 async def _indexes(opened: Opened, stored: StoredSegment, metadata: RemoteLogSegmentMetadata) -> dict[str, object]:
-    """By suffix: entries, producers, or what the checkpoint says; a text where it cannot be read."""
+    """By suffix: entries, producers, or the checkpoint's content; an error text if it is unreadable."""
     found: dict[str, object] = {
         index.value: stored.objects[index.value] // size
         for index, size in ENTRY_SIZES.items()
@@ -218,7 +218,7 @@ async def _indexes(opened: Opened, stored: StoredSegment, metadata: RemoteLogSeg
 
 
 def lines(plain: Segment) -> Iterator[str]:
-    """The same for people."""
+    """Yield the segment as lines of text."""
     yield f"{plain['topic']}-{plain['partition']}  segment {plain['id']}  topic id {plain['topic_id']}"
     for key, value in (plain.get("metadata") or {"metadata": "none"}).items():
         yield f"  {key}: {_text(value)}"
@@ -228,8 +228,8 @@ def lines(plain: Segment) -> Iterator[str]:
     yield from map(event_line, plain["history"])
     yield "files:"
     for suffix, size in plain["files"].items():
-        told = plain.get("indexes", {}).get(suffix)
-        entries = "" if told is None else f"  {_entries(suffix, told)}"
+        content = plain.get("indexes", {}).get(suffix)
+        entries = "" if content is None else f"  {_entries(suffix, content)}"
         yield f"  {suffix:<26} {size:>12} bytes{entries}"
     if "log" in plain:
         yield "log:"
@@ -246,24 +246,24 @@ def _cleaning_lines(plain: Cleaning) -> Iterator[str]:
 
 
 def event_line(event: Event) -> str:
-    """An event for people."""
+    """Return an event as a line of text."""
     where = f"{event['metadata_partition']}:{event['offset']}"
     who = f"broker {event['broker']}" + (f" in {event['leader_epoch']}" if event["leader_epoch"] is not None else "")
     return f"  {where:<10} {event['state']:<24} {who}  at {event['timestamp_ms']} ms{_remark(event)}"
 
 
 def _remark(event: Event) -> str:
-    if event["void"]:
-        return "  (void: a later leader had claimed the partition)"
+    if event["fenced"]:
+        return "  (fenced: a later leader had claimed the partition)"
     if not event["accepted"]:
-        return "  (must not follow, dropped)"
-    return "  (a former leader's mark is overruled)" if event["overrules"] else ""
+        return "  (invalid transition, ignored)"
+    return "  (republished after a former leader started to delete it)" if event["republishes"] else ""
 
 
-def _entries(suffix: str, told: object) -> str:
-    if not isinstance(told, int):
-        return _text(told)
-    return f"{told} {'producers' if suffix == IndexType.PRODUCER_SNAPSHOT.value else 'entries'}"
+def _entries(suffix: str, content: object) -> str:
+    if not isinstance(content, int):
+        return _text(content)
+    return f"{content} {'producers' if suffix == IndexType.PRODUCER_SNAPSHOT.value else 'entries'}"
 
 
 def _text(value: object) -> str:

@@ -17,22 +17,22 @@ from milena.tiered.rescue.verification import Verification, confirmed, in_order,
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 PAUSE: Final = 1.0
-"""Seconds that a cluster at work gets to end what looks wrong."""
+"""Seconds to wait before checking findings again, since a running cluster may be changing them."""
 
 
 async def verify_all(values: Values, opened: Opened) -> int:
-    """Print what was found; 1 where that is anything."""
+    """Print the findings. Return 1 if there are any."""
     if opened.history is None and not values.json:
         where = f"in {', '.join(opened.log_dirs)}" if opened.log_dirs else "known (--dir)"
-        print(f"no metadata topic is {where}: the files alone are looked at", file=sys.stderr)
+        print(f"no metadata topic is {where}: only the files are checked", file=sys.stderr)
     if opened.log_dirs and opened.topics is None and not values.json:
         why = "; ".join(opened.unread) or f"there is no metadata of the cluster in {', '.join(opened.log_dirs)}"
-        print(f"whether the cluster still has the topics is not known: {why}", file=sys.stderr)
+        print(f"cannot check whether the cluster still has the topics: {why}", file=sys.stderr)
     elsewhere = await opened.elsewhere()
     if elsewhere and not values.json:
         print(
-            f"the partitions {ranges(elsewhere)} of the metadata topic are in log directories that are not known (by "
-            "--override log.dirs?): what they tell of is compared with nothing. --dir takes log directories, too",
+            f"the partitions {ranges(elsewhere)} of the metadata topic are in unknown log directories (by --override "
+            "log.dirs?): the segments that they describe are not checked. Name the log directories with --dir",
             file=sys.stderr,
         )
     result = await confirmed(partial(_look, opened, Selection(values.topic)))
@@ -43,7 +43,7 @@ async def verify_all(values: Values, opened: Opened) -> int:
             say(": ".join(filter(None, (finding.kind, finding.place(), finding.what))))
         for note in result.notes:
             say(": ".join(filter(None, ("note", note.kind, note.place(), note.what))))
-        print(opened.told())
+        print(opened.description())
         looked_at = (counted(result.partitions, "partition"), counted(result.segments, "segment"))
         print(", ".join((*looked_at, f"{result.size} bytes", counted(len(result.findings), "finding"))))
     return 1 if result.findings else 0
@@ -58,12 +58,12 @@ async def _look(opened: Opened, wanted: Selection, again: Set[TopicIdPartition] 
         opened.history,
         opened.lineage,
         choose=wanted if again is None else lambda known: sorted(again & set(known), key=in_order),
-        is_told=await _told(opened),
+        is_told=await _has_metadata(opened),
         not_tiered=opened.topics.not_tiered if opened.topics is not None else lambda _: None,
     )
 
 
-async def _told(opened: Opened) -> Callable[[TopicIdPartition], bool]:
+async def _has_metadata(opened: Opened) -> Callable[[TopicIdPartition], bool]:
     elsewhere = await opened.elsewhere()
     count = None if opened.topics is None else opened.topics.partitions(REMOTE_LOG_METADATA_TOPIC)
     return lambda one: count is None or metadata_partition(one, count) not in elsewhere

@@ -1,4 +1,4 @@
-"""How the commands of `milena tier` say things."""
+"""Formatting of numbers for `milena tier`."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_fault_that_ends_just_after_it_could_be_judged_is_no_reproach_to_who_t
 def test_the_command_says_where_nobody_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     judged(tmp_path, *WORK, BEFORE, AFTER, STOP)
     assert history.main(["check", str(tmp_path / HISTORY)]) == 0
-    told = "not judged: plain-0: nobody tried to write for long enough during stop, 1 times"
+    told = "not judged: plain-0: no client tried to write for long enough during stop, 1 times"
     assert capsys.readouterr().out.splitlines()[0] == told
 
 

@@ -115,9 +115,7 @@ def test_a_last_line_that_was_cut_off_is_told_and_counts_for_nothing(
     path = tmp_path / "history.jsonl"
     path.write_text(f"{GOOD}\n{GOOD[:40]}")
     assert main(["check", str(path)]) == 0
-    assert capsys.readouterr().out == (
-        "line 2 was not written to its end, and counts for nothing\n1 events: no anomalies\n"
-    )
+    assert capsys.readouterr().out == ("line 2 is incomplete and ignored\n1 events: no anomalies\n")
     path.write_text(f"{GOOD}\n{GOOD[:40]}\n")
     with pytest.raises(BadLine, match="line 2"):
         judge_file(path)

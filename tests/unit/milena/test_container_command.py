@@ -154,6 +154,6 @@ def test_a_controller_alone_may_say_where_it_is_reached() -> None:
     assert (advertised.host, advertised.port) == ("controller", 9093)
     check_advertised(settings(controller, ""))
     of_a_broker = "PLAINTEXT://controller:9092,CONTROLLER://controller:9093"
-    with pytest.raises(UserError, match=r"^advertised\.listeners: PLAINTEXT cannot be reached at a controller"):
+    with pytest.raises(UserError, match=r"^advertised\.listeners: PLAINTEXT are not listeners of this controller"):
         check_advertised(settings(controller | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))
     check_advertised(settings(COMBINED | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))

@@ -85,9 +85,7 @@ def test_a_tree_of_other_sources_is_refused(checkout: Path, change: str) -> None
         case _:
             one.write_text("VALUE = 2\n")
             os.utime(one, ns=(1, 1))
-    assert (
-        refusal(checkout) == f"milena: the compiled form in {TREE} is of other sources; `make compiled` makes it anew"
-    )
+    assert refusal(checkout) == f"milena: the compiled form in {TREE} is outdated; `make compiled` builds it again"
 
 
 def test_an_editors_lock_is_no_source(checkout: Path) -> None:
@@ -97,7 +95,7 @@ def test_an_editors_lock_is_no_source(checkout: Path) -> None:
 
 def test_a_checkout_without_a_tree_says_what_makes_one(checkout: Path) -> None:
     (checkout / TREE / NOTE).unlink()
-    sentence = f"milena: MILENA_PURE=0, but there is no compiled form in {TREE}; `make compiled` makes it"
+    sentence = f"milena: MILENA_PURE=0, but there is no compiled form in {TREE}; `make compiled` builds it"
     assert refusal(checkout) == sentence
 
 
@@ -110,15 +108,17 @@ def test_a_damaged_note_is_refused(checkout: Path, note: bytes) -> None:
 def test_a_tree_for_another_python_is_refused(checkout: Path) -> None:
     (checkout / TREE / "milena" / f"compiled__mypyc{EXTENSION_SUFFIXES[0]}").unlink()
     compiled(checkout / TREE / "milena", ".cpython-300-none.so")
-    assert (
-        refusal(checkout) == f"milena: the compiled form in {TREE} is for another Python; `make compiled` makes it anew"
+    assert refusal(checkout) == (
+        f"milena: the compiled form in {TREE} is for another Python; `make compiled` builds it again"
     )
 
 
 def test_an_installation_without_extensions_does_not_speak_of_make(checkout: Path) -> None:
     shutil.rmtree(checkout / "compiling")
     package = checkout / "milena"
-    sentence = f"milena: MILENA_PURE=0, but {package} is pure Python; a wheel for this platform has the compiled form"
+    sentence = (
+        f"milena: MILENA_PURE=0, but {package} is pure Python; a wheel for this platform contains the compiled form"
+    )
     assert refusal(checkout) == sentence
 
 

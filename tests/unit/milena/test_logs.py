@@ -121,7 +121,7 @@ def test_a_follower_ends_with_its_reader_and_has_no_child(cluster: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--lines", "-5"], "--lines -5: not a number from 0 on"),
+        (["--lines", "-5"], "--lines -5: not a number of at least 0"),
         (["--level", "warnings"], r"--level warnings: it is debug, .* \(did you mean warning\?\)"),
     ],
 )

@@ -70,7 +70,7 @@ def test_check_says_what_is_sound_and_what_is_lost(ours: Path, capsys: pytest.Ca
     assert run(["metadata", "check", str(ours.parent)]) == 1
     said = capsys.readouterr().out
     assert f"damaged: {path} at byte {4 * len(batch(0))}, from offset 4 on: wrong checksum" in said
-    assert "sound: offsets 0 to 3\nsound: offsets 5 to 9\n" in said
+    assert "intact: offsets 0 to 3\nintact: offsets 5 to 9\n" in said
     assert "the offsets 4 to 4 are lost" in said
     assert path.read_bytes() == before
     write(ours, range(COUNT))

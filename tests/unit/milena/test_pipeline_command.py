@@ -12,7 +12,7 @@ from milena.__main__ import main
 from milena.command_line.errors import UserError
 from milena.command_line.options import Values
 from milena.commands.pipeline import running
-from milena.commands.pipeline.running import progress_line, told
+from milena.commands.pipeline.running import message_of, progress_line
 
 
 @pytest.mark.parametrize("job", ["audit", "profile", "history", "export", "replay", "compact", "demo", "look"])
@@ -62,17 +62,17 @@ def test_progress_tells_speed_and_time_left() -> None:
 
 def test_of_what_spark_says_the_sentence_for_people_is_told() -> None:
     text = "An exception\n  File x\nmilena.pipeline.opened.Damaged: orders-0/1.log, at offset 7: wrong\n\tat java\n"
-    assert told(text) == "orders-0/1.log, at offset 7: wrong"
-    assert told("x\nmilena.pipeline.plans.NoSuchTopic: option assign: there is no topic t\n") == (
+    assert message_of(text) == "orders-0/1.log, at offset 7: wrong"
+    assert message_of("x\nmilena.pipeline.plans.NoSuchTopic: option assign: there is no topic t\n") == (
         "option assign: there is no topic t"
     )
-    assert told("first line\nsecond") == "Spark: first line"
+    assert message_of("first line\nsecond") == "Spark: first line"
     text = (
         "An error occurred while calling o75.parquet.\n: org.apache.spark.SparkException: Job aborted.\n\tat o.a.S\n"
         "Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed\n\tat o.a.Task\n"
         "Caused by: java.io.IOException: No space left on device\n\tat java.base/java.io\n\t... 44 more\n"
     )
-    assert told(text) == "Spark: Job aborted. No space left on device"
+    assert message_of(text) == "Spark: Job aborted. No space left on device"
 
 
 def test_what_spark_says_through_its_gateway_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_java_that_does_not_start_is_no_stack_trace(monkeypatch: pytest.Monkey
     monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.session", session)
     values = Values({"master": "local", "conf": [("spark.driver.memory", "1m")]}, frozenset())
-    with pytest.raises(UserError, match=r"^Spark's Java process did not start: what it said is above$"):
+    with pytest.raises(UserError, match=r"^Spark's Java process did not start: see its output above$"):
         running._session(values, "export").__enter__()
 
 

@@ -115,4 +115,4 @@ def test_fetch_reads_the_partition_as_consumers_do_and_warns_of_a_segment_that_t
     assert main(["fetch", IDS[SOURCE], "--json", *place]) == 0
     found = capsys.readouterr()
     assert len(found.out.splitlines()) == 10
-    assert found.err == f"milena: segment {IDS[SOURCE]} is read by nobody: replaced by {IDS[CLEANED]}\n"
+    assert found.err == f"milena: segment {IDS[SOURCE]} is not read by consumers: replaced by {IDS[CLEANED]}\n"

@@ -119,5 +119,5 @@ def test_the_metadata_of_a_moved_cluster_is_not_passed_over(
 
 
 def test_storage_options_are_refused_where_the_directory_names_a_folder(cluster: Path) -> None:
-    with pytest.raises(UserError, match=r"^--storage-options goes with a URL, and the tier is the folder "):
+    with pytest.raises(UserError, match=r"^--storage-options needs a URL, but the tier is the folder "):
         main(["verify", "--dir", str(cluster), "--storage-options", "{bad"])

@@ -74,8 +74,8 @@ def fetch(cluster: Path, capsys: pytest.CaptureFixture[str]) -> Fetch:
 def test_a_range_that_cannot_be_is_refused(fetch: Fetch) -> None:
     for options, sentence in (
         (("--from-offset", "200", "--to-offset", "100"), "--from-offset 200 is after --to-offset 100"),
-        (("--from-offset", "-1"), "--from-offset -1: offsets begin at 0"),
-        (("--to-offset", "-1"), "--to-offset -1: offsets begin at 0"),
+        (("--from-offset", "-1"), "--from-offset -1: offsets start at 0"),
+        (("--to-offset", "-1"), "--to-offset -1: offsets start at 0"),
     ):
         for what in ("t:0", SECOND):
             with pytest.raises(UsageError, match=f"^{sentence}$"):
@@ -87,7 +87,7 @@ def test_a_range_that_cannot_be_is_refused(fetch: Fetch) -> None:
 def test_a_topic_alone_is_no_partition(fetch: Fetch) -> None:
     with pytest.raises(UserError, match=r"^t is a topic: write TOPIC:PARTITION, as in t:0, or name a segment"):
         main(["fetch", "t", *fetch.options])
-    with pytest.raises(UserError, match=r"^t is a topic: name a segment by its id; `milena tier ls t` lists them"):
+    with pytest.raises(UserError, match=r"^t is a topic: give a segment's id; `milena tier ls t` lists them"):
         main(["fetch", "t", "--out", "x", *fetch.options])
 
 
@@ -104,15 +104,15 @@ def test_what_is_not_there_of_a_range_is_said(fetch: Fetch) -> None:
     assert fetch("t:0") == ([*range(5, 25)], "")
     offsets, told = fetch("t:1", code=1)
     assert offsets == [*range(10), *range(20, 30)] and told == "milena: offsets 10 to 19 are not in the tier\n"
-    fetch("t:0", "--from-offset", "25", refused="offset 25 of t:0 is not in the tier, nor is what follows")
-    fetch("t:0", "--to-offset", "3", refused="offset 0 of t:0 is not in the tier, nor is what follows")
+    fetch("t:0", "--from-offset", "25", refused="offset 25 of t:0 is not in the tier, nor are later ones")
+    fetch("t:0", "--to-offset", "3", refused="offset 0 of t:0 is not in the tier, nor are later ones")
 
 
 def test_what_is_not_in_a_segment_is_said(fetch: Fetch) -> None:
     offsets, told = fetch(SECOND, "--from-offset", "14", "--to-offset", "25", code=1)
     assert offsets == [*range(15, 25)]
     assert told.splitlines() == [f"milena: offsets {one} to {one} are not in segment {SECOND}" for one in (14, 25)]
-    fetch(SECOND, "--to-offset", "3", refused=f"segment {SECOND} has only the offsets 15 to 24")
+    fetch(SECOND, "--to-offset", "3", refused=f"segment {SECOND} only has the offsets 15 to 24")
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -154,12 +154,12 @@ def test_a_cut_log_is_copied_as_far_as_it_is_there(fetch: Fetch, tmp_path: Path,
     size = f"its log has {3 * BATCH + 70} of {10 * BATCH} bytes, " if known else ""
     out = tmp_path / "out.log"
     damage = f"the 70 bytes at position {3 * BATCH} are not a whole batch"
-    fetch(SECOND, "--out", str(out), refused=f"segment {SECOND}: {size}{damage}; all that is there was copied")
+    fetch(SECOND, "--out", str(out), refused=f"segment {SECOND}: {size}{damage}; the available bytes were copied")
     assert out.read_bytes() == fetch.log(15).read_bytes()
     if known:
         fetch.cut(15, 70)
         with pytest.raises(
-            UserError, match="the 70 bytes at position 0 are not a whole batch; all that is there was copied"
+            UserError, match="the 70 bytes at position 0 are not a whole batch; the available bytes were copied"
         ):
             main(["fetch", SECOND, "--out", f"{out}2", *fetch.options])
-        assert fetch.capsys.readouterr().out == f"{out}2: 70 bytes, no whole batch\n"
+        assert fetch.capsys.readouterr().out == f"{out}2: 70 bytes, no complete batch\n"

@@ -67,7 +67,7 @@ def test_an_empty_folder_of_a_partition_is_none(tier: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("command", [["ls"], ["verify"], ["fetch", "t:0"], ["show", "A"]])
 def test_storage_options_that_are_of_no_use_or_no_json_are_refused(tier: Path, command: list[str]) -> None:
     for place, sentence in (
-        (str(tier), f"--storage-options goes with a URL, and the tier is the folder {tier}"),
+        (str(tier), f"--storage-options needs a URL, but the tier is the folder {tier}"),
         ("memory://x", "--storage-options {bad: not a JSON object"),
     ):
         with pytest.raises(UserError, match=f"^{re.escape(sentence)}$"):

@@ -113,10 +113,10 @@ def test_a_tier_that_cannot_be_written_serves_only_readers(
     [
         ((), "offsets 20 to 29 are in no segment"),
         (("--override", "log.dirs=/x"), "--override log.dirs: `milena up` sets it"),
-        (("--brokers", "0"), "a cluster has at least one broker"),
+        (("--brokers", "0"), "a cluster needs at least one broker"),
         (
             ("--skip-gaps", "--override", "rlmm.config.remote.log.metadata.topic.replication.factor=4"),
-            "remote.log.metadata.topic.replication.factor=4: there are 3 brokers",
+            "remote.log.metadata.topic.replication.factor=4: there are only 3 brokers",
         ),
         (("--skip-gaps", "--config", "cleanup.policy=compact"), "Remote log storage only supports topics with clean"),
         (("--skip-gaps", "--override", "nonsense=1"), "nonsense"),

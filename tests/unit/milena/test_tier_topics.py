@@ -77,10 +77,11 @@ OFF = ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="remote
 @pytest.mark.parametrize(
     ("records", "why"),
     [
-        ((GONE,), "the cluster has no topic with this id any more"),
+        ((GONE,), "the cluster no longer has a topic with this id"),
         (
             (GONE, NEW, PART),
-            "the cluster has no topic with this id any more, but one of that name with the id AAAAAAAAAAAAAAAAAAAABQ",
+            "the cluster no longer has a topic with this id, but a topic with the same name and the "
+            "id AAAAAAAAAAAAAAAAAAAABQ",
         ),
         ((OFF,), "remote.storage.enable of the topic is false"),
     ],
@@ -118,9 +119,7 @@ def test_what_is_told_in_log_directories_that_are_not_known_is_no_orphan(
     record(cluster, PartitionChangeRecord(partition_id=number, topic_id=topic, directories=ids))
     assert findings(capsys, cluster) == []
     assert main(["verify", "--dir", str(cluster)]) == 0
-    assert f"the partitions {number} of the metadata topic are in log directories that are not known" in (
-        capsys.readouterr().err
-    )
+    assert f"the partitions {number} of the metadata topic are in unknown log directories" in (capsys.readouterr().err)
     (lost,) = (cluster / "remote").rglob(f"{0:020d}-*.log")
     lost.unlink()
     assert [kind for kind, _ in findings(capsys, cluster, *others)] == ["missing"]
@@ -131,7 +130,7 @@ def test_a_brokers_own_copy_of_the_metadata_will_do(cluster: Path, capsys: pytes
     for folder in (cluster, cluster / "broker-1"):
         assert [kind for kind, _ in findings(capsys, folder)] == ["leftover"]
     assert main(["verify", "--dir", str(cluster / "broker-2")]) == 0
-    assert "whether the cluster still has the topics is not known: there is no metadata of" in capsys.readouterr().err
+    assert "cannot check whether the cluster still has the topics: there is no metadata of" in capsys.readouterr().err
 
 
 def test_metadata_of_the_cluster_that_is_damaged_is_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,10 +148,13 @@ def test_a_restoration_says_which_partitions_of_the_metadata_topic_there_were(
             shutil.rmtree(cluster / f"broker-{number}" / "data" / f"{REMOTE_LOG_METADATA_TOPIC}-{lost}")
     tier = str(cluster / "remote")
     for metadata, note in (
-        (cluster, "--metadata has 1 of the 3 partitions of the metadata topic: 2; what the others told is taken from"),
+        (
+            cluster,
+            "--metadata has 1 of the 3 partitions of the metadata topic: 2; what the others described is taken from",
+        ),
         (
             cluster / "broker-1",
-            "--metadata has 1 partition of the metadata topic: 2; what others told, if there were any, is ",
+            "--metadata has 1 partition of the metadata topic: 2; what others described, if there are any, is ",
         ),
     ):
         again = tmp_path / metadata.name / "again"
@@ -168,7 +170,7 @@ def test_a_restoration_tells_that_a_topic_was_deleted(
     record(cluster, GONE)
     options = ["--tier", str(cluster / "remote"), "--metadata", str(cluster), *THREE]
     assert main(["restore", "--dir", str(tmp_path / "again"), *options]) == 0
-    sentence = "note: t: as --metadata tells, the cluster has no topic with this id any more; --topic names those"
+    sentence = "note: t: according to --metadata, the cluster no longer has a topic with this id; --topic names those"
     assert sentence in capsys.readouterr().out
 
 

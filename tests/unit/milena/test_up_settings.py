@@ -67,7 +67,7 @@ def test_overrides_that_nodes_take_pass(tmp_path: Path) -> None:
     ],
 )
 def test_a_host_that_no_look_up_can_find_is_refused_with_its_option(option: str, host: str, why: str) -> None:
-    with pytest.raises(UserError, match=f"^{option} '{host}': this is no host name, {why}$"):
+    with pytest.raises(UserError, match=f"^{option} '{host}': not a host name: {why}$"):
         settings_of(option, host)
 
 
@@ -104,13 +104,13 @@ def test_overrides_and_metrics_hold_until_others_come_or_they_are_forgotten(tmp_
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--brokers", "0"], "a cluster has at least one broker"),
-        (["--port", "65534"], "3 ports from there on do not lie between 1 and 65535"),
-        (["--tier", "x", "--no-tier"], "--tier and --no-tier contradict each other"),
+        (["--brokers", "0"], "a cluster needs at least one broker"),
+        (["--port", "65534"], "3 ports from there on exceed 65535"),
+        (["--tier", "x", "--no-tier"], "--tier and --no-tier exclude each other"),
         (["--tier", ""], "--tier needs a folder or a URL"),
-        (["--metrics", "1", "--no-metrics"], "--metrics and --no-metrics contradict each other"),
-        (["--metrics", "65533"], "--metrics 65533: 4 ports from there on do not lie between 1 and 65535"),
-        (["--metrics", "9090"], "--metrics 9090: its ports up to 9093 are also those of the brokers"),
+        (["--metrics", "1", "--no-metrics"], "--metrics and --no-metrics exclude each other"),
+        (["--metrics", "65533"], "--metrics 65533: 4 ports from there on exceed 65535"),
+        (["--metrics", "9090"], "--metrics 9090: its ports up to 9093 overlap those of the brokers"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: list[str], sentence: str) -> None:

@@ -57,11 +57,11 @@ def test_a_folder_that_is_there_or_can_be_made_is_left_as_it_is(tmp_path: Path) 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(UserError, match=f"the remote tier's place {file} is no folder"):
+    with pytest.raises(UserError, match=f"the remote tier {file} is not a folder"):
         check(str(file), 3)
-    with pytest.raises(UserError, match=f"the remote tier's folder {file}/x cannot be made: Not a directory"):
+    with pytest.raises(UserError, match=f"the remote tier's folder {file}/x cannot be created: Not a directory"):
         check(f"{file}/x", 3)
-    with pytest.raises(UserError, match="the remote tier's folder /proc/x/y cannot be made: "):
+    with pytest.raises(UserError, match="the remote tier's folder /proc/x/y cannot be created: "):
         check("/proc/x/y", 3)
 
 
@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_is_warned_of(
 
     monkeypatch.setattr(os, "mkdir", mkdir)
     assert check(str(tmp_path), 3) == [
-        f"the remote tier's folder {tmp_path} can be read, but nothing can be copied to it: Read-only file system"
+        f"the remote tier's folder {tmp_path} is read-only, nothing can be copied to it: Read-only file system"
     ]
 
 
@@ -123,9 +123,9 @@ def test_of_a_url_nobody_looks_what_is_there(tmp_path: Path) -> None:
     ("url", "sentence"),
     [
         ("memory://tier", "lies in the memory of each broker"),
-        ("nonsense://bucket/x", "is of no kind that fsspec knows"),
-        ("dask://worker", "cannot be reached: "),
-        ("simplecache::nonsense://x", "is of no kind that fsspec knows"),
+        ("nonsense://bucket/x", "has a scheme that fsspec does not know"),
+        ("dask://worker", "cannot be used: "),
+        ("simplecache::nonsense://x", "has a scheme that fsspec does not know"),
     ],
 )
 def test_a_store_that_brokers_cannot_use_is_refused_in_a_sentence(url: str, sentence: str) -> None:

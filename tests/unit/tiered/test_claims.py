@@ -268,8 +268,8 @@ def test_milena_tier_show_says_whose_events_are_void() -> None:
         "",
         "",
         "",
-        "  (void: a later leader had claimed the partition)",
-        "  (a former leader's mark is overruled)",
+        "  (fenced: a later leader had claimed the partition)",
+        "  (republished after a former leader started to delete it)",
     ]
     assert ["broker 2 in 1 " in line for line in shown] == [False, False, False, False, True]
     assert "broker 1  at" in shown[0], "it tells no leader epoch"

@@ -6,26 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from milena.config import keys_groups, keys_log, keys_node, keys_quorum, keys_replication, keys_tiered
-from milena.config.definitions import REQUIRED, Key, unknown
+from milena.config.definitions import REQUIRED, unknown
+from milena.config.keys import DYNAMIC_KEYS, KEYS, REMOVED, UNSUPPORTED
 from milena.config.sources import Settings
 from milena.config.values import ConfigError, Value
-
-KEYS: Final[Mapping[str, Key]] = {
-    key.name: key
-    for keys in (
-        keys_node.KEYS,
-        keys_log.KEYS,
-        keys_replication.KEYS,
-        keys_quorum.KEYS,
-        keys_groups.KEYS,
-        keys_tiered.KEYS,
-    )
-    for key in keys
-}
-
-DYNAMIC_KEYS: Final[Mapping[str, Key]] = {**KEYS, **{key.name: key for key in keys_replication.DYNAMIC_ONLY}}
-"""The keys of dynamic configuration, some of which may not be in a file."""
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.roll.ms": ("log.roll.hours",),
@@ -35,28 +19,15 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Keys that take effect if the key before them is not set."""
 
-INTERNAL: Final = frozenset(
-    {
-        "controller.performance.sample.period.ms",
-        "controller.performance.always.log.threshold.ms",
-        "server.max.startup.time.ms",
-        "unstable.api.versions.enable",
-        "unstable.feature.versions.enable",
-        "unclean.leader.election.interval.ms",
-        "producer.id.expiration.check.interval.ms",
-        "log.initial.task.delay.ms",
-        "internal.metadata.log.segment.bytes",
-        "internal.metadata.max.batch.size.in.bytes",
-        "internal.metadata.delete.delay.millis",
-        "internal.remote.log.manager.task.initial.delay.ms",
-        "remote.log.index.file.cache.ttl.ms",
-        "remote.log.manager.task.retry.backoff.ms",
-        "remote.log.manager.task.retry.backoff.max.ms",
-        "remote.log.manager.task.retry.jitter",
-    }
+FREE_PREFIXES: Final = (
+    "rsm.config.",
+    "rlmm.config.",
+    "listener.name.",
+    "config.providers.",
+    "metrics.context.",
+    "metrics.jmx.",
 )
-"""Keys that Kafka returns only if they are set."""
-
+"""Prefixes of the keys of plug-ins and of single listeners."""
 PLUG_IN_PREFIXES: Final = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
 """Keys whose value is the prefix of the keys of a plug-in."""
 
@@ -100,9 +71,6 @@ def require(values: Mapping[str, Value]) -> None:
 
 
 def _without_effect(name: str, source: str) -> list[str]:
-    # a key of Kafka that Milena does not implement
-    from milena.config.unsupported import FREE_PREFIXES, REMOVED, UNSUPPORTED
-
     if name.startswith(FREE_PREFIXES):
         return []
     if name in UNSUPPORTED:

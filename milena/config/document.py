@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from milena.config.broker_config import INTERNAL, KEYS
 from milena.config.definitions import Key, Required
-from milena.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS
+from milena.config.keys import INTERNAL, KEYS, TOPIC_KEYS
+from milena.config.topic_config import BROKER_SYNONYMS
 from milena.config.values import render
 
 MARK: Final = "<!-- {}: made by python -m milena.config.document -->"

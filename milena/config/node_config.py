@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from milena.config.broker_config import DYNAMIC_KEYS
 from milena.config.definitions import Mode
+from milena.config.keys import DYNAMIC_KEYS
 from milena.config.node_rules import check
 from milena.config.node_values import NodeValues
 from milena.config.sources import Settings, plain

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Final, Self, TypeVar
 
-from milena.config.broker_config import DYNAMIC_KEYS, defaults, parse_settings, require
+from milena.config.broker_config import defaults, parse_settings, require
 from milena.config.definitions import Mode
+from milena.config.keys import DYNAMIC_KEYS
 from milena.config.listeners import Endpoint, Listeners, ip_overrides
 from milena.config.sources import Settings
 from milena.config.validators import split_address

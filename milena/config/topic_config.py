@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from milena.config.definitions import Key
+from milena.config.keys import TOPIC_KEYS
 from milena.config.node_values import NodeValues
 from milena.config.tiered_rules import COMPACTION_ENABLE, ENABLE, POLICY, check_topic, is_tiered_and_compacted
-from milena.config.topic_keys import KEYS as ALL_KEYS
 from milena.config.values import ConfigError, Value, number
 
-TOPIC_KEYS: Final[Mapping[str, Key]] = {key.name: key for key in ALL_KEYS}
 MS: Final = 1
 MINUTES: Final = 60_000
 HOURS: Final = 3_600_000

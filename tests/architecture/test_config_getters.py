@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from milena.config.broker_config import DYNAMIC_KEYS
+from milena.config.keys import DYNAMIC_KEYS
 from milena.config.values import Type
 from tests.architecture.source import modules, tree
 

@@ -43,6 +43,7 @@ CLEAN: Final = (
     "milena/__init__.py",
     "milena/__main__.py",
     "milena/command_line",
+    "milena/config",
     "milena/controller",
     "milena/form.py",
     "milena/lab/world",

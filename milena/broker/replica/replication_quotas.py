@@ -12,8 +12,8 @@ from collections import deque
 from typing import Final, Literal
 
 from milena.broker.replica.partition import Partition
-from milena.config.keys_replication import UNLIMITED
 from milena.config.node_config import NodeConfig
+from milena.config.values import MAX_LONG
 from milena.node.metrics import Metrics
 from milena.runtime.clock import Clock
 
@@ -119,4 +119,4 @@ class ReplicationQuotas:
             (self.moves, "replica.alter.log.dirs.io.max.bytes.per.second"),
         ):
             limit = config.get_int(key)
-            quota.limit = None if limit == UNLIMITED else limit
+            quota.limit = None if limit == MAX_LONG else limit

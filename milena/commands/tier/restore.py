@@ -19,7 +19,8 @@ from milena.commands.tier.cluster_topics import ClusterTopics, topics_in
 from milena.commands.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
 from milena.commands.tier.restored_cluster import Target, write_cluster
 from milena.commands.tier.words import counted, ranges
-from milena.config.topic_config import TOPIC_KEYS, validate_topic_config
+from milena.config.keys import TOPIC_KEYS
+from milena.config.topic_config import validate_topic_config
 from milena.protocol.errors import KafkaError
 from milena.protocol.uuids import from_text
 from milena.runtime.context import Runtime

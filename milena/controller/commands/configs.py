@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from milena.config.broker_config import KEYS as BROKER_KEYS
 from milena.config.group_config import validate_group_config
+from milena.config.keys import KEYS as BROKER_KEYS
+from milena.config.keys import TOPIC_KEYS
 from milena.config.metrics_config import BadSubscription, validate_metrics_config
 from milena.config.node_config import check_dynamic
-from milena.config.topic_config import TOPIC_KEYS, broker_values, validate_topic_config
+from milena.config.topic_config import broker_values, validate_topic_config
 from milena.config.values import ConfigError, Type, Value, render
 from milena.controller.rules.tiered_hosts import check_change
 from milena.controller.state.result import Result

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from milena.config.broker_config import DYNAMIC_KEYS, INTERNAL, KEYS, SYNONYMS, defaults
+from milena.config.broker_config import SYNONYMS, defaults
 from milena.config.definitions import Key, Mode, Required
 from milena.config.group_config import GROUP_KEYS
+from milena.config.keys import DYNAMIC_KEYS, INTERNAL, KEYS, TOPIC_KEYS
 from milena.config.metrics_config import METRICS_KEYS
 from milena.config.node_config import NodeConfig
-from milena.config.topic_config import BROKER_SYNONYMS, TOPIC_KEYS, effective_value
+from milena.config.topic_config import BROKER_SYNONYMS, effective_value
 from milena.config.values import ConfigError, Type, render
 from milena.node.metadata.image import (
     BROKER_LOGGER_RESOURCE,

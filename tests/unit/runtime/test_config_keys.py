@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from milena.config.broker_config import INTERNAL, KEYS
 from milena.config.definitions import Key, Required
-from milena.config.topic_config import TOPIC_KEYS
-from milena.config.unsupported import REMOVED, UNSUPPORTED
+from milena.config.keys import INTERNAL, KEYS, REMOVED, TOPIC_KEYS, UNSUPPORTED
 from milena.config.values import ConfigError, Type, parse, render
 
 

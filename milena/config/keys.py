@@ -1,0 +1,99 @@
+"""The configuration keys, read from ``keys.tsv``: one line per key, in the order of docs/configuration.md.
+
+Columns: kind (``broker``: also controllers; ``dynamic``: only in dynamic configuration; ``topic``), name, type, default
+(``NULL``: none; ``REQUIRED``: must be set), validator (see ``_validator``), update mode, ``internal`` if Kafka returns
+the key only if it is set, and documentation. Lines of the kinds ``unsupported`` and ``removed`` have only a name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Final
+
+from milena.config.definitions import REQUIRED, Key, Mode
+from milena.config.validators import (
+    Addresses,
+    GzipLevel,
+    Names,
+    NonEmpty,
+    OneOf,
+    Range,
+    ThrottledReplicas,
+    Validator,
+    Voters,
+)
+from milena.config.values import Type, parse
+
+_TABLE: Final = os.path.join(os.path.dirname(__file__), "keys.tsv")
+_SINGLE: Final[Mapping[str, Validator]] = {
+    "non-empty": NonEmpty(),
+    "list": Names(may_be_empty=True),
+    "non-empty list": Names(),
+    "gzip level": GzipLevel(),
+    "voters": Voters(),
+    "addresses": Addresses(),
+    "throttled replicas": ThrottledReplicas(),
+}
+
+
+def _read() -> Iterator[list[str]]:
+    with open(_TABLE, encoding="utf-8") as file:
+        for line in file:
+            if not line.startswith("#"):
+                yield line.rstrip("\n").split("\t")
+
+
+@cache
+def _validator(text: str) -> Validator | None:
+    """Parse a validator: ``-`` (none), ``1..10`` (bounds, inclusive; ``1..``: no maximum), ``one of a,b``, ``list of
+    a,b``, ``non-empty list of a,b``, or a name of ``_SINGLE``."""
+    if text == "-":
+        return None
+    low, dots, high = text.partition("..")
+    if dots:
+        return Range(_bound(low), _bound(high))
+    kind, _, choices = text.partition(" of ")
+    match kind if choices else "":
+        case "one":
+            return OneOf(tuple(choices.split(",")))
+        case "list":
+            return Names(tuple(choices.split(",")), may_be_empty=True)
+        case "non-empty list":
+            return Names(tuple(choices.split(",")))
+    return _SINGLE[text]
+
+
+def _bound(text: str) -> float | None:
+    if not text:
+        return None
+    return float(text) if "." in text else int(text)
+
+
+def _key(row: list[str]) -> Key:
+    _, name, kind, default, validator, mode, _, doc = row
+    type_ = Type[kind]
+    match default:
+        case "NULL":
+            value = None
+        case "REQUIRED":
+            return Key(name, type_, REQUIRED, _validator(validator), Mode(mode), doc)
+        case _:
+            value = parse(name, default, type_)
+    return Key(name, type_, value, _validator(validator), Mode(mode), doc)
+
+
+_ROWS: Final = list(_read())
+
+KEYS: Final[Mapping[str, Key]] = {row[1]: _key(row) for row in _ROWS if row[0] == "broker"}
+"""The keys of brokers and controllers."""
+DYNAMIC_KEYS: Final[Mapping[str, Key]] = {**KEYS, **{row[1]: _key(row) for row in _ROWS if row[0] == "dynamic"}}
+"""The keys of dynamic configuration, some of which may not be in a file."""
+TOPIC_KEYS: Final[Mapping[str, Key]] = {row[1]: _key(row) for row in _ROWS if row[0] == "topic"}
+INTERNAL: Final = frozenset(row[1] for row in _ROWS if row[0] == "broker" and row[6] == "internal")
+"""Keys that Kafka returns only if they are set."""
+UNSUPPORTED: Final = frozenset(row[1] for row in _ROWS if row[0] == "unsupported")
+"""Keys of Kafka that are accepted without effect: each logs one warning."""
+REMOVED: Final = frozenset(row[1] for row in _ROWS if row[0] == "removed")
+"""Keys of older releases of Kafka, which Kafka ignores too."""

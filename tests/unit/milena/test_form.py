@@ -123,7 +123,7 @@ def test_an_installation_without_extensions_does_not_speak_of_make(checkout: Pat
 
 
 def test_another_value_is_refused(checkout: Path) -> None:
-    sentence = "milena: MILENA_PURE is 'yes'; 1 stands for pure Python, 0 for the compiled form"
+    sentence = "milena: MILENA_PURE is 'yes'; it must be 1 (pure Python) or 0 (the compiled form)"
     assert refusal(checkout, "yes") == sentence
 
 

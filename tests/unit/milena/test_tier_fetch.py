@@ -85,7 +85,7 @@ def test_a_range_that_cannot_be_is_refused(fetch: Fetch) -> None:
 
 
 def test_a_topic_alone_is_no_partition(fetch: Fetch) -> None:
-    with pytest.raises(UserError, match=r"^t is a topic: write TOPIC:PARTITION, as in t:0, or name a segment"):
+    with pytest.raises(UserError, match=r"^t is a topic: write TOPIC:PARTITION, as in t:0, or give a segment"):
         main(["fetch", "t", *fetch.options])
     with pytest.raises(UserError, match=r"^t is a topic: give a segment's id; `milena tier ls t` lists them"):
         main(["fetch", "t", "--out", "x", *fetch.options])
@@ -122,7 +122,7 @@ def test_what_is_before_the_damage_is_printed_and_then_the_damage(fetch: Fetch, 
         fetch.without_metadata()
     size = f"its log has {3 * BATCH + 70} of {10 * BATCH} bytes, " if known else ""
     sentence = (
-        f"segment {SECOND}: {size}the 70 bytes at position {3 * BATCH} are not a whole batch; what is before offset 18 "
+        f"segment {SECOND}: {size}the 70 bytes at position {3 * BATCH} are not a whole batch; offsets before 18 "
         "can be read"
     )
     assert fetch("t:0", refused=sentence) == ([*range(5, 18)], "")
@@ -134,12 +134,12 @@ def test_what_is_before_the_damage_is_printed_and_then_the_damage(fetch: Fetch, 
 def test_a_log_that_ends_between_batches_and_a_wrong_checksum(fetch: Fetch) -> None:
     fetch.cut(15, 3 * BATCH)
     size = f"its log has {3 * BATCH} of {10 * BATCH} bytes, it ends at position {3 * BATCH}"
-    sentence = f"segment {SECOND}: {size}; what is before offset 18 can be read"
+    sentence = f"segment {SECOND}: {size}; offsets before 18 can be read"
     assert fetch("t:0", refused=sentence) == ([*range(5, 18)], "")
     data = bytearray(fetch.log(5).read_bytes())
     data[2 * BATCH - 1] ^= 1
     fetch.log(5).write_bytes(data)
-    with pytest.raises(UserError, match=f"the batch at position {BATCH}: .*; what is before offset 6 can be read$"):
+    with pytest.raises(UserError, match=f"the batch at position {BATCH}: .*; offsets before 6 can be read$"):
         main(["fetch", "t:0", *fetch.options])
     assert fetch("t:0", "--from-offset", "7", "--to-offset", "14") == ([*range(7, 15)], "")
     fetch.log(15).unlink()

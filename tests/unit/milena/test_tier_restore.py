@@ -120,7 +120,7 @@ def test_a_tier_that_cannot_be_written_serves_only_readers(
         ),
         (("--skip-gaps", "--config", "cleanup.policy=compact"), "Remote log storage only supports topics with clean"),
         (("--skip-gaps", "--override", "nonsense=1"), "nonsense"),
-        (("--storage-options", "{}"), "--storage-options goes with a URL"),
+        (("--storage-options", "{}"), "--storage-options needs a URL"),
     ],
 )
 def test_where_it_fails_nothing_is_left(tier: Path, tmp_path: Path, options: tuple[str, ...], sentence: str) -> None:
@@ -142,7 +142,7 @@ def test_a_tier_in_the_directory_itself_stays_where_it_fails(tier: Path, tmp_pat
     assert main(["restore", "--dir", str(folder), "--topic", "t", "--brokers", "1"]) == 0
     assert len(image_of(folder).topics["__remote_log_metadata"].partitions) == 50
     assert "tier=\n" in (folder / "settings").read_text()
-    with pytest.raises(UserError, match="has a cluster already"):
+    with pytest.raises(UserError, match="already has a cluster"):
         main(["restore", "--dir", str(folder)])
 
 

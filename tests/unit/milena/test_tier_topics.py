@@ -137,7 +137,10 @@ def test_metadata_of_the_cluster_that_is_damaged_is_told(cluster: Path, capsys: 
     [snapshot] = cluster.glob("controller-100/data/__cluster_metadata-0/*.checkpoint")
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
     assert main(["verify", "--dir", str(cluster)]) == 0
-    assert f"is not known: {snapshot.parent}: snapshot {snapshot.name}: " in capsys.readouterr().err
+    assert (
+        f"cannot check whether the cluster still has the topics: {snapshot.parent}: snapshot {snapshot.name}: "
+        in capsys.readouterr().err
+    )
 
 
 def test_a_restoration_says_which_partitions_of_the_metadata_topic_there_were(
@@ -170,7 +173,9 @@ def test_a_restoration_tells_that_a_topic_was_deleted(
     record(cluster, GONE)
     options = ["--tier", str(cluster / "remote"), "--metadata", str(cluster), *THREE]
     assert main(["restore", "--dir", str(tmp_path / "again"), *options]) == 0
-    sentence = "note: t: according to --metadata, the cluster no longer has a topic with this id; --topic names those"
+    sentence = (
+        "note: t: according to --metadata, the cluster no longer has a topic with this id; choose the topics with"
+    )
     assert sentence in capsys.readouterr().out
 
 

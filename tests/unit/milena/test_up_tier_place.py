@@ -122,7 +122,7 @@ def test_of_a_url_nobody_looks_what_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("memory://tier", "lies in the memory of each broker"),
+        ("memory://tier", "is in the memory of each broker"),
         ("nonsense://bucket/x", "has a scheme that fsspec does not know"),
         ("dask://worker", "cannot be used: "),
         ("simplecache::nonsense://x", "has a scheme that fsspec does not know"),

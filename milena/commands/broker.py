@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.replicas import list_brokers, unregister_broker
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
 from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, explain, run_one_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.replicas import list_brokers, unregister_broker
 from milena.protocol.errors import KafkaError
 from milena.runtime.numbers import whole
 

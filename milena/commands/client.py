@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from milena.client.cluster import Cluster
 from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Values
 from milena.command_line.table import say, show_json
-from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.files import RealDisk

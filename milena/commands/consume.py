@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import ConsumedRecord, Consumer
+from milena.client.group_consumer import GroupConsumer
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.commands.client import BOOTSTRAP, explain, run
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import ConsumedRecord, Consumer
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Positional, Values
 from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, split_partition
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.protocol.errors import ErrorCode, KafkaError
 
 HIGH_WATERMARK = -1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from milena.client.cluster import Cluster
+from milena.client.replicas import Outcomes, elect_leaders
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, outcome_of, partitions_named, print_outcomes, run
-from milena.node.client.cluster import Cluster
-from milena.node.client.replicas import Outcomes, elect_leaders
 from milena.protocol.errors import ErrorCode, KafkaError
 
 NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED

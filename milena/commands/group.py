@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.offsets import LATEST, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Positional, Values
 from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, explain, run_one_of
 from milena.commands.group_offsets import RESET, reset
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.offsets import LATEST, find_offset
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from milena.protocol.schemas.undecodable import DecodeError

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.membership import Membership
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, explain, partitions_named
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.membership import Membership
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.protocol.errors import ErrorCode, KafkaError
 
 RESET = CommandLine(

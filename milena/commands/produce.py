@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
 from milena.commands.client import BOOTSTRAP, run
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.compression import Codec
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from milena.client.cluster import Cluster
+from milena.client.replicas import Reassignment, alter_reassignments, list_reassignments
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
@@ -17,8 +19,6 @@ from milena.commands.client import (
     run_one_of,
     split_partition,
 )
-from milena.node.client.cluster import Cluster
-from milena.node.client.replicas import Reassignment, alter_reassignments, list_reassignments
 
 START = CommandLine(
     "reassign start",

@@ -6,13 +6,13 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 
+from milena.client import admin, replicas
+from milena.client.cluster import Cluster, PartitionInfo, TopicView
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
 from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, Commands, explain, run_one_of
 from milena.commands.deleted_records import DELETE_RECORDS, delete_records
-from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster, PartitionInfo, TopicView
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.uuids import to_text
 

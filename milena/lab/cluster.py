@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from milena.broker.server import Broker
+from milena.client.cluster import Cluster
 from milena.config.node_config import NodeConfig
 from milena.controller.server import Controller
 from milena.lab.invariants.watch import Watch
 from milena.lab.world.world import World
-from milena.node.client.cluster import Cluster
 from milena.runtime.context import Runtime
 
 CONTROLLER_ID: Final = 1000

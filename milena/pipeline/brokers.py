@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from milena.node.client.cluster import Cluster, TopicView
-from milena.node.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, find_offset
-from milena.node.client.raw_reads import MadeAnew, RawRecords, epoch_ends, read_raw, retried
+from milena.client.cluster import Cluster, TopicView
+from milena.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, find_offset
+from milena.client.raw_reads import MadeAnew, RawRecords, epoch_ends, read_raw, retried
 from milena.pipeline.errors import DataLoss, PipelineError, TopicGone, made_anew
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.metadata_cache import SHELF, Told, wants

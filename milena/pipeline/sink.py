@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from milena.node.client.batches import Produced
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import OutcomeUnknown, Producer
+from milena.client.batches import Produced
+from milena.client.cluster import Cluster
+from milena.client.producer import OutcomeUnknown, Producer
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SinkOptions

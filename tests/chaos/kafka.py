@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from milena.client.cluster import Cluster
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Kind
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster, TopicView
+from milena.client.consumer import Consumer
+from milena.client.group_consumer import GroupConsumer
+from milena.client.producer import Producer
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster, TopicView
-from milena.node.client.consumer import Consumer
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.producer import Producer
 from milena.node.links.outgoing import Channel
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.node.metadata.loader import MetadataLoader

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.protocol.types import NodeId
 from milena.protocol.uuids import to_text
 from milena.runtime.process import real_runtime

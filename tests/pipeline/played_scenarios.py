@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from milena.client.cluster import Cluster
+from milena.client.consumer import ConsumedRecord, Consumer
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.lab.cluster import host_of
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.interpreter import play
@@ -14,9 +17,6 @@ from milena.lab.scenarios.script import BROKERS, Script, load, node_id
 from milena.lab.scenarios.simulated import SimulatedDriver
 from milena.lab.world.disk import Storage
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import ConsumedRecord, Consumer
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.protocol.errors import KafkaError
 
 LATEST_TIERED, EARLIEST_LOCAL = -5, -4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from milena.node.client.offsets import EARLIEST_LOCAL, FoundOffset
-from milena.node.client.raw_reads import RawRecords
+from milena.client.offsets import EARLIEST_LOCAL, FoundOffset
+from milena.client.raw_reads import RawRecords
 from milena.pipeline import brokers
 from milena.pipeline.brokers import MOST_EMPTY, Brokers
 from milena.pipeline.errors import DataLoss

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
+from milena.client.consumer import ConsumedRecord
 from milena.lab.scenarios.played import PlayedStep
 from milena.lab.scenarios.script import load, source, variants_of
-from milena.node.client.consumer import ConsumedRecord
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread

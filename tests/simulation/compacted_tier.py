@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.offsets import LATEST, find_offset
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.offsets import LATEST, find_offset
-from milena.node.client.producer import Producer
 from tests.simulation.steps import partition_image
 from tests.simulation.tiered_topics import known_segments, log_of
 

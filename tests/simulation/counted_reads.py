@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster
-from milena.node.client.cluster import Cluster
 from tests.simulation.steps import create, until, write
 from tests.simulation.tiered_topics import TIERED, bases
 

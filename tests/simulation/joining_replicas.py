@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from milena.client import replicas
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster
-from milena.node.client import replicas
-from milena.node.client.cluster import Cluster
 from milena.protocol.types import NodeId
 from tests.simulation.steps import partition_image
 

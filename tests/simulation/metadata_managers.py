@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.lab.cluster import BROKER_PORT, SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
 from milena.protocol.types import NodeId
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
 from milena.tiered.metadata.settings import MetadataTopicSettings

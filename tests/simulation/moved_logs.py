@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from milena.broker.replica.partition import Partition
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch

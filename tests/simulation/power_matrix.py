@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from milena.client import admin, replicas
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.producer import Producer
 from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
 from milena.lab.world.disk import Storage
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
-from milena.node.client.producer import Producer
 from milena.protocol.records.records import Record, build_batch
 from milena.storage.log.unified_log import UnifiedLog
 from tests.simulation.steps import DIRS, OF_BROKERS, batches_in, partition_image, until

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import CONTROLLER, CONTROLLER_PORT, SimulatedCluster, host_of
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch

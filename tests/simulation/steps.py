@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.world.disk import Storage
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.producer import Producer
 from milena.node.links.outgoing import Channel
 from milena.node.metadata.image import BrokerImage, PartitionImage
 from milena.protocol.api_keys import ApiKey

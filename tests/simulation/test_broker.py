@@ -12,12 +12,12 @@ import pytest
 from milena.broker.controller_link.lifecycle import BrokerState
 from milena.broker.server import Broker
 from milena.broker.waiting.purgatory import OffsetReached
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.offsets import EARLIEST, find_offset
+from milena.client.producer import Producer
 from milena.lab.cluster import NodeEnded, SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.offsets import EARLIEST, find_offset
-from milena.node.client.producer import Producer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

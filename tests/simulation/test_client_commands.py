@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from milena.client.cluster import Cluster
+from milena.client.group_consumer import GroupConsumer
+from milena.client.producer import Producer
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Values
 from milena.commands import broker, deleted_records, elect, group, group_offsets, reassign, topic
 from milena.lab.cluster import start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.producer import Producer
 from milena.protocol.errors import KafkaError
 
 Body = Callable[[Values, Cluster], Awaitable[int]]

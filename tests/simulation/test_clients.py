@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import ConsumedRecord, Consumer
+from milena.client.group_consumer import GroupConsumer
+from milena.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
+from milena.client.producer import OutcomeUnknown, Producer
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import ConsumedRecord, Consumer
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
-from milena.node.client.producer import OutcomeUnknown, Producer
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import Codec

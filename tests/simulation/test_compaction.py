@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Mapping
 
 from milena.broker.server import Broker
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.group_consumer import GroupConsumer
+from milena.client.offsets import LATEST, find_offset
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.offsets import LATEST, find_offset
-from milena.node.client.producer import Producer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from milena.storage.files.names import LOG
 from milena.storage.log.unified_log import UnifiedLog

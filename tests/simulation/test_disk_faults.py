@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.producer import OutcomeUnknown, Producer
 from milena.lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import OutcomeUnknown, Producer
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from tests.simulation.steps import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from milena.client import admin
+from milena.client.producer import Producer
 from milena.lab.cluster import start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.producer import Producer
 
 PARTITIONS = 8
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
 from milena.protocol.records.records import Record, build_batch
 from tests.simulation.steps import create, partition_image, until, values, write
 from tests.simulation.three_brokers import BROKERS, RECORDS, content, in_sync, leader_of, on_three_brokers, replica

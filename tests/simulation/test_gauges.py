@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from milena.client import admin
+from milena.client.group_consumer import GroupConsumer
+from milena.client.producer import Producer
 from milena.lab.cluster import start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.producer import Producer
 
 GROUPS = "kafka_coordinator_group_groupmetadatamanager_num"
 

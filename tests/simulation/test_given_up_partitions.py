@@ -11,10 +11,10 @@ import pytest
 
 from milena.broker.replica.partition import Partition
 from milena.broker.server import Broker
+from milena.client import admin
 from milena.controller.commands import directories
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import KafkaError
 from milena.protocol.invariants import BrokenInvariant

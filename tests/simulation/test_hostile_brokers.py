@@ -10,14 +10,14 @@ from functools import partial
 
 import pytest
 
+from milena.client import admin, replicas
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.group_consumer import GroupConsumer
+from milena.client.offsets import LATEST, find_offset
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.offsets import LATEST, find_offset
-from milena.node.client.producer import Producer
 from milena.node.links.outgoing import ChannelError
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.errors import KafkaError

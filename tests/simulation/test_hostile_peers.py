@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from milena.broker.server import Broker
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.config.node_config import NodeConfig
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
 from milena.runtime.context import Runtime

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from milena.client.cluster import Cluster
+from milena.client.membership import find_coordinator
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
-from milena.node.client.membership import find_coordinator
 from milena.node.links.outgoing import Channel, ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from milena.client import admin, replicas
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.steps import NO_CONFIGS, broker_image, create, partition_image, until, values

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import LeaderEpoch, Offset

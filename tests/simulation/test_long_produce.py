@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.records.batch import Codec, iter_batches
 from milena.protocol.records.records import Record, build_batch

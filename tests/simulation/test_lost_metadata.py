@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from milena.__main__ import run as command
+from milena.client.cluster import Cluster
 from milena.lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of, start_cluster
 from milena.lab.world.disk import Storage
 from milena.lab.world.power import Inode
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
 from milena.node.metadata.committed_offset import FILE_NAME as COMMITTED
 from milena.protocol.records.batch import iter_batches
 from milena.storage.files.names import EPOCHS

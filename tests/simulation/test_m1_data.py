@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from milena.client.cluster import Cluster
+from milena.client.group_consumer import GroupConsumer
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.producer import Producer
 from milena.protocol.errors import ErrorCode
 from tests.fixtures.inventory import inventory
 from tests.fixtures.m1 import BROKER_DIRS, LONG, load, manifest

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from milena.client.admin import delete_topics
+from milena.client.cluster import Cluster
+from milena.client.membership import find_coordinator
 from milena.lab.cluster import CONTROLLER, CONTROLLER_PORT, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.admin import delete_topics
-from milena.node.client.cluster import Cluster
-from milena.node.client.membership import find_coordinator
 from milena.node.links.outgoing import Channel
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError

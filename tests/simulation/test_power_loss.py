@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.power import Inode
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
 from tests.simulation.steps import QUICK, batches_in, create, storage_of, values, write
 
 RECORDS = 60

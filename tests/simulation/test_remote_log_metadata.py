@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from milena.client import admin
+from milena.client.consumer import ConsumedRecord, Consumer
 from milena.lab.cluster import host_of
-from milena.node.client import admin
-from milena.node.client.consumer import ConsumedRecord, Consumer
 from milena.protocol.types import Offset
 from milena.tiered.metadata.metadata_manager import MetadataNotReady, RemoteLogMetadataError
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition

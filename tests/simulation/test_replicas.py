@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
 from milena.config.node_rules import RACK_AWARE_SELECTOR
 from milena.lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_of
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from milena.client import admin, replicas
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.invariants.broken import InvariantBroken
 from milena.lab.load.ending import final_logs, healthy
@@ -19,8 +21,6 @@ from milena.lab.world.power import Inode
 from milena.lab.world.tiering import FOLDER
 from milena.lab.world.trace import Trace
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.runtime.randomness import Randomness
 from milena.storage.state.epoch_cache import EpochEntry

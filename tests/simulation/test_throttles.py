@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from tests.simulation.moved_logs import fill, move, on_brokers, other_than
 from tests.simulation.steps import directory_of, until

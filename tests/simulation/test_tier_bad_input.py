@@ -13,12 +13,12 @@ from uuid import UUID
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.world.power import Inode
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.producer import Producer
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import NodeId
 from milena.storage.files.names import LOG, OFFSET_INDEX

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from tests.simulation.compacted_tier import CLEANING, COMPACTED, METADATA, is_clean, leader, read, write
 from tests.simulation.steps import partition_image, until
 from tests.simulation.tiered_topics import known_segments, log_of, with_tier

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.steps import until, values, write

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.tiered.metadata.serialization import MetadataEvent
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState

@@ -10,9 +10,9 @@ import pytest
 
 from milena.broker.hosting.applier import AT_ONCE
 from milena.broker.replica.partition import Partition
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.api_keys import ApiKey

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import NodeEnded, SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
 from milena.storage.log import tiering

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.world.power import Inode
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.producer import Producer
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.world.disk import Storage
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.tiered.store.tier_identity import IDENTITY, encode
 from tests.simulation.steps import until, values, write

@@ -14,9 +14,9 @@ from uuid import UUID
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.storage.files.names import LOG
 from milena.tiered.metadata.snapshot import FILE_NAME

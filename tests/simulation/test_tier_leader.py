@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from milena.node.serving.verbs import VerbError
 from milena.protocol.records.remote_log_records import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client.cluster import Cluster
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tests.simulation.steps import partition_image, storage_of, until, write
 from tests.simulation.tiered_replicas import REPLICATED, all_in_sync, leader_of, readable

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from milena.client import admin, replicas
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import BROKER_RESOURCE
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode

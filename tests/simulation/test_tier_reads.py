@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
+from milena.client import admin, replicas
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.offsets import find_offset
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client import admin, replicas
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.offsets import find_offset
 from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.counted_reads import EXPIRED, HANGS, counted, filled, filled_twice, timed
 from tests.simulation.fetches import fetch

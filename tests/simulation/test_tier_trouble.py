@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client.cluster import Cluster
 from milena.storage.files.names import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tests.simulation.steps import (
     DIRS,

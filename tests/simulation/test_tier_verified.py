@@ -7,9 +7,9 @@ import errno
 from collections.abc import Set
 from functools import partial
 
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
 from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client.cluster import Cluster
 from milena.runtime.context import Runtime
 from milena.tiered.orders.order import MANIFEST, Order
 from milena.tiered.store.local_tier import LocalTier

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
-from milena.node.client.cluster import Cluster
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.snapshot import FILE_NAME
 from tests.simulation.steps import until, write

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from milena.client import admin
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
 from milena.node.serving.verbs import VerbError
 from tests.simulation.steps import QUICK, create, write
 

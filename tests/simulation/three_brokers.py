@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from milena.broker.replica.partition import Partition
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster
 from tests.simulation.steps import QUICK, create, partition_image, until
 
 BROKERS = (1, 2, 3)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
 from milena.broker.replica.partition import Partition
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.protocol.records.records import iter_records, offset_of
 from milena.storage.files.names import LOG
 from milena.storage.log.unified_log import UnifiedLog

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import OutcomeUnknown
+from milena.client.cluster import Cluster
+from milena.client.producer import OutcomeUnknown
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch

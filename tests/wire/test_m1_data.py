@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.producer import Producer
+from milena.client.cluster import Cluster
+from milena.client.producer import Producer
 from milena.runtime.process import real_runtime
 from milena.up.ports import free
 from tests.fixtures.inventory import inventory

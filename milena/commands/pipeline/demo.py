@@ -9,13 +9,13 @@ import time
 from functools import partial
 from typing import Final
 
+from milena.client.cluster import Cluster
+from milena.client.offsets import LATEST, find_offset
+from milena.client.producer import Producer
 from milena.command_line.errors import UserError
 from milena.command_line.options import Values
 from milena.commands.client import run
 from milena.commands.topic import main as topic_command
-from milena.node.client.cluster import Cluster
-from milena.node.client.offsets import LATEST, find_offset
-from milena.node.client.producer import Producer
 from milena.protocol.errors import KafkaError
 from milena.up.command import main as up_command
 

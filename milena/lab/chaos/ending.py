@@ -6,17 +6,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from milena.client import admin
+from milena.client.admin import TOPIC_CONFIG, TOPIC_RESOURCE
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.holes import Excuses, Hole, hole_at
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.work.writers import name_of
 from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome, TopicPartition
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
-from milena.node.client import admin
-from milena.node.client.admin import TOPIC_CONFIG, TOPIC_RESOURCE
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 

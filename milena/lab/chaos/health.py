@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from milena.client.cluster import Cluster, ClusterView, view_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.chaos.writable import Replicas
 from milena.lab.histories.events import TopicPartition
-from milena.node.client.cluster import Cluster, ClusterView, view_of
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

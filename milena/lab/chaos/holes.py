@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.lab.histories.events import TopicPartition
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import Offset
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
+from milena.client import admin
+from milena.client.admin import TOPIC_RESOURCE
+from milena.client.cluster import Cluster
+from milena.client.consumer import ConsumedRecord, Consumer
+from milena.client.group_consumer import GroupConsumer
+from milena.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.producer import OutcomeUnknown, Producer
 from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Got, Sent
 from milena.lab.histories.events import RequestOutcome, TopicPartition
-from milena.node.client import admin
-from milena.node.client.admin import TOPIC_RESOURCE
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import ConsumedRecord, Consumer
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
-from milena.node.client.producer import OutcomeUnknown, Producer
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import Codec

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from milena.client import admin
+from milena.client.cluster import Cluster
 from milena.command_line.errors import UserError
 from milena.lab.chaos.ending import Ending
 from milena.lab.chaos.faults import Kind
@@ -31,8 +33,6 @@ from milena.lab.chaos.work.workload import Workload
 from milena.lab.chaos.writable import recovers
 from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.randomness import Randomness

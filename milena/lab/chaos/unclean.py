@@ -7,13 +7,13 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
+from milena.client.cluster import ClusterView
 from milena.lab.chaos.health import Health, NotHealthy
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Step
 from milena.lab.chaos.topics import UNCLEAN
-from milena.node.client.cluster import ClusterView
 
 LEAVING: Final = 30.0
 """Seconds in which the stale one is out of all ISRs."""

@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from milena.client.cluster import ClusterView
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import OF_LINKS, OF_TIER, SLACK, Shape, Step
 from milena.lab.histories.events import TopicPartition
 from milena.lab.histories.faults import Effect
-from milena.node.client.cluster import ClusterView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import TopicPartition
 from milena.lab.histories.events import Event, RequestOutcome, TopicChange
 from milena.lab.world.trace import Trace
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import TopicPartition
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -18,16 +18,16 @@ import contextlib
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from milena.client import admin
+from milena.client.cluster import Cluster, ClusterView
+from milena.client.consumer import Consumer, TopicPartition
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.lab.cluster import SimulatedCluster
 from milena.lab.histories.events import AllTopics, Event, FinalLog, FinalTopic, RequestOutcome
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.lab.load.tier_losses import Losses
 from milena.lab.load.workload import GROUP, name_of
 from milena.lab.world.tiering import FOLDER
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster, ClusterView
-from milena.node.client.consumer import Consumer, TopicPartition
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
+from milena.client.cluster import Cluster
+from milena.client.membership import PROTOCOL, by_topic, find_coordinator
 from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import (
     NO_OFFSET,
@@ -19,8 +21,6 @@ from milena.lab.histories.group_events import (
     Sync,
     TopicPartition,
 )
-from milena.node.client.cluster import Cluster
-from milena.node.client.membership import PROTOCOL, by_topic, find_coordinator
 from milena.node.links.outgoing import Channel, ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

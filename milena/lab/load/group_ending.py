@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from milena.client.cluster import Cluster, ClusterView
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.histories.events import Event
 from milena.lab.histories.group_events import Settled
 from milena.lab.histories.groups import OFFSETS_TOPIC
 from milena.lab.load.group_workload import GroupWorkload
 from milena.lab.world.trace import Trace
-from milena.node.client.cluster import Cluster, ClusterView
 
 CALM_SECONDS: Final = 5.0
 LAST_ANSWERS: Final = 2.0

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
+from milena.client.cluster import Cluster
 from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import Join, Share, TopicPartition
 from milena.lab.load.group_client import GroupClient, MemberIdentity
-from milena.node.client.cluster import Cluster
 from milena.protocol.errors import ErrorCode
 from milena.runtime.randomness import Randomness
 

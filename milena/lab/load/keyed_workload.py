@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Final
 
+from milena.client import admin
+from milena.client.batches import Produced
+from milena.client.cluster import Cluster
+from milena.client.consumer import Consumer, TopicPartition
+from milena.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.producer import OutcomeUnknown, Producer
 from milena.lab.histories.events import Event
 from milena.lab.histories.group_events import RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.world.tiering import TIERED
 from milena.lab.world.trace import Trace
-from milena.node.client import admin
-from milena.node.client.batches import Produced
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import Consumer, TopicPartition
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
-from milena.node.client.producer import OutcomeUnknown, Producer
 from milena.node.links.outgoing import ChannelError
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.errors import KafkaError

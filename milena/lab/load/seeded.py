@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from milena.client import admin
+from milena.client.cluster import Cluster, ClusterView
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import check
 from milena.lab.histories.events import AllowedDeletion, Event, FinalLog
@@ -31,8 +33,6 @@ from milena.lab.world.tiering import SETTINGS as OF_TIER
 from milena.lab.world.tiering import TIERED, UNLIMITED, metadata_topic, with_tier
 from milena.lab.world.trace import Trace
 from milena.lab.world.world import World, simulate
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster, ClusterView
 from milena.runtime.randomness import Randomness
 
 BROKERS: Final = (3, 3, 3, 4, 5)

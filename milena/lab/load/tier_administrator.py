@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from milena.client import admin
+from milena.client.cluster import Cluster
+from milena.client.consumer import TopicPartition
+from milena.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.producer import Producer
 from milena.lab.histories.events import AllowedDeletion, Event, RequestOutcome, TopicChange
 from milena.lab.invariants.tiers import Freed
 from milena.lab.world.tiering import TIERED
 from milena.lab.world.trace import Trace
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import TopicPartition
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
-from milena.node.client.producer import Producer
 from milena.node.links.outgoing import ChannelError
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.errors import KafkaError

@@ -10,16 +10,16 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from milena.client import admin
+from milena.client.batches import Produced, ProducerIdAndEpoch
+from milena.client.cluster import FIRST_PAUSE, Cluster
+from milena.client.consumer import ConsumedRecord, Consumer, TopicPartition
+from milena.client.group_consumer import GroupConsumer
+from milena.client.offsets import EARLIEST, find_offset
+from milena.client.producer import OutcomeUnknown, Producer
 from milena.lab.histories.events import Event, Hole, Poll, RequestOutcome, Send
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.world.trace import Trace
-from milena.node.client import admin
-from milena.node.client.batches import Produced, ProducerIdAndEpoch
-from milena.node.client.cluster import FIRST_PAUSE, Cluster
-from milena.node.client.consumer import ConsumedRecord, Consumer, TopicPartition
-from milena.node.client.group_consumer import GroupConsumer
-from milena.node.client.offsets import EARLIEST, find_offset
-from milena.node.client.producer import OutcomeUnknown, Producer
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import Codec

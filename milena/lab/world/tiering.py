@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from milena.node.client import admin
+from milena.client import admin
 from milena.runtime.randomness import Randomness
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.store.tier_config import LOCAL

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import ConsumedRecord, Consumer
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.cluster import Cluster
+from milena.client.consumer import ConsumedRecord, Consumer
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.remote_log_records import UnreadableRemoteLogRecord

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from milena.node.client import admin
-from milena.node.client.cluster import Cluster, TopicView
+from milena.client import admin
+from milena.client.cluster import Cluster, TopicView
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.settings import PARTITIONS, MetadataTopicSettings

@@ -28,8 +28,8 @@ from milena.tiered.segments.segment_metadata import (
 )
 
 if TYPE_CHECKING:
-    from milena.node.client.cluster import Cluster, TopicView
-    from milena.node.client.producer import Producer
+    from milena.client.cluster import Cluster, TopicView
+    from milena.client.producer import Producer
     from milena.tiered.metadata.consumption import Consumption
 
 SNAPSHOT_SECONDS: Final = 60.0
@@ -93,7 +93,7 @@ class TopicMetadataManager:
         if topic is None:
             return
         # Imported here, since most brokers never need it.
-        from milena.node.client.producer import Producer
+        from milena.client.producer import Producer
         from milena.tiered.metadata.consumption import Consumption
         from milena.tiered.metadata.snapshot_files import SnapshotFiles
 
@@ -135,7 +135,7 @@ class TopicMetadataManager:
 
     def _cluster(self, purpose: str) -> Cluster:
         """Each client has its own connections: on a shared one, requests would wait behind a long-polling fetch."""
-        from milena.node.client.cluster import Cluster
+        from milena.client.cluster import Cluster
 
         client_id = f"{REMOTE_LOG_METADATA_TOPIC}_client_{self._node_id}_{purpose}"
         cluster = Cluster(self._runtime, self._addresses(), client_id)
@@ -174,7 +174,7 @@ class TopicMetadataManager:
         return followed.cache
 
     async def is_empty(self) -> bool:
-        from milena.node.client.offsets import LATEST, find_offset
+        from milena.client.offsets import LATEST, find_offset
 
         if self._producer is None or self._asking is None:
             raise RemoteLogMetadataError("the remote log metadata manager is not running")

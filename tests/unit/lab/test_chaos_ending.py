@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from milena.client.cluster import ClusterView
 from milena.lab.chaos.ending import Ending
 from milena.lab.chaos.runner import READING, Order, reading_of
 from milena.lab.histories.events import AllTopics, Event
-from milena.node.client.cluster import ClusterView
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 

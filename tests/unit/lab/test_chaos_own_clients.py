@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from milena.client.cluster import Cluster
 from milena.lab.chaos import own_clients
-from milena.node.client.cluster import Cluster
 from milena.node.links.outgoing import Unreachable
 from milena.protocol.errors import ErrorCode, KafkaError
 

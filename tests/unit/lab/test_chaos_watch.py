@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from milena.client.cluster import Cluster, ClusterView
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.nemesis import HEARTBEAT, MARGIN, deposed
@@ -19,7 +20,6 @@ from milena.lab.chaos.watch import BEHIND, Sight, Watch, hears_nothing
 from milena.lab.chaos.writable import Replicas
 from milena.lab.histories.faults import Effect
 from milena.lab.world.world import World, simulate
-from milena.node.client.cluster import Cluster, ClusterView
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.context import Runtime

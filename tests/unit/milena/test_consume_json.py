@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 
+from milena.client.consumer import ConsumedRecord
 from milena.commands.consume import record_of
-from milena.node.client.consumer import ConsumedRecord
 
 RECORD = ConsumedRecord("t", 0, 7, 1000, b"key", b"value", (), 0)
 

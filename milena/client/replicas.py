@@ -1,6 +1,6 @@
 """Admin client for replicas: leaders, reassignments, registered brokers, the quorum.
 
-As in ``node.client.admin``: if a request names several resources, each has its own result.
+As in ``milena.client.admin``: if a request names several resources, each has its own result.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import TopicPartition
-from milena.node.client.membership import by_topic
+from milena.client.cluster import Cluster
+from milena.client.consumer import TopicPartition
+from milena.client.membership import by_topic
 from milena.node.links.outgoing import Failing, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from milena.node.client.batches import Lane, PendingBatch, Produced, ProducerIdAndEpoch
-from milena.node.client.cluster import Cluster
+from milena.client.batches import Lane, PendingBatch, Produced, ProducerIdAndEpoch
+from milena.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable

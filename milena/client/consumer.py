@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.cluster import Cluster
+from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import Channel, ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable

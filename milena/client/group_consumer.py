@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import ConsumedRecord, Consumer, TopicPartition
-from milena.node.client.membership import Membership
+from milena.client.cluster import Cluster
+from milena.client.consumer import ConsumedRecord, Consumer, TopicPartition
+from milena.client.membership import Membership
 from milena.protocol.errors import KafkaError
 
 HEARTBEATS_PER_SESSION: Final = 3

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import TopicPartition
+from milena.client.cluster import Cluster
+from milena.client.consumer import TopicPartition
 from milena.node.links.outgoing import Channel, ChannelError, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable

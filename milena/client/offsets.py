@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from milena.node.client.cluster import Cluster
+from milena.client.cluster import Cluster
 from milena.node.links.outgoing import ChannelError, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from milena.node.client.cluster import Cluster
-from milena.node.client.consumer import TopicPartition
-from milena.node.client.membership import by_topic, find_coordinator
+from milena.client.cluster import Cluster
+from milena.client.consumer import TopicPartition
+from milena.client.membership import by_topic, find_coordinator
 from milena.node.links.outgoing import Channel, Failing, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from milena.node.client.cluster import PartitionInfo, TopicView, newest_of
+from milena.client.cluster import PartitionInfo, TopicView, newest_of
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
 

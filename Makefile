@@ -130,7 +130,7 @@ nightly: ## what .ci/run has no time for: make test on the pure form, and the ot
 docs: $(READY) ## build the documentation site in build/site; broken links are errors
 	@$(BIN)/python -c 'import mkdocs, material, mkdocstrings_handlers.python' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,docs]' >&2
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "build/site/index.html"
+	@echo "build/site/index.html; with search: python3 -m http.server -d build/site"
 
 bench: $(READY) ## figures of both forms beside Kafka 4.3.1 and kfake where these are there (SHORT=1: less work)
 	@if command -v $${CC:-cc} >/dev/null; then MILENA_PURE=1 $(BIN)/python -m compiling.build; \

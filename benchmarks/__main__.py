@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def forms_here() -> list[Peer]:
-    """Milena, compiled where that has been made; else the reason is said."""
+    """Return Milena's build flavours: the compiled one if it has been built; else print why not."""
     try:
         return [Milena(COMPILED), Milena(PURE)]
     except NoForm as reason:
@@ -57,7 +57,7 @@ def forms_here() -> list[Peer]:
 
 
 def others_here() -> list[Peer]:
-    """Kafka and kfake, where they can be run; else the reason is said."""
+    """Return Kafka and kfake if they can be run; else print why not."""
     found: list[Peer] = []
     for make in (Kafka, Kfake):
         try:

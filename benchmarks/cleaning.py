@@ -1,5 +1,5 @@
-"""A topic whose keys were each written ten times: what removing the old values takes, in a broker that goes on to
-serve, and what that does to produce beside it."""
+"""Local compaction of a topic whose keys were each written ten times: the cost of a cleaning in a running broker, and
+its effect on produce latency."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SETTINGS: Final = {
     "replica.high.watermark.checkpoint.interval.ms": "200",
 }
 WRITTEN: Final = 10
-"""Times that each key is written."""
+"""How often each key is written."""
 VALUE, BATCH = 1_000, 15
 SEGMENTS: Final = 10
 AT_LEAST: Final = 2.0
-"""Seconds of the latencies before."""
+"""Seconds of the latency measurement before cleaning."""
 LOOK: Final = 0.05
 LIMIT: Final = 600.0
 
@@ -66,7 +66,7 @@ def _figures(running: Running, megabytes: int, *, workers: bool) -> dict[str, fl
 
 
 def fill(running: Running, megabytes: int) -> None:
-    """Keys in turn, and values that do not repeat."""
+    """Yield each key in turn, with values that do not repeat."""
     records = (megabytes << 20) // VALUE
     keys, some = records // WRITTEN, os.urandom(VALUE + (1 << 16))
     now = time.time_ns() // 1_000_000
@@ -82,7 +82,7 @@ def fill(running: Running, megabytes: int) -> None:
 
 
 class Watch:
-    """Looks at the files of the topic's partition, and at the processes that its broker has started."""
+    """Observes the files of the topic's partition, and the worker processes of its broker."""
 
     def __init__(self, running: Running) -> None:
         node = leader_id(running.bootstrap, TOPIC)
@@ -90,13 +90,13 @@ class Watch:
         self._broker = running.members.pid(node)
         self._begun = self.looked = time.perf_counter()
         self.worker_mib = 0.0
-        """The most that was resident in one of those processes."""
+        """The maximum resident memory of a worker."""
 
     def size(self) -> int:
         return sum(file.stat().st_size for file in (self.data / f"{TOPIC}-0").glob("*.log"))
 
     def is_clean(self, _: int) -> bool:
-        """Whether the checkpoint says that all closed segments are clean."""
+        """Whether all closed segments are clean according to the checkpoint."""
         if not self.is_time():
             return False
         checkpoint = self.data / "cleaner-offset-checkpoint"
@@ -105,7 +105,7 @@ class Watch:
         return any(line.split()[:2] == [TOPIC, "0"] and int(line.split()[2]) >= active for line in lines)
 
     def is_time(self) -> bool:
-        """Whether to look again; then it has looked at the workers. Raises TimeoutError."""
+        """Sample the workers; return whether to continue. Raises TimeoutError."""
         now = time.perf_counter()
         if now - self.looked < LOOK:
             return False
@@ -121,6 +121,6 @@ class Watch:
             try:
                 status = Path(f"/proc/{child}/status").read_text()
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
             peak = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
             self.worker_mib = max(self.worker_mib, *(int(kib) / 1024 for kib in peak), 0.0)

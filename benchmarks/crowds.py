@@ -1,5 +1,5 @@
-"""Many clients on one broker, and its processor time: 200 that produce, each with one request in flight (acks=1, 100
-bytes), and 10 that wait for the record which one produces."""
+"""CPU time of a broker with many clients: 200 producers with one request in flight (acks=1, 100 bytes), and 10
+consumers that wait for the record of one producer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONSUMERS = 10
 
 
 def many_producers(running: Running, sizes: Sizes) -> Rounds:
-    """All send, then all are answered, and again."""
+    """All clients send, then all responses are received, in rounds."""
     create_topic(running.bootstrap, "crowd", 1)
     address = leader_of(running.bootstrap, "crowd")
     message = produce_message("crowd", acks=1)
@@ -36,7 +36,7 @@ def many_producers(running: Running, sizes: Sizes) -> Rounds:
 
 
 def fan_out(running: Running, sizes: Sizes) -> Rounds:
-    """From the fetches to the last consumer's answer; the time is from the send of the record to that answer."""
+    """From the fetches to the response of the last consumer; the time starts with the send of the record."""
     create_topic(running.bootstrap, "fan-out", 1)
     address = leader_of(running.bootstrap, "fan-out")
     message = produce_message("fan-out", acks=1)

@@ -1,4 +1,4 @@
-"""The forms of Milena that can be measured here: pure Python, and the compiled one of ``make compiled``."""
+"""The build flavours of Milena that can be measured: pure Python, and the compiled one of ``make compiled``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LIBRARY = "compiled__mypyc"
 
 
 class NoForm(Exception):
-    """Why a form cannot be measured."""
+    """A flavour cannot be measured; the message says why."""
 
 
 def chosen(form: str) -> dict[str, str]:
-    """What is added to the environment of a process that runs in a form."""
+    """The environment variables of a process in this flavour."""
     return {VARIABLE: _VALUES[form]}
 
 
 def check_there(form: str) -> None:
-    """Raises NoForm with the reason if processes cannot run in it."""
+    """Raises NoForm if processes cannot run in the flavour."""
     asked = "from milena.form import running; print(running())"
     done = subprocess.run(
         [sys.executable, "-P", "-c", asked],
@@ -40,7 +40,7 @@ def check_there(form: str) -> None:
 
 
 def in_form(form: Mapping[str, str], module: str, *words: str) -> dict[str, float]:
-    """The figures that a module, run as a program, writes as JSON. ``form``: what ``chosen`` gives."""
+    """Run a module and return the figures that it prints as JSON. ``form``: the result of ``chosen``."""
     command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **form}, check=False)
     if done.returncode:
@@ -49,6 +49,6 @@ def in_form(form: Mapping[str, str], module: str, *words: str) -> dict[str, floa
 
 
 def check_runs(pid: int, form: str) -> None:
-    """Raises RuntimeError if a process is of the other form: its figures would be shown in the wrong column."""
+    """Raises RuntimeError if a process is of the other flavour: its figures would be in the wrong column."""
     if (_LIBRARY in Path(f"/proc/{pid}/maps").read_text()) != (form == COMPILED):
         raise RuntimeError(f"process {pid} is not of the {form} form")

@@ -1,4 +1,4 @@
-"""What the figures should be, and a table of what they are."""
+"""The goals for the figures, and a table of the results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from benchmarks.forms import COMPILED, PURE
 Row = tuple[str, ...]
 KAFKA, KFAKE = "kafka", "kfake"
 COLUMNS: Mapping[str, str] = {COMPILED: "compiled", PURE: "pure", KAFKA: "Kafka", KFAKE: "kfake"}
-"""Titles by whose figures they are."""
+"""Titles by peer."""
 
 
 class Goal(NamedTuple):
-    """``ratio`` is Milena's figure through Kafka's; ``absolute`` is for Milena's alone. The others compare the compiled
-    form with the pure one and with kfake."""
+    """``ratio``: the goal for Milena's figure divided by Kafka's; ``absolute``: for Milena's own. The others compare
+    the compiled flavour with the pure one and with kfake."""
 
     about: str
     ratio: float | None = None
@@ -25,11 +25,11 @@ class Goal(NamedTuple):
     to_kfake: float | None = None
     above_pure: float | None = None
     compiled: bool = False
-    """``absolute`` is for the compiled form alone."""
+    """``absolute`` is for the compiled flavour only."""
 
 
 def _of_spark(name: str, about: str) -> dict[str, Goal]:
-    """The rate of our source, Kafka's that of Spark's connector; and both at Milena."""
+    """The rate of Milena's source divided by that of Spark's connector with Kafka; and with Milena."""
     return {
         f"{name}_mb_s": Goal(f"{about}: source from the tier, Kafka: connector, MB/s", 2, more_is_better=True),
         f"{name}_cpu_ms_mb": Goal("the same, processor time of driver and workers, ms/MB"),
@@ -175,7 +175,7 @@ def rows(results: Mapping[str, Mapping[str, float]], names: Collection[str] = GO
 
 
 def report(results: Mapping[str, Mapping[str, float]]) -> str:
-    """The rows in columns."""
+    """Align the rows in columns."""
     table = rows(results)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
@@ -194,7 +194,7 @@ def _row(goal: Goal, values: Mapping[str, float], own: str, there: Sequence[str]
 
 
 def _judged(goal: Goal, values: Mapping[str, float], own: str) -> Iterator[tuple[str, bool | None]]:
-    """What is wished for, and whether that is so; None if it was not measured."""
+    """Return the goal and whether it is met; None if it was not measured."""
     sign = ">=" if goal.more_is_better else "<="
     mine = values.get(own)
 

@@ -1,5 +1,5 @@
-"""500 members of a classic group, each with a connection of its own, join anew: from the first JoinGroup to the last
-answer to a SyncGroup, and what that costs the broker in processor time."""
+"""A rebalance of a classic group with 500 members, each with its own connection: time from the first JoinGroup to the
+last SyncGroup response, and CPU time of the broker."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Member:
         self.id = ""
         self.generation = -1
         self.leads: Sequence[str] = ()
-        """Of the leader: all members' ids."""
+        """The ids of all members, in the leader's response."""
 
     def send_join(self, number: int) -> None:
-        """Not with the same metadata as before: only then is there a new generation, whoever comes first."""
+        """Send other metadata than before: only then a new generation starts, whichever member is first."""
         protocols = [{"name": "range", "metadata": b"%d" % number}]
         times = {"session_timeout_ms": TIMEOUT_MS, "rebalance_timeout_ms": TIMEOUT_MS}
         who = {"group_id": GROUP, "member_id": self.id, "group_instance_id": None, "protocol_type": "consumer"}
@@ -45,7 +45,7 @@ class Member:
         self.wire.send_framed(framed(ApiKey.JOIN_GROUP, JOIN_VERSION, body))
 
     def joined(self) -> int:
-        """The answer's error."""
+        """The error code of the response."""
         answer = answered(self.wire, ApiKey.JOIN_GROUP, JOIN_VERSION)
         self.id, self.generation = answer.member_id, answer.generation_id
         self.leads = [member.member_id for member in answer.members]
@@ -59,7 +59,7 @@ class Member:
 
 
 def rebalance(running: Running, sizes: Sizes) -> Rounds:
-    """The first round does not count."""
+    """The first round is not counted."""
     address = coordinator(running.bootstrap)
     with ExitStack() as open_ones:
         members = [Member(address) for _ in range(MEMBERS)]
@@ -69,7 +69,7 @@ def rebalance(running: Running, sizes: Sizes) -> Rounds:
             member.send_join(0)
             if member.joined() != MEMBER_ID_REQUIRED:
                 raise NotMeasured("a member without an id is not given one first")
-        join_all(members[:1], 0)  # a group that has nobody does not wait for the others
+        join_all(members[:1], 0)  # an empty group does not wait for further members
         for number in range(1 + sizes.group_rounds):
             begin, before = time.perf_counter(), cpu_seconds(running.brokers[0])
             join_all(members, 1 + number)
@@ -94,7 +94,7 @@ def join_all(members: Sequence[Member], number: int) -> None:
 
 
 def coordinator(bootstrap: str) -> tuple[str, int]:
-    """Where the group's coordinator listens, once it is there."""
+    """Return the address of the group's coordinator, once there is one."""
     brokers = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=30).brokers
     first = next(iter(brokers.values()))
     deadline = time.monotonic() + LIMIT

@@ -1,4 +1,4 @@
-"""A long history of clients' operations, judged in one process and on Spark (local[2]): cost by the million."""
+"""Judging a long history of client operations in one process and on Spark (local[2]): cost per million operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.lab.long_histories import PLANTED, long_history
 MILLION: Final = 1_000_000
 SPARK: Final = ("--master", "local[2]", "--conf", "spark.driver.memory=2g")
 FOUND: Final = 1
-"""The exit code of who finds anomalies."""
+"""The exit code if there are anomalies."""
 
 
 class Judged(NamedTuple):
@@ -29,8 +29,8 @@ class Judged(NamedTuple):
 
 
 def histories(peer: Peer, sizes: Sizes) -> Rounds:
-    """What is judged by is not compiled: one form is enough. Raises RuntimeError if the verdicts differ, or are not
-    what was planted."""
+    """The checker is not compiled: one flavour is enough. Raises RuntimeError if the verdicts differ from each other,
+    or from the planted anomalies."""
     if find_spec("pyspark") is None:
         raise NotMeasured("Spark is not installed")
     with tempfile.TemporaryDirectory(prefix="bench-histories-") as name:
@@ -53,7 +53,7 @@ def histories(peer: Peer, sizes: Sizes) -> Rounds:
 
 
 def _judged(words: list[str]) -> Judged:
-    """What a command says, but for its last line: that counts, each in its way. Raises RuntimeError."""
+    """Return a command's output without its last line, which differs. Raises RuntimeError."""
     begin = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen([*MILENA, *words], stdout=out, stderr=errors)

@@ -20,21 +20,21 @@ VARIABLE = "KFAKE"
 
 
 class NoKfake(Exception):
-    """Why kfake cannot be measured."""
+    """kfake cannot be measured; the message says why."""
 
 
 class Kfake:
     name = "kfake"
 
     def __init__(self) -> None:
-        """Raises NoKfake if the variable does not name it."""
+        """Raises NoKfake if the variable does not name the program."""
         self._command = shlex.split(os.environ.get(VARIABLE, ""))
         if not self._command:
             raise NoKfake(f"{VARIABLE} names no program that starts kfake")
 
     @contextmanager
     def cluster(self, brokers: int, folder: Path, overrides: Mapping[str, str] | None = None) -> Iterator[Running]:
-        """Its brokers are always three, at addresses of its own choice, and it has no data to find again."""
+        """It always has three brokers, on ports that it chooses, and no stored data."""
         begin = time.perf_counter()
         process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         try:
@@ -54,7 +54,7 @@ class Kfake:
 
 
 class OneProcess:
-    """All brokers are in it."""
+    """Return the process, which runs all brokers."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

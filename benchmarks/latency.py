@@ -30,7 +30,7 @@ from benchmarks.wire import (
 )
 
 ARRIVAL = 0.0005
-"""Seconds in which a fetch reaches the broker and waits there, as a consumer's does."""
+"""Seconds until a consumer's fetch has reached the broker and waits there."""
 
 
 def latency(running: Running, sizes: Sizes) -> Rounds:
@@ -39,7 +39,7 @@ def latency(running: Running, sizes: Sizes) -> Rounds:
 
 
 def produce_and_end_to_end(running: Running, topic: str, sizes: Sizes, rounds: int, *, acks: int) -> Rounds:
-    """On the leader of a topic's only partition, which is empty at first. One round warms both sides up."""
+    """On the leader of a topic with one partition, which is empty at first. One round is for warming up."""
     address = leader_of(running.bootstrap, topic)
     leader = running.members.pid(leader_id(running.bootstrap, topic))
     message = produce_message(topic, acks)
@@ -54,7 +54,7 @@ def produce_and_end_to_end(running: Running, topic: str, sizes: Sizes, rounds: i
 
 
 def produce_rounds(running: Running, topic: str, sizes: Sizes, rounds: int, *, acks: int) -> Rounds:
-    """Produce alone, to a topic that may have records; warmed as above."""
+    """Produce latency on a topic that may have records; with a warm-up round."""
     leader = running.members.pid(leader_id(running.bootstrap, topic))
     message = produce_message(topic, acks)
     with closing(Wire(leader_of(running.bootstrap, topic))) as producer:

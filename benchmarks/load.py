@@ -1,4 +1,4 @@
-"""A steady load from a process of its own, until it is stopped.
+"""A constant load from another process, until it is stopped.
 
 python -m benchmarks.load BOOTSTRAP TOPIC MB_PER_SECOND
 """
@@ -17,12 +17,12 @@ from confluent_kafka import Producer
 TICK = 0.01
 RECORD = b"x" * 1024
 SETTLING = 1.0
-"""Seconds until the load is steady."""
+"""Seconds until the load is constant."""
 
 
 @contextmanager
 def load(bootstrap: str, topic: str, mb_per_second: float) -> Iterator[None]:
-    """Records of 1 KB with acks=all while the context is open. Raises RuntimeError where one was not acknowledged."""
+    """Records of 1 KB with acks=all while the context is open. Raises RuntimeError if one was not acknowledged."""
     command = [sys.executable, "-m", "benchmarks.load", bootstrap, topic, str(mb_per_second)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:

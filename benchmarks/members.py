@@ -1,4 +1,4 @@
-"""The nodes of a running cluster one by one: what fails, comes back, or finds its disk empty."""
+"""The nodes of a running cluster: stopping, starting, and emptying the disks of single nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT = 120.0
 
 
 class Members(Protocol):
-    """Brokers by node id, as Metadata names them."""
+    """Brokers by node id, as in Metadata."""
 
     def pid(self, node_id: int) -> int: ...
 
@@ -24,7 +24,7 @@ class Members(Protocol):
         ...
 
     def end(self, node_id: int, number: int) -> None:
-        """Send a signal that ends the broker and return when its process is gone."""
+        """Send a signal that ends the broker, and wait for its end."""
         ...
 
     def start_again(self, node_id: int) -> None:
@@ -53,7 +53,7 @@ class MilenaMembers:
 
 
 class KafkaMembers:
-    """Brokers from 1 on, in the order of their properties files."""
+    """Brokers, numbered from 1 in the order of their properties files."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class KafkaMembers:
         processes: list[subprocess.Popen[bytes]],
         start: Callable[[Path], subprocess.Popen[bytes]],
     ) -> None:
-        """``processes`` is kept up to date, so that who stops the cluster stops what came back too."""
+        """``processes`` is updated, so that restarted processes are stopped with the cluster."""
         self._files = files
         self._processes = processes
         self._start = start
@@ -81,7 +81,7 @@ class KafkaMembers:
 
 
 def come_back_without_data(members: Members, node_id: int, topic: str) -> None:
-    """Stop a broker in order, remove its replicas of a topic with the checkpoints that speak of them, start it."""
+    """Stop a broker cleanly, delete its replicas of a topic and their checkpoint entries, and start it."""
     members.end(node_id, signal.SIGTERM)
     for entry in members.data(node_id).iterdir():
         if entry.is_dir() and entry.name.rpartition("-")[0] == topic:
@@ -92,5 +92,5 @@ def come_back_without_data(members: Members, node_id: int, topic: str) -> None:
 
 
 def bytes_of(members: Members, node_id: int, topic: str) -> int:
-    """How much a broker's replicas of a topic hold."""
+    """Return the size of a broker's replicas of a topic."""
     return sum(file.stat().st_size for file in members.data(node_id).glob(f"{topic}-*/*.log"))

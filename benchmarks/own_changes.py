@@ -1,4 +1,4 @@
-"""``python -m benchmarks.own_changes [--milena-only]``: a change is answered once the broker knows it.
+"""``python -m benchmarks.own_changes [--milena-only]``: forwarded changes, answered when the broker has applied them.
 
 One client sets a topic's config through a broker and reads it back from the same broker on the same connection.
 """

@@ -1,5 +1,5 @@
-"""Many partitions on one broker, the hardest case: what creating them takes until each is led, what they add to its
-memory, and how long a restart takes until each is led again."""
+"""Many partitions on one broker, the worst case: time to create them until each has a leader, their memory, and the
+time of a restart until each has a leader again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.turns import Rounds
 from benchmarks.wire import acknowledge_one, create_topic, until_led
 
 AT_ONCE = 5_000
-"""Partitions in one request; Kafka refuses 10,000 records in one command."""
+"""Partitions per request; Kafka rejects 10,000 records in one command."""
 
 
 def thousand(peer: Peer, sizes: Sizes) -> Rounds:

@@ -1,4 +1,4 @@
-"""The systems under measurement, started and found in the same way."""
+"""The measured systems, started and reached in the same way."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.oracle.kafka import jars, java
 
 LIMIT = 300.0
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
-"""A node without a cluster directory takes ``KAFKA_*`` as its configuration; KAFKA_LIBS is none of it."""
+"""A standalone node reads ``KAFKA_*`` as configuration; KAFKA_LIBS is not a key."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A cluster that serves."""
+    """A running cluster."""
 
     bootstrap: str
     brokers: tuple[int, ...]
@@ -51,7 +51,7 @@ class Peer(Protocol):
     def cluster(
         self, brokers: int, folder: Path, overrides: Mapping[str, str] | None = None
     ) -> AbstractContextManager[Running]:
-        """Start a cluster in a folder, new or with the data that it has, and stop it."""
+        """Start a cluster in a folder, new or with its present data, and stop it."""
         ...
 
     def listening_after(self) -> float:
@@ -60,10 +60,10 @@ class Peer(Protocol):
 
 
 class Milena:
-    """Milena as its users start it, in one of its forms, which is its name."""
+    """Milena as users start it, in one of its flavours, which is its name."""
 
     def __init__(self, form: str) -> None:
-        """Raises NoForm if the form is not to be had."""
+        """Raises NoForm if the flavour is not available."""
         check_there(form)
         self.name = form
         self.environment = chosen(form)
@@ -91,7 +91,7 @@ class Kafka:
     name = "kafka"
 
     def __init__(self) -> None:
-        """Raises NoKafka where it cannot be run."""
+        """Raises NoKafka if it cannot be run."""
         jars()
 
     @contextmanager
@@ -123,7 +123,7 @@ def _start_kafka(file: Path) -> subprocess.Popen[bytes]:
 
 
 def _stop_kafka(processes: list[subprocess.Popen[bytes]]) -> None:
-    """The controller last: the brokers' controlled shutdown needs it."""
+    """The controller is stopped last: the brokers' controlled shutdown needs it."""
     controller, *brokers = processes
     for group in (brokers, [controller]):
         for process in group:
@@ -137,7 +137,7 @@ def _stop_kafka(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _wait_for_brokers(bootstrap: str, count: int) -> None:
-    """Until Metadata lists all brokers: unfenced ones alone are in it."""
+    """Wait until Metadata has all brokers: it only has unfenced ones."""
     quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **quick})
     deadline = time.monotonic() + LIMIT
@@ -150,7 +150,8 @@ def _wait_for_brokers(bootstrap: str, count: int) -> None:
 
 
 def accepting_after(command: list[str], port: int, environment: Mapping[str, str] | None = None) -> float:
-    """Seconds from exec until a port accepts. Raises RuntimeError with what the process said where it ends before."""
+    """Return the seconds from exec until a port accepts. Raises RuntimeError with the output of a process that ends
+    before."""
     begin = time.perf_counter()
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, env={**ENVIRONMENT, **(environment or {})})
@@ -175,11 +176,11 @@ def resident_mib(pid: int) -> float:
 
 
 def proportional_mib(pid: int) -> float:
-    """The same, with each page that processes share (a library's code) divided among them."""
+    """Proportional set size: shared pages are divided among the processes that share them."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    """What the threads of a process have run so far; finer than the clock ticks of /proc/PID/stat."""
+    """CPU time of a process's threads; more precise than the clock ticks of /proc/PID/stat."""
     return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9

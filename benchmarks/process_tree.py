@@ -1,4 +1,4 @@
-"""What a process and its descendants take, looked at again and again: what one has run, and the most that it had."""
+"""CPU time and peak memory of a process and its descendants, by sampling."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from benchmarks.families import family, member, seconds_of
 
 
 class Taken(NamedTuple):
-    """``cpu``: seconds; ``mib``: the most resident memory."""
+    """``cpu``: seconds; ``mib``: peak resident memory."""
 
     cpu: float
     mib: float
 
 
 def with_ended_children(pid: int) -> float:
-    """Seconds of processor time of a process and of those children that have ended, and for which it has waited."""
+    """CPU seconds of a process and of its ended children for which it has waited."""
     return seconds_of([member(pid)])
 
 
 class ProcessTree:
-    """Of a process and its descendants, by what they are (``kinds``)."""
+    """Figures of a process and its descendants, by kind (``kinds``)."""
 
     def __init__(self, root: int, kinds: Mapping[str, bytes]) -> None:
-        """``kinds``: names, and what is in the command line of a process of this kind. Others are left out; the first
-        kind that fits counts."""
+        """``kinds``: names, and a text in the command line of such a process. Other processes are left out; the first
+        matching kind counts."""
         self._root = root
         self._kinds = kinds
         self._kind: dict[int, str] = {}
@@ -43,6 +43,6 @@ class ProcessTree:
                 self._kind[one.pid], self._taken[one.pid] = kind, Taken(one.own, one.peak)
 
     def of(self, kind: str) -> Taken:
-        """All processor time, and the memory of the largest."""
+        """The whole CPU time, and the memory of the largest process."""
         every = [taken for pid, taken in self._taken.items() if self._kind[pid] == kind]
         return Taken(sum(one.cpu for one in every), max((one.mib for one in every), default=0.0))

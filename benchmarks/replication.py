@@ -1,5 +1,5 @@
-"""Three brokers, three replicas, acks=all: latency alone, beside idle partitions and beside load; throughput and
-memory; a follower that comes back with nothing; and a leader that is killed."""
+"""Three brokers, three replicas, acks=all: latency alone, with idle partitions, and under load; throughput and memory;
+an empty follower; and a killed leader."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ONE: Topic = ("load-one", 1)
 
 
 def replicated_latency(running: Running, sizes: Sizes) -> Rounds:
-    """End to end; produce beside load; produce alone, when all that went before has warmed both sides; and the same
-    once more beside idle partitions."""
+    """End-to-end latency; produce latency under load; produce latency alone, after everything is warm; and the same
+    again with idle partitions."""
     _create(running, "replicated", 1)
     for figures in produce_and_end_to_end(running, "replicated", sizes, sizes.other_rounds, acks=-1):
         yield {f"replicated_{name}": value for name, value in figures.items() if name.startswith("end_to_end")}
@@ -57,7 +57,7 @@ def replicated_latency(running: Running, sizes: Sizes) -> Rounds:
 
 
 def replicated_load(running: Running, sizes: Sizes) -> Rounds:
-    """Throughput and memory need Kafka's producer; what follows works on what it has written."""
+    """Throughput and memory need Kafka's producer; the later measurements use its data."""
     for topic, partitions in (SIX, ONE):
         _create(running, topic, partitions)
     try:
@@ -76,7 +76,7 @@ def replicated_load(running: Running, sizes: Sizes) -> Rounds:
 
 
 def _produced(running: Running, figure: str, topic: str, sizes: Sizes) -> Figures:
-    """MB/s, and the milliseconds of processor time that all brokers together spend on a MB."""
+    """MB/s, and milliseconds of CPU time of all brokers per MB."""
     before = sum(map(cpu_seconds, running.brokers))
     rate = producer_performance(running.bootstrap, topic, sizes.replicated_records, acks="all")
     spent = sum(map(cpu_seconds, running.brokers)) - before
@@ -84,7 +84,7 @@ def _produced(running: Running, figure: str, topic: str, sizes: Sizes) -> Figure
 
 
 def _copied_by_a_wiped_follower(running: Running, topic: str) -> float:
-    """MB/s from the first byte that the follower has until it has all; what a broker's start takes is not counted."""
+    """MB/s from the follower's first byte until it has all; without the start of the broker."""
     until_in_sync(running.bootstrap, topic)
     node_id = leader_id(running.bootstrap, topic)
     size = bytes_of(running.members, node_id, topic)
@@ -98,7 +98,7 @@ def _copied_by_a_wiped_follower(running: Running, topic: str) -> float:
 
 
 def _write_after_a_leaders_death(running: Running, topic: str) -> float:
-    """Seconds from kill -9 to the acknowledgement of a record sent right after it, seen by librdkafka."""
+    """Seconds from kill -9 to the acknowledgement of a record sent right after it, by librdkafka."""
     until_in_sync(running.bootstrap, topic)
     producer = Producer({"bootstrap.servers": running.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
     _acknowledge(producer, topic)
@@ -115,8 +115,8 @@ def _create(running: Running, topic: str, partitions: int) -> None:
 
 
 def until_in_sync(bootstrap: str, topic: str) -> None:
-    """Return when every partition of a topic has all its replicas in the ISR. Raises NotMeasured: its figures would
-    be those of something else."""
+    """Wait until every partition of a topic has all replicas in the ISR. Raises NotMeasured if they do not get
+    there."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def in_sync() -> bool:

@@ -1,4 +1,4 @@
-"""What a record costs who reads it, with every check, in the form that runs; and aiokafka's reader, written in Cython.
+"""The cost of reading a record with every check, in the running flavour; and of aiokafka's reader, written in Cython.
 
 Nanoseconds of processor time for a record of 100 bytes, uncompressed, 1,000 in a batch; the median of rounds in turns.
 """
@@ -24,12 +24,12 @@ from milena.protocol.records.records import BatchBuilder, iter_records
 
 RECORDS: Final = 1_000
 BATCHES: Final = 20
-"""Of a round."""
+"""Records of a round."""
 ROUNDS: Final = 9
 
 
 def scans(peer: Peer, _sizes: Sizes) -> Rounds:
-    """Three rounds, each in a process of its own."""
+    """Three rounds, each in a new process."""
     if isinstance(peer, Milena):
         for _ in range(3):
             yield in_form(peer.environment, "benchmarks.scans")
@@ -90,7 +90,7 @@ def batch() -> bytes:
 
 
 def nanoseconds(reader: Callable[[bytes], int], data: bytes) -> float:
-    """A record's. Raises RuntimeError for a reader that has not seen them all."""
+    """Time per record. Raises RuntimeError for a reader that has not seen all records."""
     begin = time.process_time_ns()
     for _ in range(BATCHES):
         if reader(data) != RECORDS:

@@ -1,4 +1,4 @@
-"""What knowing 10,000 segments of the tier costs, and how soon a restarted broker knows 100,000.
+"""The cost of the metadata of 10,000 remote segments, and the time until a restarted broker has read that of 100,000.
 
 Milena alone, in one thread of a process of its own: CPU seconds, which other work on the machine does not lengthen.
 """
@@ -32,7 +32,7 @@ PARTITION: Final = TopicIdPartition(UUID(int=77), "t", 0)
 SEGMENTS: Final = 10_000
 SNAPSHOT_SEGMENTS: Final = 100_000
 RECORDS: Final = 1000
-"""Of a segment."""
+"""Bytes of a segment."""
 PER_EPOCH: Final = 10
 """Segments of a leader epoch."""
 LOOK_UPS: Final = 100_000
@@ -67,7 +67,7 @@ def _measure() -> dict[str, float]:
 
 
 def filled(count: int) -> RemoteLogMetadataCache:
-    """A cache with so many copied segments, one after the other."""
+    """A cache with the metadata of this many finished segments, in order."""
     chosen, cache = random.Random(2), RemoteLogMetadataCache()
     for number in range(count):
         start = number * RECORDS

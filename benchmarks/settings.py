@@ -1,4 +1,5 @@
-"""Configuration files of what is measured: Kafka's clusters and a combined node. Milena's clusters write their own."""
+"""Configuration files of the measured systems: Kafka's clusters and a combined node. Milena's clusters write their
+own."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 def write_combined(folder: Path, port: int, controller: int) -> Path:
-    """One node in both roles."""
+    """One combined node."""
     file = folder / "node.properties"
     file.write_text(
         "process.roles=broker,controller\nnode.id=1\n"
@@ -28,8 +29,8 @@ def write_combined(folder: Path, port: int, controller: int) -> Path:
 
 
 def write_cluster(folder: Path, brokers: int, overrides: Mapping[str, str]) -> tuple[list[Path], list[int]]:
-    """Properties of one controller and some brokers of Kafka, on new ports, their directories formatted; (files,
-    brokers' ports). ``overrides`` are for all of them. A folder that has data keeps it."""
+    """Properties of one controller and some brokers of Kafka, on new ports, with formatted directories; (files,
+    brokers' ports). ``overrides`` are for all of them. Existing data is kept."""
     more = "".join(f"{key}={value}\n" for key, value in overrides.items())
     controller, *ports = free("127.0.0.1", brokers + 1)
     quorum = f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}\ncontroller.listener.names=CONTROLLER\n"
@@ -52,7 +53,7 @@ def write_cluster(folder: Path, brokers: int, overrides: Mapping[str, str]) -> t
 
 
 def format_storage(*files: Path, standalone: str | None = None) -> None:
-    """All at once. ``standalone`` is the name of the file of the only controller, where voters are not configured."""
+    """Format all directories. ``standalone``: the file of the only controller, if no voters are configured."""
     running = []
     for file in files:
         arguments = [

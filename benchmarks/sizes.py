@@ -1,11 +1,11 @@
-"""How much work is done: the full measure, or little for CI."""
+"""The amount of work: full measurements, or short ones for CI."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 Figures = Mapping[str, float]
-"""Figures by name; ``goals.py`` says what they are."""
+"""Figures by name; ``goals.py`` describes them."""
 
 
 class Sizes:
@@ -16,7 +16,7 @@ class Sizes:
         self.idle_seconds = 4 if short else 30
         self.latency_rounds = 5
         self.other_rounds = 1 if short else 3
-        """Of latencies beside something else."""
+        """Latencies under another load."""
         self.latency_requests = 1_000 if short else 10_000
         self.crowd_requests = 4_000 if short else 20_000
         self.fan_out_records = 200 if short else 2_000

@@ -93,8 +93,8 @@ def _all(
             for codec in read.codecs
         ]
         found = _read({"master": f"local[{read.cores}]", "jars": jars, "frames": frames}, environment)
-        for codec, told in zip(read.codecs, found, strict=True):
-            figures |= _figures(read.name(codec) + suffix, told)
+        for codec, result in zip(read.codecs, found, strict=True):
+            figures |= _figures(read.name(codec) + suffix, result)
     return figures
 
 
@@ -110,11 +110,11 @@ def _read(asked: Mapping[str, object], environment: Mapping[str, str]) -> list[d
     return found
 
 
-def _figures(name: str, told: Mapping[str, Any]) -> dict[str, float]:
-    size = told["rows"] * RECORD / (1 << 20)
+def _figures(name: str, result: Mapping[str, Any]) -> dict[str, float]:
+    size = result["rows"] * RECORD / (1 << 20)
     return {
-        f"{name}_mb_s": size / median(told["seconds"]),
-        f"{name}_rows_s": told["rows"] / median(told["seconds"]),
-        f"{name}_cpu_ms_mb": median(told["cpu"]) / size * 1000,
-        f"{name}_memory_mib": told["mib"],
+        f"{name}_mb_s": size / median(result["seconds"]),
+        f"{name}_rows_s": result["rows"] / median(result["seconds"]),
+        f"{name}_cpu_ms_mb": median(result["cpu"]) / size * 1000,
+        f"{name}_memory_mib": result["mib"],
     }

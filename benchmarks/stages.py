@@ -1,4 +1,4 @@
-"""What is measured one after the other, and of whom."""
+"""The stages of a measurement, and the systems that each measures."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class Stage:
 
     measure: Callable[[Peer, Sizes], Rounds]
     both_forms: bool = False
-    """In SHORT too, which else measures the compiled one alone."""
+    """Measures both flavours even with SHORT, which otherwise measures only the compiled one."""
     one_form: bool = False
-    """Nothing of it is compiled: the first one is measured alone."""
+    """Does not use compiled code: only the first flavour is measured."""
     kafka: bool = True
     kafka_takes_minutes: bool = False
     named_alone: bool = False
-    """It is not measured unless it is named: it takes long."""
+    """Only measured if it is named, because it takes long."""
 
 
 @dataclass(frozen=True)
 class ClusterStage:
-    """Measures a cluster of so many brokers with which nothing else was done, but for SHORT."""
+    """Measures a cluster of this many brokers that was not used before, except with SHORT."""
 
     brokers: int
     measure: Callable[[Running, Sizes], Rounds]
@@ -95,7 +95,7 @@ def groups(wanted: Sequence[str], *, short: bool) -> list[list[str]]:
 
 
 def run(names: Sequence[str], peers: Sequence[Peer], sizes: Sizes) -> dict[str, dict[str, float]]:
-    """Figures by peer. What the clusters' start takes counts with the first stage that needs them, and is said to."""
+    """Return the figures by peer. Starting the clusters counts with the first stage that needs them, and is printed."""
     found: dict[str, dict[str, float]] = {peer.name: {} for peer in peers}
     with ExitStack() as clusters:
         running: dict[str, Running] = {}
@@ -117,7 +117,7 @@ def run(names: Sequence[str], peers: Sequence[Peer], sizes: Sizes) -> dict[str, 
 
 
 def measured(stage: Stage | ClusterStage, peers: Sequence[Peer], sizes: Sizes) -> Iterator[Peer]:
-    """Of whom a stage has figures."""
+    """The systems that a stage measures."""
     forms = {PURE, COMPILED} & {peer.name for peer in peers}
     for peer in peers:
         if peer.name == Kafka.name:

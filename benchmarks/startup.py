@@ -1,4 +1,4 @@
-"""From exec to serving, and what a cluster costs that nobody uses."""
+"""Time from exec to serving, and the cost of an idle cluster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.wire import acknowledge_one, create_topic
 
 
 def start_up(peer: Peer, sizes: Sizes) -> Rounds:
-    """Three brokers from exec to ready, the first acknowledged write, and one node's open port: the best of some. What
-    the last of these clusters costs while nobody uses it."""
+    """Three brokers from exec to ready, the first acknowledged write, and one node's open port: the best of some
+    rounds. Also the cost of the last of these clusters while it is idle."""
     ready, first_write, listening = [], [], []
     starts = sizes.kafka_starts if peer.name == Kafka.name else sizes.starts
     for number in range(starts):
@@ -31,8 +31,8 @@ def start_up(peer: Peer, sizes: Sizes) -> Rounds:
 
 
 def idle(running: Running, sizes: Sizes) -> Figures:
-    """Memory and processor time of the busiest of the brokers."""
-    time.sleep(sizes.idle_seconds / 4)  # what start-up left to do is not idleness
+    """Memory and CPU time of the busiest broker."""
+    time.sleep(sizes.idle_seconds / 4)  # let work after the start finish first
     before = [cpu_seconds(pid) for pid in running.brokers]
     begin = time.perf_counter()
     time.sleep(sizes.idle_seconds)

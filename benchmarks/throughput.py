@@ -21,8 +21,8 @@ TOPIC, PARTITIONS, RECORD = "load", 6, 1024
 
 
 def throughput(running: Running, sizes: Sizes) -> Rounds:
-    """The first round warms both sides up. Kafka's consumer is a new JVM each time: it reads enough, in several rounds,
-    for its rate not to be that of its own compilation."""
+    """The first round is for warming up. Kafka's consumer is a new JVM each time: it reads enough, in several rounds,
+    so that its rate is not that of its compilation."""
     create_topic(running.bootstrap, TOPIC, PARTITIONS)
     try:
         jars()
@@ -60,7 +60,7 @@ def producer_performance(bootstrap: str, topic: str, count: int, acks: str = "1"
 
 
 def consumer_performance(bootstrap: str, topic: str, count: int) -> float:
-    """MB/s of Kafka's own tool in a JVM of its own, without what joining its group takes."""
+    """MB/s of Kafka's own tool in a new JVM, without joining its group."""
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(count), "--timeout", "60000"]
     shown = _run(java("org.apache.kafka.tools.ConsumerPerformance", *arguments, options=JVM, heap="512m"))
     header, row = [line.split(", ") for line in shown.splitlines() if ", " in line][-2:]
@@ -88,7 +88,7 @@ def _fill(bootstrap: str, count: int) -> None:
 
 
 def _consume(bootstrap: str, count: int) -> float:
-    """MB/s of librdkafka, from the first record on, through Python in lists of 10,000."""
+    """MB/s of librdkafka, from the first record on, in Python in lists of 10,000."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "check.crcs": False})
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
     size, seen, begin = 0, 0, time.perf_counter()

@@ -1,5 +1,5 @@
-"""A topic whose segments lie in the tier, a local folder: what copying it takes, what reading it gives, and what both
-do to produce and to local reads beside them; and how soon an empty follower of it is in sync."""
+"""A topic with segments in a tier (a local folder): cost of copying and rate of reading, their effect on produce and
+local reads; and the time until an empty follower is in sync."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ COPIED: Final = 300
 OTHER_LOAD: Final = 10.0
 """MB/s."""
 AT_LEAST: Final = 2.0
-"""Seconds of a measure of latencies."""
+"""Seconds of a latency measurement."""
 PAUSE: Final = 0.001
-"""Seconds between requests: back to back they would be a load of their own."""
+"""Seconds between requests: without a pause they would be a load of their own."""
 LIMIT: Final = 120.0
 LOOK: Final = 0.02
-"""Seconds between looks at what is left on the disk."""
+"""Seconds between checks of the local files."""
 
 
 def tier(peer: Peer, sizes: Sizes) -> Rounds:
@@ -85,13 +85,14 @@ def _one_broker(running: Running, sizes: Sizes) -> dict[str, float]:
 
 
 def _enough(sizes: Sizes) -> Callable[[int], bool]:
-    """So many requests, and so long that what comes and goes on the machine is in every measure."""
+    """This many requests over this time, so that background load affects all measurements."""
     end = time.perf_counter() + AT_LEAST
     return lambda sent: sent >= sizes.latency_requests // 2 and time.perf_counter() >= end
 
 
 def _copy(running: Running, topic: str, probe: Probe) -> tuple[float, float]:
-    """Seconds from the topic's configuration until its closed segments are in the tier alone; produce p99 meanwhile."""
+    """Seconds from the topic's configuration until its closed segments are only in the tier; produce p99 in that
+    time."""
     place = running.members.data(leader_id(running.bootstrap, topic)) / f"{topic}-0"
     begin = looked = time.perf_counter()
     alter_topic(running.bootstrap, topic, TIERED)
@@ -111,7 +112,7 @@ def _copy(running: Running, topic: str, probe: Probe) -> tuple[float, float]:
 
 
 def _reads(bootstrap: str, end: int) -> dict[str, float]:
-    """Without Java nothing: its tool is what is measured."""
+    """Without Java nothing is measured: its tool is needed."""
     try:
         jars()
     except NoKafka:
@@ -121,7 +122,7 @@ def _reads(bootstrap: str, end: int) -> dict[str, float]:
 
 
 class Probe:
-    """Produces with acks=all to a topic that nobody else uses, and reads each record back from the local log."""
+    """Produces with acks=all to another topic, and reads each record back from the local log."""
 
     def __init__(self, bootstrap: str) -> None:
         create(bootstrap, "probe", {})
@@ -131,7 +132,7 @@ class Probe:
         self._end = 0
 
     def until(self, done: Callable[[int], bool]) -> tuple[float, float]:
-        """Asks ``done`` with the number of records after each; the p99 of produce and of fetch, ms."""
+        """Call ``done`` with the number of records after each; return the p99 of produce and of fetch in ms."""
         produce: list[float] = []
         fetch: list[float] = []
         while not done(len(produce)):

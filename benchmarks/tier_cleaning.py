@@ -1,5 +1,5 @@
-"""A topic whose keys were each written ten times, and whose segments lie in the tier, a local folder: what replacing
-them by cleaned ones takes, and what that does to produce beside it. No Kafka does that."""
+"""Compaction in the tier (a local folder) of a topic whose keys were each written ten times: its cost, and its effect
+on produce latency. Kafka does not have it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.wire.admin import alter_topic
 
 COMPACTED: Final = {
     "remote.log.compaction.enable": "true",
-    "remote.log.compaction.source.retention.ms": "0",  # the folder's size tells what was cleaned
+    "remote.log.compaction.source.retention.ms": "0",  # the size of the folder then shows what was cleaned
 }
 
 
@@ -53,7 +53,7 @@ def _figures(running: Running, tier: Path, megabytes: int) -> dict[str, float]:
 
 
 class _Tier(Watch):
-    """Looks at the topic's files in the tier, too."""
+    """Observes the topic's files in the tier too."""
 
     def __init__(self, running: Running, tier: Path) -> None:
         super().__init__(running)
@@ -65,7 +65,7 @@ class _Tier(Watch):
             try:
                 found += file.stat().st_size if f"{TOPIC}-0-" in str(file) else 0
             except OSError:
-                continue  # it has just been deleted
+                continue  # the file has just been deleted
         return found
 
     def is_copied(self) -> bool:

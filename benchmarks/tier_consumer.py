@@ -1,4 +1,4 @@
-"""A consumer in a process of its own that reads a topic from its first offset again and again, until it is stopped.
+"""A consumer in another process that reads a topic from its first offset again and again, until it is stopped.
 
 python -m benchmarks.tier_consumer BOOTSTRAP TOPIC RECORDS
 """
@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 @contextmanager
 def consuming(bootstrap: str, topic: str, records: int) -> Iterator[None]:
-    """While the context is open, from the first record on. Raises RuntimeError where the consumer ended by itself."""
+    """While the context is open, from the first record on. Raises RuntimeError if the consumer ended by itself."""
     command = [sys.executable, "-m", "benchmarks.tier_consumer", bootstrap, topic, str(records)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -64,7 +64,7 @@ def follower_joins(sizes: Sizes, form: Mapping[str, str]) -> float:
 
 
 def write_tier(folder: Path, size: int) -> None:
-    """Segments of one record each, whose value is zeros that take no room on the disk."""
+    """Segments of one record each, whose value is zeros that take no space on the disk (a sparse file)."""
     place = folder / ROOT / f"{TOPIC}-0-{to_text(uuid.uuid4())}"
     place.mkdir(parents=True)
     builder = BatchBuilder()

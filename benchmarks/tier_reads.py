@@ -1,4 +1,4 @@
-"""Reading a topic from the tier (a local folder) against the same records on the broker's own disk.
+"""Reading a topic from the tier (a local folder), compared with reading it from the broker's own disk.
 
 ``python -m benchmarks.tier_reads [MEGABYTES]``: Milena alone; one reader that looks at batch headers only.
 """
@@ -39,7 +39,7 @@ from milena.testing.local_cluster import LocalCluster
 
 SEGMENT: Final = 10 << 20
 FETCHED: Final = 1 << 20
-"""Bytes of one answer, as Kafka's consumer asks for."""
+"""Bytes of one response, as Kafka's consumer requests."""
 BATCH, RECORD = 15, 1024
 ROUNDS: Final = 7
 TIERED: Final = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
@@ -62,7 +62,7 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 class Reader:
-    """Reads partition 0 of a topic from its beginning, into one buffer."""
+    """Reads partition 0 of a topic from its start, into one buffer."""
 
     def __init__(self, address: tuple[str, int], topic: str) -> None:
         self._socket = socket.create_connection(address)
@@ -70,7 +70,7 @@ class Reader:
         self._topic = topic
 
     def read(self, end: int) -> float:
-        """Up to offset ``end``; MB/s."""
+        """Read up to offset ``end``; MB/s."""
         offset, size, begin = 0, 0, time.perf_counter()
         while offset < end:
             records = self._fetch(offset)
@@ -111,7 +111,7 @@ def create(bootstrap: str, topic: str, config: dict[str, str]) -> None:
 
 
 def fill(address: tuple[str, int], topic: str, megabytes: int) -> int:
-    """Returns the log's end."""
+    """Return the log end offset."""
     count = (megabytes << 20) // (BATCH * RECORD)
     fill_with(address, topic, repeat(batch_of(RECORD, BATCH), count))
     return count * BATCH

@@ -1,4 +1,4 @@
-"""What is compared is measured in turns, so that what comes and goes on the machine meets all alike."""
+"""Compared systems are measured in turns, so that background load affects all of them equally."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from statistics import median
 from benchmarks.sizes import Figures
 
 Rounds = Generator[Figures, None, None]
-"""The figures of one round after the other; none where a round only warms up. What it holds open ends with it."""
+"""Returns the figures of one round after the other; none for a warm-up round. Closing it releases what it holds."""
 
 
 class NotMeasured(Exception):
-    """Why a stage says nothing of a peer."""
+    """A stage cannot measure a peer; the message says why."""
 
 
 def in_turns(stage: str, rounds: Mapping[str, Rounds]) -> dict[str, dict[str, float]]:
-    """By peer the median of all its rounds for each figure. Who is not to be measured is said on standard error."""
+    """Return by peer the median of each figure. Peers that cannot be measured are named on standard error."""
     found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in rounds}
     left = dict(rounds)
     try:

@@ -1,4 +1,4 @@
-"""One connection and one thread: the least that a client can add to what it measures."""
+"""A client with one connection and one thread, which adds as little as possible to what it measures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 1) 
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Return when metadata has it no more."""
+    """Delete a topic, and wait until metadata no longer has it."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([name], operation_timeout=60)[name].result(90)
     while name in admin.list_topics(timeout=30).topics:
@@ -43,7 +43,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def until_led(bootstrap: str, topic: str, partitions: int) -> None:
-    """Return when the leader of every partition answers for it: it tells the partition's end."""
+    """Wait until the leader of every partition answers ListOffsets."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     end = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     missing = {TopicPartition(topic, partition): end for partition in range(partitions)}
@@ -105,11 +105,11 @@ class Wire:
         self._socket.sendall(struct.pack(">i", len(message)) + message)
 
     def send_framed(self, message: bytes) -> None:
-        """What ``framed`` has made: a client that encodes while the time is taken would be measured too."""
+        """Send bytes made by ``framed``: encoding within the measured time would be measured too."""
         self._socket.sendall(message)
 
     def receive(self) -> bytes:
-        """The only answer that is under way, without its length."""
+        """Receive the only outstanding response, without its length."""
         data = self._some()
         while len(data) < 4:
             data += self._some()
@@ -133,7 +133,7 @@ class Wire:
 
 
 def framed(key: int, version: int, body: bytes) -> bytes:
-    """A whole request, to be sent again and again on connections that have one in flight."""
+    """A complete request, to be sent repeatedly on connections with one request in flight."""
     message = request_header(key, version, 1, "bench") + body
     return struct.pack(">i", len(message)) + message
 
@@ -155,7 +155,7 @@ def fetch_body(topic: str, offset: int, max_wait_ms: int = 10_000) -> bytes:
 
 
 def fetched_bytes(frame: bytes) -> int:
-    """How many bytes of records an answer has."""
+    """Return the number of record bytes in a response."""
     _, body = parse_response_header(FETCH, FETCH_VERSION, frame)
     records = decode_fetch_response(FETCH_VERSION, body).topics[0][2][0].records
     return len(records) if isinstance(records, bytes | memoryview) else 0

@@ -1,1 +1,2 @@
-"""The compiled form of Milena: which modules mypyc compiles, and how (docs/decisions/2026-11-22-compiled-form.md)."""
+"""The compiled flavour of Milena: which modules mypyc compiles, and how
+(docs/decisions/2026-11-22-compiled-form.md)."""

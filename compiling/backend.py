@@ -1,4 +1,4 @@
-"""The build backend (PEP 517): setuptools, and what mypyc needs if a wheel with extensions is asked for.
+"""The build backend (PEP 517): setuptools, and mypyc's requirements if a wheel with extensions is requested.
 
 ``MILENA_COMPILE=1`` in the environment asks for one. Without it, and for an editable install in any case, the build
 needs setuptools alone.
@@ -37,11 +37,11 @@ __all__ = [
 
 VARIABLE: Final = "MILENA_COMPILE"
 TYPES: Final = ("mypy", "types-PyYAML", "uvloop")
-"""What mypyc reads of the extra ``dev``, beside the dependencies: it compiles by their types."""
+"""The requirements of the extra ``dev`` that mypyc reads besides the dependencies: it compiles by their types."""
 
 
 def wants_extensions() -> bool:
-    """Whether setup.py, which runs for every step of a build, is to compile."""
+    """Whether setup.py, which runs for every step of a build, must compile."""
     return _asked() and "bdist_wheel" in sys.argv
 
 
@@ -51,7 +51,7 @@ def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) 
 
 
 def compile_requirements() -> list[str]:
-    """As pyproject.toml says them."""
+    """Return requirements as in pyproject.toml."""
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     development = [one for one in project["optional-dependencies"]["dev"] if _name(one) in TYPES]
     return [*project["dependencies"], *development]

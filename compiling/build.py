@@ -1,4 +1,4 @@
-"""``make compiled``: a tree of its own with the compiled form, build/compiled, for ``MILENA_PURE=0``.
+"""``make compiled``: a tree with the compiled flavour in build/compiled, for ``MILENA_PURE=0``.
 
 The tree has a copy of the package, since extensions beside the sources would shadow a file that is edited later. What
 is unchanged is not compiled again. ``milena/form.py`` reads the note that says of which sources the tree is.
@@ -26,7 +26,7 @@ _IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
 
 def main() -> int:
     tree = ROOT / TREE
-    if _is_of_now(tree):  # nothing is touched, for who runs it meanwhile
+    if _is_of_now(tree):  # nothing is changed: a process may be running from it
         print(f"{TREE} is of the sources as they are; MILENA_PURE=0 uses it")
         return 0
     tree.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _is_of_now(tree: Path) -> bool:
-    """Whether the tree was made of these sources by this compiler, and is whole."""
+    """Whether the tree was built completely from these sources by this compiler."""
     note, made = tree / NOTE, tree / "made.json"
     if not note.exists() or not made.exists() or _missing(tree):
         return False
@@ -50,7 +50,7 @@ def _is_of_now(tree: Path) -> bool:
 
 def _make(tree: Path) -> None:
     (tree / NOTE).unlink(missing_ok=True)
-    key, note = _key(), note_of(str(ROOT / "milena"))  # of now: a file that is edited meanwhile makes the tree stale
+    key, note = _key(), note_of(str(ROOT / "milena"))  # before the build: a file edited during it makes the tree stale
     _copy(ROOT / "milena", tree / "milena")
     made = tree / "made.json"
     if not made.exists() or json.loads(made.read_text()) != key or _missing(tree):
@@ -58,12 +58,12 @@ def _make(tree: Path) -> None:
         _expect_compiler()
         _compile(tree)
         made.write_text(json.dumps(key))
-    compile_dir(tree / "milena", quiet=1)  # the first start is quick too
+    compile_dir(tree / "milena", quiet=1)  # compile the bytecode for a quick first start
     (tree / NOTE).write_text(note)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Make ``target`` what ``source`` is, but for extensions. Files keep their times."""
+    """Make ``target`` a copy of ``source``, except for extensions. Files keep their times."""
     for old in sorted(target.rglob("*.py")):
         if not (source / old.relative_to(target)).exists():
             old.unlink()
@@ -71,7 +71,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _key() -> dict[str, str]:
-    """What the extensions depend on."""
+    """Return what the extensions depend on."""
     digest = sha256(LIST.read_bytes())
     for path in compiled_files():
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
@@ -81,14 +81,14 @@ def _key() -> dict[str, str]:
 
 
 def _missing(tree: Path) -> list[Path]:
-    """Extensions that somebody has removed."""
+    """Remove extensions of removed modules."""
     wanted = [tree / path.relative_to(ROOT).with_suffix(EXTENSION_SUFFIXES[0]) for path in compiled_files()]
     wanted.append(tree / "milena" / f"compiled__mypyc{EXTENSION_SUFFIXES[0]}")
     return [path for path in wanted if not path.exists()]
 
 
 def _expect_compiler() -> None:
-    """Before mypyc works for a minute."""
+    """Fail before mypyc works for a minute."""
     from setuptools._distutils import ccompiler, sysconfig
 
     compiler = ccompiler.new_compiler()

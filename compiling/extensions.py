@@ -1,4 +1,4 @@
-"""The extension modules, made by mypyc. Whoever imports this has mypy and a C compiler."""
+"""The extension modules, made by mypyc. Importing this module needs mypy and a C compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from setuptools.extension import Extension
 from compiling.modules import compiled_files
 
 LIBRARY: Final = "milena.compiled"
-"""The shared library is the module ``milena.compiled__mypyc``: by default it would be a top-level one."""
+"""The name of the shared library: by default it would be a top-level module."""
 TARGET: Final = Path("build", "c")
 _OPTIONS: Final = (
     "--strict",
@@ -26,25 +26,26 @@ _OPTIONS: Final = (
 )
 _LEAN: Final = ["-fvisibility=hidden", "-fno-asynchronous-unwind-tables", "-ffunction-sections"]
 _LINKED_LEAN: Final = ["-Wl,--gc-sections", "-Wl,-O1"]
-"""Of the library's pages fewer are looked at, and so resident; and its functions call each other directly."""
+"""Flags for fewer resident pages of the library, and direct calls between its functions."""
 
 
 def extensions(root: Path) -> list[Extension]:
-    """Those of the package below ``root``, which must be the working directory: mypyc names modules by their path."""
+    """Return the extensions of the package below ``root``, which must be the working directory: mypyc names modules by
+    path."""
     files = [str(path.relative_to(root)) for path in compiled_files(root)]
     made = mypycify(
         [*_OPTIONS, *files],
         target_dir=str(TARGET),
         group_name=LIBRARY,
         opt_level="2",
-        debug_level="0",  # tracebacks name the lines of the Python sources without it
+        debug_level="0",  # tracebacks have the lines of the Python sources even so
         multi_file=True,
     )
     for extension in made:
         if sys.platform == "linux":
             extension.extra_compile_args += _LEAN
             extension.extra_link_args += _LINKED_LEAN
-        extension.include_dirs.append(str(TARGET / "milena"))  # where a library with a dot in its name has its header
+        extension.include_dirs.append(str(TARGET / "milena"))  # the header of a library with a dot in its name
     return list(made)
 
 

@@ -1,4 +1,4 @@
-"""Which modules are compiled: those of the rooms in ``modules.toml``, but for the ones that stay out for a reason."""
+"""The compiled modules: those of the packages in ``modules.toml``, except for listed ones with a reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ LIST: Final = ROOT / "compiling" / "modules.toml"
 
 
 def name_of(path: Path, root: Path = ROOT) -> str:
-    """The module in a file."""
+    """Return the module name of a file."""
     return ".".join(path.relative_to(root).with_suffix("").parts)
 
 
 def reasons() -> dict[str, str]:
-    """Why a module of a compiled room stays interpreted."""
+    """Return why a module of a compiled package stays interpreted."""
     listed: dict[str, str] = tomllib.loads(LIST.read_text())["interpreted"]
     return listed
 
@@ -26,7 +26,7 @@ def _listed(name: str, listed: dict[str, str]) -> bool:
 
 
 def compiled_files(root: Path = ROOT) -> list[Path]:
-    """The files that are compiled, sorted. Packages' own files stay as they are: they hold next to nothing."""
+    """Return the files to compile, sorted. ``__init__`` files are not compiled: they contain almost nothing."""
     rooms: list[str] = tomllib.loads(LIST.read_text())["rooms"]
     out = reasons()
     found = []

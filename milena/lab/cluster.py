@@ -45,13 +45,13 @@ class SimulatedCluster:
     """Configuration of all nodes, with ``_`` for ``.``."""
     broker_overrides: Mapping[str, object] = field(default_factory=dict)
     makers: Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]] = field(default_factory=dict)
-    """Addresses of machines with nodes that are not ours, such as test peers."""
+    """Machines with nodes that are not Milena's, such as test peers."""
     watch: Watch | None = None
     """Checks the invariants; created by ``watched``."""
     _runtimes: dict[str, Runtime] = field(default_factory=dict)
 
     async def start_controller(self) -> Controller:
-        """Returns once it is the leader. Raises NodeEnded."""
+        """Return once it is active. Raises NodeEnded."""
         values = {
             "node_id": CONTROLLER_ID,
             "process_roles": "controller",
@@ -69,7 +69,7 @@ class SimulatedCluster:
         return controller
 
     async def start_broker(self, number: int) -> Broker:
-        """Returns once it serves. Raises NodeEnded."""
+        """Return once it serves. Raises NodeEnded."""
         values = {
             "node_id": number,
             "listeners": f"PLAINTEXT://{host_of(number)}:{BROKER_PORT}",
@@ -98,7 +98,7 @@ class SimulatedCluster:
         await self.world.machine(machine).wait_ended()
 
     def wipe(self, machine: str) -> None:
-        """A machine that is down loses all its files."""
+        """Delete all files of a machine that is down."""
         assert not self.world.machine(machine).alive
         self.world.machine(machine).storage.wipe()
         self._note_lost(machine, wiped=True)
@@ -109,7 +109,7 @@ class SimulatedCluster:
                 self.watch.disk_lost(number, wiped=wiped)
 
     def is_running(self, broker: Broker, number: int) -> Callable[[], bool]:
-        """Returns a check whether this very process of a broker is alive."""
+        """Return a function that checks whether this process of a broker is still running."""
         machine = self.world.machine(host_of(number))
         return lambda: machine.alive and self.brokers[number] is broker
 
@@ -151,7 +151,7 @@ class SimulatedCluster:
         await asyncio.wait((task,))
         if task.cancelled() or task.exception() is not None:
             reason = "; ".join(f"{text} ({error})" for text, error in machine.failures[-1:])
-            raise NodeEnded(f"{name} ended before its {what} was done: {reason or 'somebody killed it'}")
+            raise NodeEnded(f"{name} ended before its {what} was done: {reason or 'it was killed'}")
 
     def check_alive(self) -> None:
         """Raises AssertionError if a node has ended by itself."""
@@ -167,7 +167,7 @@ async def start_cluster(
     of_brokers: Mapping[str, object] | None = None,
     watched: bool = False,
 ) -> SimulatedCluster:
-    """A running cluster. ``overrides`` are configuration keys with ``_``; ``of_brokers`` those of the brokers only.
+    """Start a cluster. ``overrides`` are configuration keys with ``_``; ``of_brokers`` those of the brokers only.
     ``watched``: check the invariants after every event (``lab.invariants``)."""
     least: dict[str, object] = {
         "offsets_topic_replication_factor": 1,

@@ -5,12 +5,12 @@ request)``.
 
 * By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
   awaitable of them, or steps that return them (``protocol.schemas.steps``), or None if it has answered through ``ctx``
-  or will do so later. Steps run at once if the request is small, else other work comes between them.
+  or will do so later. Steps run at once for a small request, else other work runs between them.
 * With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
   call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
   Such a module may have ``handle_large(node, ctx, request)``, as by default, for large requests.
-* Any module may have ``handle_large``, which large requests go to instead. It returns steps where ``handle`` would
-  return an awaitable that does much work: what is awaited has no place in ``node.serving.sliced_work`` any more.
+* Any module may have ``handle_large`` for large requests. It returns steps where ``handle`` would return an awaitable
+  that does much work: awaited work does not use ``node.serving.sliced_work``.
 * An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
   without it the error goes to the top-level ``error_code`` of the response.
 """
@@ -37,8 +37,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, object]
 Reply: TypeAlias = T | Awaitable[T | None] | Steps[T | None] | None
-"""What ``handle`` returns: the fields of a response, or what yields them later. Compiled, an Awaitable is a Generator,
-too: who asks for steps asks for both."""
+"""The result of ``handle``: the fields of a response, or a way to get them later. In compiled code an Awaitable is also
+a Generator, so check for both."""
 Answer: TypeAlias = Reply[Fields]
 # Modules are found by name; each declares what it uses of the node, and the type of its request.
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
@@ -47,7 +47,7 @@ Failed: TypeAlias = Callable[["RequestContext", Any, KafkaError], Fields]
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The sender of a request, as authorizers name it."""
+    """The sender of a request, in the form that authorizers use."""
 
     kind: str
     name: str
@@ -61,7 +61,7 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 @dataclass(slots=True)
 class Caller:
-    """One client connection as its requests see it. ApiVersions v3 and later set the software fields."""
+    """One client connection, as its requests see it. ApiVersions v3 and later set the software fields."""
 
     listener_name: str
     client_host: str
@@ -71,11 +71,11 @@ class Caller:
     _tell: list[Callable[[], None]] = field(default_factory=list)
 
     def when_gone(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when the connection has been closed."""
+        """Call ``callback`` when the connection has been closed."""
         self._tell.append(tell)
 
     def gone(self) -> None:
-        """The connection was closed."""
+        """Called when the connection has been closed."""
         for tell in self._tell:
             tell()
         self._tell.clear()
@@ -106,7 +106,7 @@ class ApiModule:
     raw: bool = False
     failed: Failed | None = None
     large: Handle | None = None
-    """Takes the decoded request where that is large."""
+    """Handles the decoded request if it is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,12 @@ class ServedApi:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPartitions:
-    """Partitions that a rule refuses in a request, if only the handler can remove them (a Fetch has a session)."""
+    """The partitions of a request that a rule rejects, if only the handler can remove them (a Fetch has a session)."""
 
     error_of: Callable[[str | None, int], ErrorCode]
     """By topic name and partition; NONE if the partition is served."""
     handled: bool
-    """Whether the request takes effect for them and only their answers are replaced by errors."""
+    """Whether the request takes effect for them, and only their responses are replaced by errors."""
 
 
 class RequestContext:
@@ -233,8 +233,8 @@ class RequestContext:
         self.answers.close(reason)
 
     def lost(self) -> None:
-        """The request will not be answered: something failed while it waited. Close the connection, so that the client
-        does not wait until its time-out."""
+        """The request will not be answered, because an operation failed while it waited. Close the connection, so that
+        the client does not wait for its timeout."""
         if not self.answered and not self.closed:
             self.disconnect(f"a {self.api.name} request failed while it waited")
 

@@ -36,7 +36,8 @@ class FrameReader(Protocol):
 
 
 class TurnFramer(KafkaFramer):
-    """Tells its reader when several frames of one read begin and end. A frame that arrives alone skips both calls."""
+    """Notifies its reader when several frames of one read begin and end. A frame that arrives alone skips both
+    calls."""
 
     __slots__ = ("_reader",)
 
@@ -45,7 +46,7 @@ class TurnFramer(KafkaFramer):
         self._reader = reader
 
     def _frames(self, count: int) -> Iterator[memoryview]:
-        # Whoever does not come to the end closes the connection.
+        # An iteration that does not reach the end has closed the connection.
         self._reader.read_begins()
         yield from super()._frames(count)
         self._reader.read_ends()

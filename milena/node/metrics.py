@@ -2,7 +2,7 @@
 
 Names follow jmx_exporter's form of Kafka's MBeans: domain, type and name in lower case joined by underscores
 (``kafka_server_brokertopicmetrics_messagesinpersec_total``), the remaining key properties as labels. A counter is one
-attribute on a slotted object: hot paths keep the object and add to it. Gauges are read when they are rendered; gauges
+attribute of a slotted object: hot paths keep the object and add to it. Gauges are read when they are rendered; gauges
 with thousands of series are one function that yields all of them.
 """
 
@@ -75,7 +75,7 @@ class Metrics:
         return found
 
     def counter_of(self, name: str, read: Callable[[], float], help_text: str = "") -> None:
-        """A counter that is kept elsewhere, as the system keeps the CPU time of a process."""
+        """A counter whose value is read from elsewhere, such as the CPU time of the process."""
         self._family(name, "counter", help_text).series[()] = read
 
     def timing(self, name: str, help_text: str = "", **labels: str) -> Timing:

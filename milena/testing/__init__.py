@@ -1,1 +1,1 @@
-"""For tests of users' projects: the pytest plugin, a cluster of processes, a container, scenarios on processes."""
+"""Helpers for tests of other projects: the pytest plugin, a cluster of processes, a container, and scenarios."""

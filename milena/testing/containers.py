@@ -1,4 +1,4 @@
-"""One node in a container, for tests, by testcontainers (``milena-kafka[testcontainers]``).
+"""One node in a container for tests, with testcontainers (``milena-kafka[testcontainers]``).
 
     with MilenaContainer() as kafka:
         producer = Producer({"bootstrap.servers": kafka.get_bootstrap_server()})
@@ -19,17 +19,18 @@ from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 from milena.config.sources import variable_of
 
 SERVES: Final = "Transitioning from RECOVERY to RUNNING"
-"""What a broker's log has once it serves."""
+"""The line in a broker's log once it serves."""
 CLIENTS: Final = 9092
 NETWORK: Final = 9093
 _SCRIPT: Final = "start.sh"
 
 
 class MilenaContainer(DockerContainer):
-    """Broker and controller in one container, as testcontainers' own class for Kafka's image has it: ``with_network``,
-    ``with_kwargs`` and the rest do what they do there.
+    """Broker and controller in one container, like testcontainers' class for Kafka's image: ``with_network``,
+    ``with_kwargs`` and the other methods work as documented there.
 
-    ``settings``: keys of Kafka's, such as ``{"num.partitions": "3"}``; ``timeout``: seconds that the start may take.
+    ``settings``: configuration keys, such as ``{"num.partitions": "3"}``; ``timeout``: time limit of the start in
+    seconds.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class MilenaContainer(DockerContainer):
             self.with_setting(key, value)
 
     def with_setting(self, key: str, value: str) -> MilenaContainer:
-        """Set one of Kafka's keys, as in a ``server.properties``."""
+        """Set a configuration key, as in a ``server.properties``."""
         self.with_env(variable_of(key), value)
         return self
 
@@ -53,13 +54,13 @@ class MilenaContainer(DockerContainer):
         return f"{self.get_container_host_ip()}:{self.get_exposed_port(CLIENTS)}"
 
     def get_network_bootstrap_server(self) -> str:
-        """``host:port`` for clients in other containers of the network that was given by ``with_network``."""
+        """``host:port`` for clients in other containers of the network given to ``with_network``."""
         return f"{self.get_container_id()[:12]}:{NETWORK}"
 
     def start(self) -> MilenaContainer:
-        """Start it, until it serves. Raises TimeoutError if it does not in time, and RuntimeError, with the last
-        line of its log, if it ends."""
-        # Under which port clients reach it is known once the container runs. So it waits for what it is to run.
+        """Start the container and wait until it serves. Raises TimeoutError, and RuntimeError with the last line of its
+        log if it ends."""
+        # The port for clients is known only after the container has started, so it waits for its start script.
         waits = f"while [ ! -f /tmp/{_SCRIPT} ]; do sleep 0.05; done; exec /bin/sh /tmp/{_SCRIPT}"
         self.with_command(["sh", "-c", waits])
         super().start()
@@ -87,7 +88,7 @@ _SETTINGS: Final = {
 
 
 def _archive(name: str, content: str) -> bytes:
-    """One file in it."""
+    """Return a tar archive with one file."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         entry = tarfile.TarInfo(name)

@@ -1,6 +1,6 @@
 """A cluster of real processes for tests and scripts: starts `milena up`, knows its nodes, kills and restarts them.
 
-Imports only Milena's command side, so that it can live in any project's test process.
+Imports only Milena's command side, so that it can be used in any project's test process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from milena.up.processes import PARENT_FD, runs
 
 MILENA = (sys.executable, "-P", "-m", "milena")
 LIMIT = 60.0
-"""Seconds that any step may take."""
+"""The time limit of each step in seconds."""
 STEP = 0.01
 
 
 class Node(NamedTuple):
-    """A node as nodes.json has it. ``pid`` is None while it is down."""
+    """A node as in nodes.json. ``pid`` is None while it is down."""
 
     id: int
     roles: tuple[str, ...]
@@ -38,7 +38,7 @@ class Node(NamedTuple):
 
 
 class LocalCluster:
-    """A running cluster. Its directory stays when it stops, and ``LocalCluster.start`` there finds all data again."""
+    """A running cluster. Its directory is kept when it stops; ``LocalCluster.start`` there uses the same data."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class LocalCluster:
         lab: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> LocalCluster:
-        """Start and wait until it is ready. Port 0: free ones. ``topics`` are ``name:partitions:replicas``,
-        ``environment`` is added to this process's for all that is started.
+        """Start a cluster and wait until it is ready. Port 0: free ports. ``topics`` are ``name:partitions:replicas``,
+        ``environment`` is added to this process's environment for all processes.
 
-        Raises UserError with what the command said where it does not start.
+        Raises UserError with the command's error if it does not start.
         """
         command = [*MILENA, "up", "--dir", os.fspath(directory), "--brokers", str(brokers), "--port", str(port)]
         command += [word for key, value in (overrides or {}).items() for word in ("--override", f"{key}={value}")]
@@ -81,7 +81,7 @@ class LocalCluster:
         command += [word for topic in topics for word in ("--topic", topic)]
         os.makedirs(directory, exist_ok=True)
         log = os.path.join(os.fspath(directory), "up.stderr")
-        # The cluster ends with this process, even where that is killed: then the pipe reaches its end of file.
+        # The cluster ends with this process, even if that is killed: the pipe then reaches end of file.
         inherited = {**os.environ, **(environment or {})}
         reading, alive = os.pipe()
         with open(log, "w") as errors:
@@ -112,7 +112,7 @@ class LocalCluster:
 
     @property
     def nodes(self) -> dict[int, Node]:
-        """The nodes as they are now, by id."""
+        """The current state of the nodes, by id."""
         return {
             entry["id"]: Node(
                 entry["id"], tuple(entry["roles"]), entry["pid"], entry["listeners"], tuple(entry["log.dirs"])
@@ -129,23 +129,23 @@ class LocalCluster:
         return next(node for node in self.nodes.values() if "controller" in node.roles)
 
     def log(self, node_id: int) -> str:
-        """What a node has logged so far."""
+        """Return a node's log so far."""
         with open(self._layout.log(self._name(node_id))) as file:
             return file.read()
 
     def kill(self, node_id: int, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a node and wait until it is gone."""
+        """Send a signal to a node and wait until its process has ended."""
         pid = self._node(node_id).pid
         if pid is None:
-            raise UserError(f"node {node_id} does not run")
+            raise UserError(f"node {node_id} is not running")
         os.kill(pid, number)
         self._wait(lambda: self.nodes[node_id].pid != pid, f"node {node_id} to end")
 
     def restart(self, node_id: int, command: Sequence[str] | None = None) -> None:
-        """Bring back a node that is down, and wait until it serves. ``command`` starts it in place of `milena node`;
-        the properties file is added as its last word. Raises UserError if it runs, or does not come back."""
+        """Start a node that is down, and wait until it serves. ``command`` replaces `milena node`; the properties file
+        is added as its last argument. Raises UserError if it is running, or does not start."""
         if (pid := self._node(node_id).pid) is not None and runs(pid):
-            raise UserError(f"node {node_id} runs (pid {pid}): kill or stop it first")
+            raise UserError(f"node {node_id} is running (pid {pid}): kill or stop it first")
         properties = self._layout.properties(self._name(node_id))
         with open(self._layout.log(self._name(node_id)), "a") as log:
             node = subprocess.Popen(
@@ -158,43 +158,43 @@ class LocalCluster:
         self._brought_back.append(node)
         assert node.stdout is not None
         if not node.stdout.readline().startswith("ready "):
-            raise UserError(f"node {node_id} did not come back: {self.log(node_id)[-2000:]}")
+            raise UserError(f"node {node_id} did not start: {self.log(node_id)[-2000:]}")
 
     def start_node(self, node_id: int, *, wait: bool = True) -> None:
-        """Have the supervisor start a node that is down; with ``wait`` until it serves (which only a lab tells)."""
+        """Have the supervisor start a node that is down; ``wait``: until it serves (with ``lab=True`` only)."""
         SteeredNode(self._layout, node_id).start(wait=wait)
 
     def stop_node(self, node_id: int) -> None:
-        """Stop a node in order and wait until it is gone."""
+        """Stop a node cleanly and wait until its process has ended."""
         SteeredNode(self._layout, node_id).stop()
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP: the node does nothing until ``resume``, and its connections stay."""
+        """SIGSTOP: the node does nothing until ``resume``; its connections stay open."""
         SteeredNode(self._layout, node_id).pause()
 
     def resume(self, node_id: int) -> None:
         SteeredNode(self._layout, node_id).resume()
 
     def wipe(self, node_id: int) -> None:
-        """Empty the log directories of a node that is down."""
+        """Delete the content of the log directories of a node that is down."""
         SteeredNode(self._layout, node_id).wipe()
 
     def verbs(self, node_id: int) -> NodeVerbs:
-        """What can be asked of a node of a lab."""
+        """The lab commands of a node (with ``lab=True``)."""
         return SteeredNode(self._layout, node_id).verbs
 
     def power_off(self, node_id: int) -> None:
-        """Of a lab: end a node with its files as a loss of power leaves them."""
+        """End a node, leaving its files as a power loss would (with ``lab=True``)."""
         SteeredNode(self._layout, node_id).power_off()
 
     def stop(self) -> None:
-        """Stop all nodes in order. Idempotent."""
+        """Stop all nodes cleanly. Idempotent."""
         if self._up.poll() is None:
             self._up.terminate()
         self._reap()
 
     def kill_supervisor(self) -> None:
-        """``kill -9`` of `milena up` itself; returns when its nodes have ended too."""
+        """``kill -9`` of `milena up` itself; return when its nodes have ended too."""
         pids = [node.pid for node in self.nodes.values() if node.pid is not None]
         self._up.kill()
         self._reap()
@@ -213,7 +213,7 @@ class LocalCluster:
         return f"{self._node(node_id).roles[0]}-{node_id}"
 
     def _node(self, node_id: int) -> Node:
-        """Raises UserError naming the nodes that there are."""
+        """Raises UserError with the ids of the existing nodes."""
         nodes = self.nodes
         if node_id not in nodes:
             raise UserError(f"there is no node {node_id}: there are {', '.join(map(str, sorted(nodes)))}")

@@ -1,11 +1,11 @@
-"""The pytest plugin: clusters of real processes on free ports, gone at the end of the test or the session.
+"""The pytest plugin: clusters of real processes on free ports, which end with the test or the session.
 
     def test_orders(milena_cluster):
         producer = Producer({"bootstrap.servers": milena_cluster.bootstrap})
 
-``milena_cluster`` lives for the session; the ini option ``milena_brokers`` says how many brokers it has (1).
-``milena_start`` starts clusters of a test's own: ``milena_start(brokers=3, overrides={...}, topics=["t:6:1"])``.
-It imports only ``milena``: names like ``storage`` and ``runtime`` belong to the user's project.
+``milena_cluster`` lives for the session; the ini option ``milena_brokers`` is its number of brokers (1).
+``milena_start`` starts clusters for one test: ``milena_start(brokers=3, overrides={...}, topics=["t:6:1"])``.
+The plugin imports only ``milena``: names like ``storage`` and ``runtime`` may belong to the user's project.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def milena_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
-    """A cluster for the whole session. Use topics of your own in each test."""
+    """A cluster for the whole session. Use different topics in each test."""
     from milena.testing.local_cluster import LocalCluster
 
     brokers = str(pytestconfig.getini("milena_brokers"))
     if not brokers.isdecimal() or not int(brokers):
-        raise pytest.UsageError(f"milena_brokers = {brokers}: not a number from 1 on")
+        raise pytest.UsageError(f"milena_brokers = {brokers}: not a number of at least 1")
     with LocalCluster.start(tmp_path_factory.mktemp("milena"), brokers=int(brokers)) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""Scenarios on real processes: the cluster of `milena up --lab`, whose nodes are killed, steered and brought back."""
+"""Scenarios on real processes: a cluster of `milena up --lab` whose nodes are killed, controlled and restarted."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ QUICK: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "1",
     "broker.heartbeat.interval.ms": "500",
 }
-"""A process that has gone is fenced at once. Where a scenario waits for the session, its file makes that short."""
+"""The session timeout. Ended processes are fenced at once; a scenario that waits for a session shortens it."""
 
 PEER: Final = (sys.executable, "-P", "-m", "milena.commands.scenario.peer_process")
-"""The command that starts a test peer: its name and the node's properties file follow."""
+"""The command of a test peer; its name and the node's properties file are appended."""
 
 
 class ProcessDriver:
-    """Implements ``lab.scenarios.driver.Driver``. All nodes start with the controller; those that the scenario has
-    not started yet are there, and idle."""
+    """Implements ``lab.scenarios.driver.Driver``. All nodes start together with the controller; those that the scenario
+    has not started yet are idle."""
 
     def __init__(self, directory: str, script: Script, runtime: Runtime) -> None:
         self._script = script
         self._commands: dict[str, Sequence[str]] = {}
-        """By node, of those that the supervisor does not start."""
+        """Processes that the supervisor does not start, by node."""
         self._layout = ClusterDir(directory)
         self._tier = os.path.join(directory, "tier")
         self._runtime = runtime
@@ -69,7 +69,7 @@ class ProcessDriver:
             await asyncio.to_thread(self._running.restart, steered.id, command)
 
     async def _start_cluster(self) -> None:
-        """Test peers take over disks that ordinary nodes have formatted."""
+        """Start all nodes. Test peers use disks that ordinary nodes have formatted."""
         options = ["--lab"]
         if self._script.release_version is not None:
             options += ["--release-version", self._script.release_version]
@@ -84,7 +84,7 @@ class ProcessDriver:
         for node in (CONTROLLER, *brokers):
             self.replace(node, self._script.peers.get(node))
         if CONTROLLER in self._commands:
-            # A controller believes that a process has gone where it has heard and seen it before.
+            # A controller detects the end of a process only if it had a heartbeat from it and connected to it.
             await asyncio.gather(*(self.stop(node) for node in brokers))
         for node in self._commands:
             if self._node(node).pid is not None:
@@ -166,7 +166,7 @@ class ProcessDriver:
 
 
 async def play_on_processes(script: Script, directory: str, *, watch: Watch = silent) -> list[str]:
-    """The replicas after each step. ``watch`` as in ``play``; ``directory`` is new.
+    """Run a scenario. Return the replicas after each step. ``watch`` as in ``play``; ``directory`` must be new.
 
     Raises ScriptError, ScenarioFailed.
     """
@@ -181,7 +181,7 @@ async def play_on_processes(script: Script, directory: str, *, watch: Watch = si
 
 
 def _contents(folder: str) -> dict[str, bytes]:
-    """The files of a folder that others write in meanwhile."""
+    """Return the files of a folder that other processes change concurrently."""
     found = {}
     for root, _, names in os.walk(folder):
         for name in names:
@@ -192,5 +192,5 @@ def _contents(folder: str) -> dict[str, bytes]:
 
 
 def _failed(description: str, error: BaseException | None) -> None:
-    """What the scenario does beside its steps has failed."""
+    """A background task of the scenario has failed."""
     raise ScenarioFailed(description) from error

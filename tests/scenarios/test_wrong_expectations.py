@@ -125,7 +125,7 @@ def test_wrong_metadata(metadata: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        ({0: [0, 0], 1: [1, 0], 2: [5, 1]}, "B serves from offset 0 on"),
+        ({0: [0, 0], 1: [1, 0], 2: [5, 1]}, "B returns from offset 0 on"),
         ({0: [0, 0], 1: [4, 1]}, "B has committed 2, expected 1"),
         ({0: [0, 0], 1: [4, 1], 2: [5, 1], 3: [6, 1]}, "reading offset 3 of t-0 at B: after 30 s"),
     ],

@@ -106,5 +106,5 @@ def test_override(milena_start):
 """
     code, output = run_project(tmp_path, tests, settings="milena_brokers = few")
     assert code == 1
-    assert "milena_brokers = few: not a number from 1 on" in output
+    assert "milena_brokers = few: not a number of at least 1" in output
     assert "unknown configuration key 'num.partitons'; did you mean 'num.partitions'?" in output

@@ -1,1 +1,1 @@
-"""Scenarios as data: what the design documents draw, and what a run of them must come to."""
+"""Scenarios as data: the sequences of the design documents, and the states that a run must reach."""

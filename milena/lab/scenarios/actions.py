@@ -1,26 +1,26 @@
-"""What a scenario can do. Brokers are letters, ``controller`` is the controller.
+"""The actions of a scenario. Brokers are letters, ``controller`` is the controller.
 
 ::
 
     start | stop | kill | power_off | wipe: B        or a list
-    begin: B                                         start it, and go on before it serves; ``start`` is the end of it
+    begin: B                                         start it and continue before it serves; ``start`` waits for it
     erase: {A: [name]}                               files in the log directories of a broker that is down
-    replace: {controller: null}                      a node that is down comes back as another test peer, or as ours
-    produce: {to: A, values: [...], acks: all}       each value a batch; or {from: 11, to: 20, text: "B:%d"};
-                                                     ``error``: what comes of it; ``meanwhile``: a list of actions;
+    replace: {controller: null}                      a node that is down restarts as another test peer, or as Milena's
+    produce: {to: A, values: [...], acks: all}       each value is a batch; or {from: 11, to: 20, text: "B:%d"};
+                                                     ``error``: the expected error; ``meanwhile``: a list of actions;
                                                      ``times``: ms, or "+1000" for a second from now; ``of: u-1``;
-                                                     ``keyed: true``: of ``a=1`` the key is ``a``
+                                                     ``keyed: true``: the key of ``a=1`` is ``a``
     wait: {conditions}                               see ``lab.scenarios.conditions``
     hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}    ``from``: or a client id
     release: name
-    trace: {at: B, api: FETCH, from: A, as: name}    what ``exchanges`` compares
+    trace: {at: B, api: FETCH, from: A, as: name}    record requests, which ``exchanges`` compares
     cut | heal: [A, B]
     remember: {name: $value}
     ask | propose | fetch: {...}                     requests of the scenario's own: see ``lab.scenarios.requests``
-    read | list_offsets: {...}                       what consumers learn: see ``lab.scenarios.reading``
+    read | list_offsets: {...}                       requests of consumers: see ``lab.scenarios.reading``
     topic, elect, configure, move, ...               see ``lab.scenarios.topics``
     roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
-    clean, finish: {...}                             of a test peer: see ``lab.scenarios.cleanings``
+    clean, finish: {...}                             for a test peer: see ``lab.scenarios.cleanings``
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PRODUCE_VERSION: Final = 12
 
 Nodes: TypeAlias = str | list[str]
 Numbered = TypedDict("Numbered", {"from": int, "to": int, "text": NotRequired[str]})
-"""Values that are counted: ``{from: 11, to: 20, text: "B:%d"}``."""
+"""Numbered values: ``{from: 11, to: 20, text: "B:%d"}``."""
 
 
 class Produce(TypedDict):
@@ -67,7 +67,7 @@ class Produce(TypedDict):
 
 
 async def carry_out(stage: Stage, name: str, arguments: object) -> None:
-    """Raises ScriptError for an action that there is not, ScenarioFailed for one that does not go well."""
+    """Execute an action. Raises ScriptError for an unknown action, ScenarioFailed for one that fails."""
     action = ACTIONS.get(name)
     if action is None:
         raise ScriptError(f"no action {name!r}{nearest(name, list(ACTIONS))}; there are {', '.join(ACTIONS)}")

@@ -1,12 +1,13 @@
-"""Cleanings of the tier that a scenario carries out by hand, on brokers that are the test peer ``cleans``.
+"""Cleanings of the tier that a scenario performs itself, on brokers that are the test peer ``cleans``.
 
 ::
 
     clean: {at: A, as: Seg-1, first: 0, last: 2, keep: [1, 2], map: {0: 4, 1: null}, leader_epoch: 0}
-                                   copy the readable segments of these offsets as one, with the records to keep, that
-                                   replaces them; without ``map`` an ordinary copy. Without ``leader_epoch`` the author
-                                   does not tell it, as if it skipped claims. ``pending: true``: it is not finished
-    finish: {at: A, segment: Seg-1, leader_epoch: 0}     what was pending
+                                   copy the readable segments of these offsets as one segment with the records to
+                                   keep, which replaces them; without ``map`` it is an ordinary copy. Without
+                                   ``leader_epoch`` the event has none, as from a broker without claims.
+                                   ``pending: true``: it is not finished
+    finish: {at: A, segment: Seg-1, leader_epoch: 0}     finish a pending one
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""What a scenario waits for: each condition says in words what is missing, or None.
+"""The conditions that a scenario waits for: each returns what is missing as text, or None.
 
 ::
 
-    leader: A | none        who leads, at the controller and, where it runs, by its own account
+    leader: A | none        who leads, according to the controller and, if it runs, to the broker itself
     leaders: {u-1: A}       of other partitions
-    isr: [A, B]             at the controller; or {u-1: [A, B]}
+    isr: [A, B]             according to the controller; or {u-1: [A, B]}
     fenced: [B], active: [B]    registrations
-    follows: {B: A}         B is a follower of A, and knows it
+    follows: {B: A}         B is a follower of A, and knows that
     log_end: {B: 11}, committed: {A: 10}
-    registered: {B: $B1}    a broker's registration is another than the one with this broker epoch
-    in_step: [A]            a broker knows what the controller knew when it was asked
-    hits: {rule: 1}         a rule was hit so often
-    moved: A                its replica's log lies where it was moved to
-    knows: {B: 2}           a broker knows of so many segments that can be read
+    registered: {B: $B1}    the broker has registered again since the broker epoch $B1
+    in_step: [A]            a broker has applied the metadata that the controller had when it was asked
+    hits: {rule: 1}         a rule has this many hits
+    moved: A                the log of its replica is in the directory to which it was moved
+    knows: {B: 2}           a broker knows this many readable remote segments
     metrics: {B: {remotelogcleanlostranges: 1}}    a broker's, of the topic with the one partition
-    told: {COPY_SEGMENT_STARTED: 5}    so many of the one partition's segments, or more, are in a state
+    published: {COPY_SEGMENT_STARTED: 5}    at least this many of the partition's segments are in a state
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READABLE: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 
 
 async def missing(stage: Stage, conditions: Fields) -> str | None:
-    """The first of the conditions that does not hold. Raises TableError for one that there is not."""
+    """Return the first condition that does not hold, or None. Raises TableError for an unknown condition."""
     for name, wanted in conditions.items():
         check = CONDITIONS.get(name)
         if check is None:
@@ -111,15 +111,15 @@ async def _committed(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for broker, offset in wanted.items():
         found = (await stage.replica(broker))["high_watermark"] - 1
         if found != offset:
-            return f"{broker} has {found} as committed"
+            return f"{broker}'s last committed offset is {found}"
     return None
 
 
-async def _registered_anew(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+async def _registered_again(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for broker, epoch in wanted.items():
         found = await stage.registration(broker)
         if found is None or found["epoch"] == epoch:
-            return f"{broker} is not registered anew"
+            return f"{broker} has not registered again"
     return None
 
 
@@ -144,7 +144,7 @@ async def _knows(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     return None
 
 
-async def _told(stage: Stage, wanted: Mapping[str, int]) -> str | None:
+async def _published(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     found = await counted_states(stage, stage.place(THE_PARTITION))
     short = [state for state, count in wanted.items() if found.get(state, 0) < count]
     return f"{', '.join(short)}: {found}" if short else None
@@ -177,11 +177,11 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "follows": _follows,
     "log_end": _log_end,
     "committed": _committed,
-    "registered": _registered_anew,
+    "registered": _registered_again,
     "in_step": _in_step,
     "hits": _hits,
     "moved": _moved,
     "knows": _knows,
     "metrics": _metrics,
-    "told": _told,
+    "published": _published,
 }

@@ -1,4 +1,4 @@
-"""What a world must do for a scenario: machines, links, and a way to each node."""
+"""The interface of a world in which a scenario runs: machines, links, and access to each node."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from milena.runtime.context import Runtime
 from milena.tiered.store.tier_config import LOCAL
 
 CONTROLLER: Final = "controller"
-"""A node's name; the others are the brokers' letters."""
+"""The name of the controller; the other nodes have the letters of the brokers."""
 RARELY: Final = "3600000"
-"""Milliseconds. What a broker does about its tier is done when the scenario says so."""
+"""Milliseconds. A broker's tasks on the tier run when the scenario requests them."""
 INTERVAL: Final = "remote.log.manager.task.interval.ms"
 INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
 
 
 def tier_settings(script: Script, folder: str) -> dict[str, str]:
-    """Configuration of all nodes for a tier in a local folder, by Kafka's names; nothing if there is none.
+    """Return the configuration of all nodes for a tier in a local folder, by Kafka's keys; empty without a tier.
 
-    A round that a new leader did of its own accord would be late on a slow machine: it would copy what the scenario
-    closes afterwards, and a leader that is killed meanwhile leaves a copy that is not finished.
+    The tasks that a new leader runs at once would be late on a slow machine: they would copy segments that the scenario
+    closes later, and a leader that is killed in the meantime leaves an unfinished copy.
     """
     if not script.tier:
         return {}
@@ -39,7 +39,7 @@ def tier_settings(script: Script, folder: str) -> dict[str, str]:
 
 
 class Driver(Protocol):
-    """A cluster that a scenario is played on. Nodes go by their names in the scenario."""
+    """A cluster on which a scenario runs. Nodes have their names in the scenario."""
 
     @property
     def runtime(self) -> Runtime:
@@ -47,49 +47,49 @@ class Driver(Protocol):
         ...
 
     def address(self, node: str) -> tuple[str, int]:
-        """Where its listener is. Known once the node has started."""
+        """Return the address of its listener. Known once the node has started."""
         ...
 
     async def start(self, node: str) -> None:
-        """Returns when it serves."""
+        """Return when it serves."""
         ...
 
     async def stop(self, node: str) -> None:
-        """In order."""
+        """Clean shutdown."""
         ...
 
     async def kill(self, node: str) -> None:
-        """What it has written stays."""
+        """SIGKILL: written data is kept."""
         ...
 
     async def power_off(self, node: str) -> None:
-        """What it has not synced is lost."""
+        """Power loss: unsynced data is lost."""
         ...
 
     async def wipe(self, node: str) -> None:
-        """All data is gone; the disk keeps its name (``directory.id``), as one that came back without what was not
-        flushed does. A new name would be a change of the partition by itself (KIP-858). The node is down."""
+        """Delete all data; the disk keeps its id (``directory.id``), like a disk that comes back without unflushed
+        data. A new id would itself change the partition (KIP-858). The node is down."""
         ...
 
     async def erase(self, node: str, names: Sequence[str]) -> None:
-        """Files by their paths in its log directories. Missing is no error. The node is down."""
+        """Delete files, by their paths in the log directories; missing ones are ignored. The node is down."""
         ...
 
     def replace(self, node: str, peer: str | None) -> None:
-        """From its next start on a node is this test peer, None: one of ours. It has its disk as before."""
+        """From its next start on, run the node as this test peer (None: as Milena's), with its present disk."""
         ...
 
     async def tier(self) -> Mapping[str, bytes]:
-        """Everything that lies in the tier, by paths."""
+        """Return all files in the tier, by path."""
         ...
 
     async def close_tier(self) -> None:
-        """Nobody finds anything in the tier until ``open_tier``."""
+        """Hide the content of the tier until ``open_tier``."""
         ...
 
     async def break_tier(self, operation: str, error: str) -> None:
-        """What is done to the tier's files (``write``; all with "") fails with an error as ``errno`` calls it, until
-        ``open_tier``. In the simulation alone."""
+        """Let operations on the tier's files (``write``; "" for all) fail with this ``errno`` until ``open_tier``. Only
+        in the simulation."""
         ...
 
     async def open_tier(self) -> None: ...
@@ -99,5 +99,5 @@ class Driver(Protocol):
     async def heal(self, one: str, other: str) -> None: ...
 
     async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
-        """Ask a running node. Raises VerbError, or what else its answer is."""
+        """Send a command to a running node. Raises VerbError, and what the command raises."""
         ...

@@ -1,7 +1,7 @@
-"""Requests and their answers as a scenario expects them, beside those that a node traced.
+"""Requests and responses as a scenario expects them, compared with those that a node recorded.
 
-A field is looked for at any depth, so that ``{leader_epoch: 2}`` finds the one partition's. Lists are compared item
-by item. Leader epochs are compared in the document's numbers; one in which no record was written has none.
+A field is searched at any depth, so that ``{leader_epoch: 2}`` finds the one partition's. Lists are compared item by
+item. Leader epochs are compared in the document's numbers; an epoch without records has none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ EPOCH_FIELDS: Final = frozenset({"leader_epoch", "current_leader_epoch", "last_f
 
 
 def renumbered(found: object, numbers: Mapping[int, int] | None) -> object:
-    """With the document's leader epochs (None: as they are)."""
+    """Return the value with the document's leader epochs (None: unchanged)."""
     if isinstance(found, Mapping):
         return {
             key: numbers.get(value, f"no record in {value}")
@@ -27,7 +27,7 @@ def renumbered(found: object, numbers: Mapping[int, int] | None) -> object:
 
 
 def mismatch(expected: object, found: object, at: str = "") -> str | None:
-    """The first thing that is not as expected, in words; None where all is."""
+    """Return the first difference as text, or None."""
     if isinstance(expected, Mapping):
         for key, value in expected.items():
             candidates = list(_deep(found, key))
@@ -46,7 +46,7 @@ def mismatch(expected: object, found: object, at: str = "") -> str | None:
 
 
 def differences(expected: Sequence[object], found: Sequence[object]) -> list[str]:
-    """Of a whole trace: as many exchanges, each as expected."""
+    """Return the differences of a whole trace: the number of exchanges, and each exchange."""
     wrong = []
     if len(expected) != len(found):
         wrong.append(f"{len(expected)} exchanges expected, {len(found)} found: {list(found)}")

@@ -1,7 +1,7 @@
-"""Plays a scenario on a driver: step by step, and after each step compares what its data expects.
+"""Runs a scenario on a driver, and compares the state after each step with the expected one.
 
-An expectation is waited for: followers come after their leaders. What must *not* happen is therefore expected after
-something that would come later. The report of a failure shows the replicas as the documents draw them.
+An expectation is waited for, because followers lag behind their leaders. That something does *not* happen is therefore
+expected after something that would happen later. The report of a failure shows the replicas as the documents draw them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from milena.node.serving.verbs import VerbError
 
 
 def silent(_: PlayedStep) -> None:
-    """For runs that nobody watches."""
+    """For runs without a watcher."""
 
 
 async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[str]:
-    """The replicas after each step, as text. ``watch`` is called after each step.
+    """Run a scenario. Return the replicas after each step, as text. ``watch`` is called after each step.
 
-    Raises ScriptError for names that there are not, before any node starts; ScenarioFailed naming the step.
+    Raises ScriptError for unknown names, before any node starts; ScenarioFailed naming the step.
     """
     check(script)
     stage = Stage(script, driver)
@@ -111,13 +111,13 @@ async def _missing(stage: Stage, expected: Fields) -> str | None:
 
 
 def _difference(stage: Stage, one: str, other: str) -> list[int]:
-    """The offsets at which two logs do not hold the same record of the same epoch."""
+    """Return the offsets at which two logs do not have the same record of the same epoch."""
     left, right = (stage.tables.get(replica, Table()).log or {} for replica in (one, other))
     return sorted(offset for offset in {*left, *right} if left.get(offset) != right.get(offset))
 
 
 async def _lost(stage: Stage) -> list[str]:
-    """Values that were acknowledged at acks=all and are not in the leader's log."""
+    """Return the values that were acknowledged with acks=all and are missing in the leader's log."""
     leader = (await stage.partition())["leader"]
     broker = next((one for one in stage.script.replicas if node_id(one) == leader), None)
     log = {} if broker is None else stage.tables[broker].log or {}
@@ -143,7 +143,7 @@ def _played(stage: Stage, place: str, step: Step, wrong: str | None = None) -> P
         if kind in OTHERS:
             also.append(f"{name}: {fields}")
             continue
-        with suppress(ValueError):  # what cannot be read has failed the step already
+        with suppress(ValueError):  # an unreadable table has already failed the step
             if kind in IN_TIER:
                 in_tier[name] = tier_lines(kind, fields)
             else:

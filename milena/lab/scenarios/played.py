@@ -1,4 +1,4 @@
-"""A step as it was played: what was expected beside what was found, and how that is drawn."""
+"""A step after its run: expected and actual state, and how they are drawn."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class PlayedStep:
 
     place: str
     expected: Mapping[str, Table]
-    """By replica (``A``, ``A/u-1``), of those that the step expects something of."""
+    """Expected tables by replica (``A``, ``A/u-1``)."""
     found: Mapping[str, Table]
-    """All replicas as last seen, in the document's epochs."""
+    """The last state of all replicas, in the document's epochs."""
     tier_expected: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """``remote``, ``metadata`` and ``states``, drawn."""
+    """``remote``, ``metadata`` and ``states``, as lines."""
     tier_found: Mapping[str, Sequence[str]] = field(default_factory=dict)
     also: Sequence[str] = ()
-    """What else was compared, as the scenario has it."""
+    """The other expectations, as in the scenario."""
     wrong: str | None = None
-    """What was not as expected; None if all was."""
+    """The first difference; None if the step passed."""
 
     def replicas(self) -> str:
-        """All replicas as found."""
+        """Return all replicas as lines."""
         return side_by_side({name: table.lines() for name, table in self.found.items()}) if self.found else ""
 
     def compared(self) -> str:
-        """Each replica, and each part of the tier, as expected and as found."""
+        """Return each replica, and each part of the tier, as expected and as found."""
         columns: dict[str, list[str]] = {}
         for name, found in self.found.items():
             if (table := self.expected.get(name)) is None:
@@ -49,4 +49,4 @@ class PlayedStep:
 
 
 Watch: TypeAlias = Callable[[PlayedStep], object]
-"""Is told of each step as it has been played, and of the one that failed."""
+"""Called with each step after its run, including a failed one."""

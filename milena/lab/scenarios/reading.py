@@ -1,18 +1,18 @@
-"""What consumers read, and what is found in the tier and in the topic of its metadata.
+"""Reads of consumers, and the content of the tier and of the metadata topic.
 
 ::
 
     read: {at: A, from: 0, records: {0: [0, 0], 1: [4, 1]}}
 
-Every offset from ``from`` on is asked for in a fetch of its own, so that each is a reader's first; all that comes must
-be as expected, up to the last of ``records``, and nothing may follow there. ``of: u-1`` is another partition.
-``leader_epoch`` is what the reader takes for the leader's epoch, ``committed: true`` asks for committed records alone.
+A fetch is made for each offset from ``from`` on, so that each is a reader's first; all records must be as expected, up
+to the last of ``records``, and none may follow. ``of: u-1`` is another partition. ``leader_epoch`` is the reader's
+current leader epoch, ``committed: true`` requests read_committed.
 
 ::
 
     list_offsets: {at: A, of: u-1, earliest: [3, 0], latest_tiered: [5, 1], 1700000000000: [4, 1]}
 
-By ListOffsets' special timestamps or by time, the offset and its leader epoch.
+For ListOffsets' special timestamps, or times: the expected offset and its leader epoch.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from milena.protocol.apis.list_offsets import ListOffsetsResponse
 
 BY_NAME: Final = 12
-"""The last version of Fetch in which topics have names."""
+"""The last version of Fetch with topic names."""
 MAX_BYTES: Final = 1 << 20
 MAX_WAIT_MS: Final = 500
 TIMEOUT_MS: Final = 30_000
 SPECIAL: Final = {"latest": -1, "earliest": -2, "earliest_local": -4, "latest_tiered": -5, "earliest_pending": -6}
-"""ListOffsets' timestamps with a meaning of their own."""
+"""The special timestamps of ListOffsets."""
 
 
 class Reader(NamedTuple):
-    """A consumer. ``leader_epoch``: what it takes for that, -1 for nothing."""
+    """A consumer. ``leader_epoch``: its current leader epoch, -1 for none."""
 
     leader_epoch: int = -1
     committed: bool = False
@@ -82,7 +82,7 @@ Read = TypedDict(
 
 
 async def read(stage: Stage, arguments: Read) -> None:
-    """Raises ScenarioFailed for a record that is not as expected, and where one does not come."""
+    """Raises ScenarioFailed for a record that is not as expected, or is missing."""
     partition = partition_of(arguments.get("of", "t-0"))
     expected = log_of(arguments["records"])
     reader = Reader(arguments.get("leader_epoch", -1), committed=arguments.get("committed", False))
@@ -103,10 +103,10 @@ async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int,
         if stage.numbering is not None:
             found = stage.numbering.log(found)
         if not found:
-            return f"{broker} has no records from {offset} on"
+            return f"{broker} returns no records from {offset} on"
         wanted = {at: expected.get(at) for at in range(offset, max(found) + 1) if at in expected or at in found}
         if found != wanted:
-            raise ScenarioFailed(f"{broker} serves from offset {offset} on {found}, expected {wanted}")
+            raise ScenarioFailed(f"{broker} returns from offset {offset} on {found}, expected {wanted}")
         last = fetched.high_watermark - 1
         return (
             None
@@ -118,7 +118,7 @@ async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int,
 
 
 async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
-    """Raises ScenarioFailed for an offset that is not, and does not become, as expected."""
+    """Raises ScenarioFailed for an offset that does not become as expected in time."""
     partition = partition_of(arguments.get("of", "t-0"))
     asked = {name: value for name, value in arguments.items() if name not in ("at", "of")}
     for name, expected in asked.items():
@@ -148,8 +148,8 @@ async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
             found = response.topics[0].partitions[0]
             if found.error_code:
                 return ErrorCode(found.error_code).name
-            told = [found.offset, found.leader_epoch]
-            return None if told == expected else f"it is {told}, expected {expected}"
+            actual = [found.offset, found.leader_epoch]
+            return None if actual == expected else f"it is {actual}, expected {expected}"
 
         await stage.until(f"the offset of {partition} for {name}", missing)
 
@@ -157,7 +157,7 @@ async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
 async def _fetch(
     stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANYONE
 ) -> tuple[FetchedPartition, bytes]:
-    """One consumer's fetch. Raises VerbError if the broker cannot be asked."""
+    """Send one consumer's fetch. Raises VerbError if the broker cannot be reached."""
     wanted = FetchPartition(partition.number, offset, MAX_BYTES, reader.leader_epoch)
     request = FetchRequest(
         MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])], isolation_level=int(reader.committed)
@@ -176,10 +176,10 @@ async def _fetch(
 
 
 async def _metadata_records(stage: Stage) -> list[tuple[int, bytes]]:
-    """All of the metadata topic, as (offset, value), one partition after the other. Raises VerbError."""
+    """Return all records of the metadata topic as (offset, value), one partition after the other. Raises VerbError."""
     found = []
     for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
-        broker = BROKERS[partition["leader"] - 1] if partition["leader"] > 0 else "nobody"
+        broker = BROKERS[partition["leader"] - 1] if partition["leader"] > 0 else "none"
         if broker not in stage.up:
             raise VerbError(f"{broker} leads {name}")
         found += await _all_records(stage, broker, partition_of(name))
@@ -204,7 +204,7 @@ async def _all_records(stage: Stage, broker: str, partition: Partition) -> list[
 
 
 class Compared(NamedTuple):
-    """What was expected of the tier: how it differs, in words, and what was found, as the documents draw it."""
+    """The comparison of the tier with an expectation: the differences, and the actual state, as text."""
 
     wrong: list[str]
     found: list[str]
@@ -222,12 +222,12 @@ async def _metadata(stage: Stage, place: Place, expected: Fields) -> Compared:
     found = finished(published(await _metadata_records(stage), place))
     if (numbering := stage.numbering) is not None:
         found = {segment: one._replace(epochs=numbering.epochs(one.epochs)) for segment, one in found.items()}
-    told = [f"{stage.segments.name_of(segment)}: {epochs_drawn(one.epochs)}" for segment, one in found.items()]
-    return Compared(metadata_differences(expected, found, stage.segments), told)
+    drawn = [f"{stage.segments.name_of(segment)}: {epochs_drawn(one.epochs)}" for segment, one in found.items()]
+    return Compared(metadata_differences(expected, found, stage.segments), drawn)
 
 
 async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
-    """How many segments are in which state, as published. Raises VerbError."""
+    """Return the number of segments by published state. Raises VerbError."""
     return Counter(one.state.name for one in published(await _metadata_records(stage), place).values())
 
 
@@ -242,5 +242,5 @@ IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Fields], Awaitable[Compared]
     "metadata": _metadata,
     "states": _states,
 }
-"""What can be expected of the tier, in this order: ``remote`` gives the segments their names. ``states`` counts the
-segments that are told of."""
+"""The expectations of the tier, in this order: ``remote`` assigns names to segments. ``states`` counts the published
+segments."""

@@ -1,14 +1,14 @@
-"""What lies in the tier of one partition, and what is published of it; compared with what the documents draw.
+"""The remote segments of one partition and their published metadata, compared with a scenario's expectations.
 
 ::
 
     remote: {seg-0-2: {id: uuid-1, epochs: {0: 0}, log: {0: [0, 0], 1: [1, 0], 2: [2, 0]}}}
     metadata: {uuid-1: {0: 0}}
 
-A segment's name has its first and last offset, and ``/uuid-1`` where two share them. ``id`` is a name for the real
-id, known from the first segment that fits; ``epochs`` is the checkpoint that lies beside the log. ``metadata`` tells
-of copies that are finished, with the epochs of the segments' own records. The first of these counts from the
-segment's first offset, as Kafka has it, or from where the epoch began, as the documents write it.
+A segment's name has its first and last offset, and ``/uuid-1`` if two share them. ``id`` is a name for the real id,
+known from the first matching segment; ``epochs`` is the checkpoint stored with the log. ``metadata`` has the finished
+copies with the epochs of the segments' own records. The first of these counts from the segment's first offset, as in
+Kafka, or from the start of the epoch, as the documents write it.
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ class RemoteSegment:
 
 
 class Published(NamedTuple):
-    """What is told of a segment whose copy is finished."""
+    """The published metadata of a finished copy."""
 
     start: int
     epochs: Mapping[int, int]
 
 
 class Ids:
-    """The documents' names of segments, and the ids that they have in this run."""
+    """The documents' names of segments, and their ids in this run."""
 
     def __init__(self) -> None:
         self._known: dict[str, UUID] = {}
 
     def fits(self, name: str | None, segment: UUID) -> bool:
-        """Whether the segment may have this name. None fits all."""
+        """Return whether the segment may have this name. None matches all."""
         if name is None:
             return True
         return self._known[name] == segment if name in self._known else segment not in self._known.values()
@@ -97,7 +97,7 @@ class Ids:
 
 
 def segments_in(files: Mapping[str, bytes], place: Place) -> list[RemoteSegment]:
-    """By their first offsets. ``files``: everything in the tier, by paths."""
+    """Return the segments by their first offsets. ``files``: all files in the tier, by path."""
     objects: dict[tuple[int, UUID], dict[str, bytes]] = {}
     for path, data in files.items():
         folder, _, name = path.rpartition("/")
@@ -122,7 +122,7 @@ def _segment(start: int, segment: UUID, objects: Mapping[str, bytes]) -> RemoteS
 
 
 def records_in(data: bytes) -> dict[int, tuple[str, int]]:
-    """Offset to (value, leader epoch) of whole batches."""
+    """Return offset to (value, leader epoch) of complete batches."""
     return {
         offset_of(batch, record): ((record.value or b"").decode(errors="replace"), int(batch.leader_epoch))
         for batch in iter_batches(memoryview(bytearray(data)))
@@ -132,7 +132,8 @@ def records_in(data: bytes) -> dict[int, tuple[str, int]]:
 
 
 def published(records: Iterable[tuple[int, bytes]], place: Place) -> dict[UUID, RemoteLogSegmentMetadata]:
-    """The segments of a partition after these records (offset, value) of the metadata topic. Deleted ones are gone."""
+    """Return the segments of a partition after these records (offset, value) of the metadata topic, without deleted
+    ones."""
     cache = RemoteLogMetadataCache()
     for offset, value in records:
         event = deserialize(value, Offset(offset))
@@ -145,7 +146,7 @@ def published(records: Iterable[tuple[int, bytes]], place: Place) -> dict[UUID, 
 
 
 def finished(segments: Mapping[UUID, RemoteLogSegmentMetadata]) -> dict[UUID, Published]:
-    """Of the copies that are finished."""
+    """Return the finished copies."""
     return {
         segment: Published(one.start_offset, {entry.epoch: entry.start for entry in one.epochs})
         for segment, one in segments.items()
@@ -154,7 +155,7 @@ def finished(segments: Mapping[UUID, RemoteLogSegmentMetadata]) -> dict[UUID, Pu
 
 
 def tier_lines(kind: str, expected: Fields) -> list[str]:
-    """``remote``, ``metadata`` or ``states`` as a scenario expects it, drawn like what is found."""
+    """Return an expected ``remote``, ``metadata`` or ``states`` as lines, drawn like the actual state."""
     lines = []
     for name, fields in expected.items():
         if kind == "remote":
@@ -167,7 +168,8 @@ def tier_lines(kind: str, expected: Fields) -> list[str]:
 
 
 def remote_differences(expected: Fields, found: list[RemoteSegment], ids: Ids) -> list[str]:
-    """In words; empty if the tier holds these segments and no others. Names that fit are remembered then."""
+    """Return the differences as text; empty if the tier has exactly these segments. Matching names are remembered
+    then."""
     left, taken, wrong = list(found), {}, []
     for name, fields in expected.items():
         fields = fields or {}
@@ -200,16 +202,16 @@ def _is(name: str, fields: Fields, segment: RemoteSegment, ids: Ids) -> bool:
 
 
 def metadata_differences(expected: Fields, found: Mapping[UUID, Published], ids: Ids) -> list[str]:
-    """In words. The names must be known from ``remote``, which is compared first."""
-    told = {ids.name_of(segment): one for segment, one in found.items()}
-    wrong = [f"metadata: nothing of {name}" for name in expected if name not in told]
-    wrong += [f"metadata: {name} is not expected: {one}" for name, one in told.items() if name not in expected]
-    for name, one in told.items():
+    """Return the differences as text. The names must be known from ``remote``, which is compared first."""
+    by_name = {ids.name_of(segment): one for segment, one in found.items()}
+    wrong = [f"metadata: nothing of {name}" for name in expected if name not in by_name]
+    wrong += [f"metadata: {name} is not expected: {one}" for name, one in by_name.items() if name not in expected]
+    for name, one in by_name.items():
         if name in expected and _from_start(epochs_of(expected[name]), one.start) != _from_start(one.epochs, one.start):
             wrong.append(f"metadata: expected {name} with {dict(expected[name])}, found {dict(one.epochs)}")
     return wrong
 
 
 def _from_start(epochs: Mapping[int, int], start: int) -> dict[int, int]:
-    """The first epoch, as far as it reaches into the segment."""
+    """Return the epochs with the first one clipped to the start of the segment."""
     return {epoch: max(at, start) for epoch, at in epochs.items()}

@@ -1,15 +1,15 @@
-"""Requests of a scenario's own, in a broker's name or a consumer's.
+"""Requests that a scenario itself sends, as a broker or as a consumer.
 
 ::
 
     propose: {by: A, isr: {A: $A1, B: $B2}, error: INELIGIBLE_REPLICA}
              AlterPartition with each member's broker epoch. The leader's, the partition's and the sender's epochs are
-             those of now, or ``leader_epoch`` and ``partition_epoch``; ``version: 2`` names the members alone.
+             the present ones, or ``leader_epoch`` and ``partition_epoch``; ``version: 2`` has no broker epochs.
     fetch:   {to: A, by: B, broker_epoch: $B1, offset: 3, last_epoch: 0, answer: {...}}
-             Without ``by`` a consumer's. ``version`` is 15 if not said; below that there is no broker epoch.
+             Without ``by`` as a consumer. ``version`` is 15 by default; earlier ones have no broker epoch.
     ask:     {to: A, api: UPDATE_FEATURES, version: 1, fields: {...}, answer: {...}}
 
-``error`` and ``answer`` are what must come of it; without ``error`` none.
+``error`` and ``answer`` are the expected response; without ``error`` it must be NONE.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_BYTES: Final = 1 << 20
 
 
 class Asked(TypedDict):
-    """What each of them has: who is asked, and what must come of it."""
+    """The common arguments: the node, and the expected response."""
 
     to: str
     version: NotRequired[int]
@@ -85,7 +85,7 @@ async def propose(stage: Stage, arguments: Propose) -> None:
     version, sender = arguments.get("version", WITH_EPOCHS), arguments["by"]
     now, registered = await stage.partition(), await stage.registration(sender)
     if registered is None:
-        raise ScenarioFailed(f"{sender} is not registered, and proposes nothing")
+        raise ScenarioFailed(f"{sender} is not registered and cannot propose")
     partition: RequestPartitionDataFields = {
         "partition_index": PARTITION,
         "leader_recovery_state": 0,

@@ -2,33 +2,33 @@
 
 ::
 
-    id, title, document        what it shows, and whose picture it is
+    id, title, document        the subject, and the document that it is from
     replicas: [A, B]           the partition's replicas in order; brokers are letters, A is node 1
-    brokers: [A, B, C]         where there are more brokers than replicas
-    epochs: [0, 1, 2]          the document's leader epochs with records; without it a run is compared as it is
+    brokers: [A, B, C]         if there are more brokers than replicas
+    epochs: [0, 1, 2]          the document's leader epochs with records; without it epochs are not renumbered
     config, nodes              configuration of the topic, and of all nodes
-    release_version            the cluster's metadata version at its beginning, as in 3.5-IV0
+    release_version            the initial metadata version of the cluster, as in 3.5-IV0
     log_dirs: 2                of each broker
-    tier: true                 the cluster has a remote tier; what it does by itself is done once an hour, unless
-                               ``nodes`` say otherwise
-    only: {simulation: why}    if it can be played in one world only
+    tier: true                 the cluster has a remote tier; its periodic tasks run once an hour, unless
+                               ``nodes`` configures another interval
+    only: {simulation: why}    if it can run in one world only
     variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names), and of the above
                                ``config``, ``nodes``, ``release_version``
     steps:
       - title
-        in: [variant]          only there
+        in: [variant]          only in this variant
         do: [{action: ...}]    see ``lab.scenarios.actions``
-        before: {A: table}     what holds as the step begins
+        before: {A: table}     the expected state before the step
         expect: {A: table}     see ``lab.scenarios.tables``; also ``same`` and ``differ``, ``remote`` and ``metadata``
         exchanges: {trace: [...]}
 
-``$name`` stands for a value of the variant, or one that the run remembers, ``$name + 1`` for the one after it. Where
-a scenario has a plain variant, that is the first.
+``$name`` is a value of the variant, or one that the run has remembered; ``$name + 1`` is the value plus one. If a
+scenario has the variant ``plain``, that is the first.
 
 A file with ``cases`` in place of ``steps`` compares algorithms (``lab.scenarios.comparing.cases``).
 
-Most scenarios have one partition, 0 of topic ``t``. Others are named where they are meant: ``of: u-1``, and ``A/u-1``
-is the replica there.
+Most scenarios have one partition, 0 of topic ``t``. Others are named explicitly: ``of: u-1``, and ``A/u-1`` is their
+replica.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ TOPIC: Final = "t"
 
 
 Fields: TypeAlias = Mapping[str, Any]
-"""A part of a scenario's file. What it holds is checked by those who read it (``lab.scenarios.vocabulary``)."""
+"""A part of a scenario's file. Its readers check the content (``lab.scenarios.vocabulary``)."""
 
 
 class ScriptError(ValueError):
-    """A scenario's file cannot be read."""
+    """A scenario's file is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``actions`` are (name, arguments)."""
+    """``actions``: (name, arguments)."""
 
     title: str
     before: Fields
@@ -106,9 +106,9 @@ class Script:
     epochs: tuple[int, ...] | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Kafka's names to values."""
+    """Configuration by Kafka's keys."""
     peers: Mapping[str, str] = field(default_factory=dict)
-    """Node names to the test peers that run in their place."""
+    """Names of nodes to the test peers that replace them."""
     release_version: str | None = None
     log_dirs: int = 1
     values: Fields = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.number}"
 
     def on(self, broker: str) -> str:
-        """The name of its replica there."""
+        """Return the name of its replica on a broker."""
         return broker if self == THE_PARTITION else f"{broker}/{self}"
 
 
@@ -134,44 +134,44 @@ THE_PARTITION: Final = Partition(TOPIC, 0)
 
 
 def partition_of(name: str) -> Partition:
-    """``u-1``. Raises ScriptError."""
+    """Parse ``u-1``. Raises ScriptError."""
     topic, _, number = name.rpartition("-")
     if not topic or not number.isdecimal():
-        raise ScriptError(f"{name!r} is no partition: it is <topic>-<number>")
+        raise ScriptError(f"{name!r} is not a partition: write it as <topic>-<number>")
     return Partition(topic, int(number))
 
 
 def replica_of(name: str) -> tuple[str, Partition]:
-    """``A`` is that of the one partition, ``A/u-1`` that of another. Raises ScriptError."""
+    """Parse a replica: ``A`` of the one partition, ``A/u-1`` of another. Raises ScriptError."""
     broker, _, partition = name.partition("/")
     return broker, partition_of(partition) if partition else THE_PARTITION
 
 
 def node_id(broker: str) -> int:
-    """A is 1. Raises ScriptError."""
+    """Return the node id; that of A is 1. Raises ScriptError."""
     if len(broker) != 1 or broker not in BROKERS:
-        raise ScriptError(f"{broker!r} is no broker: they are {', '.join(BROKERS)}")
+        raise ScriptError(f"{broker!r} is not a broker; there are {', '.join(BROKERS)}")
     return BROKERS.index(broker) + 1
 
 
 def all_scenarios() -> list[str]:
-    """The ids of all files."""
+    """Return the ids of all files."""
     names = (entry.name for entry in resources.files("milena.lab.scenarios").iterdir())
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
 def is_comparison(data: Fields) -> bool:
-    """Whether the file runs algorithms beside each other (``lab.scenarios.comparing``), and has no steps."""
+    """Return whether the file compares algorithms (``lab.scenarios.comparing``) and has no steps."""
     return CASES in data
 
 
 def worlds_of(data: Fields) -> list[str]:
-    """Where a scenario can be played. Raises ScriptError."""
+    """Return the worlds in which a scenario can run. Raises ScriptError."""
     return list(_only(data)) or list(WORLDS)
 
 
 def reason_for(data: Fields) -> str:
-    """Why a scenario cannot be played in all worlds, one sentence; empty if it can. Raises ScriptError."""
+    """Return why a scenario cannot run in all worlds; empty if it can. Raises ScriptError."""
     return next(iter(_only(data).values()), "")
 
 
@@ -184,30 +184,30 @@ def _only(data: Fields) -> Mapping[str, str]:
 
 
 def variants_of(data: Fields) -> list[str]:
-    """In the order of the file."""
+    """Return the variants in the order of the file."""
     return list(_variants(data))
 
 
 def load(scenario: str, variant: str | None = None) -> Script:
-    """The first variant where none is named. Raises ScriptError."""
+    """Load a variant, by default the first. Raises ScriptError."""
     return script_of(source(scenario), variant)
 
 
 @cache
 def source(scenario: str) -> Fields:
-    """What the file of a scenario holds. Raises ScriptError."""
+    """Return the content of a scenario's file. Raises ScriptError."""
     file = resources.files("milena.lab.scenarios").joinpath(f"{scenario}.yaml")
     if not file.is_file():
         known = all_scenarios()
         raise ScriptError(f"no scenario {scenario!r}{nearest(scenario, known)}; there are {', '.join(known)}")
     data = parse(file.read_text(), f"{scenario}.yaml")
     if data["id"] != scenario:
-        raise ScriptError(f"{scenario}.yaml calls itself {data['id']}")
+        raise ScriptError(f"{scenario}.yaml has the id {data['id']}")
     return data
 
 
 def parse(text: str, name: str) -> Fields:
-    """A scenario file of this name. Raises ScriptError for one that is not YAML, or lacks what every scenario has."""
+    """Parse a scenario file. Raises ScriptError if it is not YAML, or lacks a required field."""
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -221,7 +221,7 @@ def parse(text: str, name: str) -> Fields:
 
 
 def script_of(data: Fields, variant: str | None = None) -> Script:
-    """One variant of a scenario that is given as data. Raises ScriptError, also for a comparison."""
+    """Return one variant of a scenario given as data. Raises ScriptError, also for a comparison."""
     scenario, known = data["id"], _variants(data)
     if is_comparison(data):
         raise ScriptError(f"{scenario} compares algorithms and has no steps")
@@ -263,7 +263,7 @@ def _check(data: Fields, known: Mapping[str, Fields]) -> None:
         if "title" not in step:
             raise ScriptError(f"step {number} needs a title")
         if strangers := [name for name in step.get("in", ()) if name not in known]:
-            raise ScriptError(f"{data['id']} has no variant {', '.join(strangers)}, which a step is for")
+            raise ScriptError(f"{data['id']} has no variant {', '.join(strangers)}, which a step names")
 
 
 def _step(data: Fields) -> Step:
@@ -284,7 +284,7 @@ def _check_keys(what: str, data: object, keys: frozenset[str]) -> None:
 
 
 def check_names(what: str, names: Iterable[object], known: Collection[str]) -> None:
-    """Raises ScriptError, with the nearest of the known names, if one of ``names`` is not among them."""
+    """Raises ScriptError, with the nearest known name, if one of ``names`` is unknown."""
     for name in names:
         if name not in known:
             there_are = ", ".join(sorted(known))

@@ -1,4 +1,4 @@
-"""Scenarios on simulated machines (``lab.cluster``): the same nodes, a virtual clock, one process."""
+"""Scenarios on simulated machines (``lab.cluster``): the same nodes with a virtual clock in one process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SimulatedDriver:
         await self._cluster.kill(_machine(node))
 
     async def power_off(self, node: str) -> None:
-        """As on processes nothing is left of what was not synced, neither whole nor torn."""
+        """As on processes, all unsynced data is lost, and none is torn."""
         for inode in self._world.machine(_machine(node)).storage.files.values():
             del inode.data[inode.synced :]
         await self._cluster.lose_power(_machine(node))
@@ -104,7 +104,7 @@ class SimulatedDriver:
         self._world.tier.fail(TIER, errno.ENOENT)
 
     async def break_tier(self, operation: str, error: str) -> None:
-        """The file that says whose the tier is stays: without it nothing would be begun."""
+        """The file that names the tier's owner is kept: without it brokers would not start to copy."""
         number = getattr(errno, error)
         for folder in (tier_names.COPYING, f"{tier_names.ROOT}/"):
             self._world.tier.fail(f"{TIER}/{folder}", number, operation=operation)
@@ -126,12 +126,13 @@ class SimulatedDriver:
         return await found.verbs.call(verb, **arguments)
 
     def check_alive(self) -> None:
-        """No node has ended by itself."""
+        """Raises if a node has ended by itself."""
         self._cluster.check_alive()
 
 
 def play_simulated(script: Script, *, seed: int = 0, watch: Watch = silent) -> list[str]:
-    """The replicas after each step. ``watch`` as in ``play``. Raises ScriptError, ScenarioFailed."""
+    """Run a scenario. Return the replicas after each step. ``watch`` as in ``play``. Raises ScriptError,
+    ScenarioFailed."""
 
     async def run(world: World) -> list[str]:
         driver = SimulatedDriver(world, script)

@@ -1,4 +1,4 @@
-"""A scenario's cluster while it is played: ways to its nodes, what was remembered, and what its replicas hold."""
+"""The cluster of a running scenario: access to its nodes, remembered values, and the state of its replicas."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 TOPIC: Final = THE_PARTITION.topic
 PARTITION: Final = THE_PARTITION.number
 LIMIT: Final = 30.0
-"""Seconds on the scenario's clock that anything may take to come about."""
+"""The time limit of every wait, in seconds on the scenario's clock."""
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
 PATIENCE: Final = 0.05
-"""A pause is this part of the time waited so far: what takes long is looked at less often."""
+"""A pause is this share of the time waited so far, so that long waits check less often."""
 CLIENT: Final = "scenario"
-"""The client id of what the scenario itself asks."""
+"""The client id of the scenario's own requests."""
 
 
 REFERENCE: Final = re.compile(r"(.*?)(?: ([+-] \d+))?")
-"""A name, and how far from what it stands for."""
+"""A name, and an offset to add to its value."""
 
 
 Action: TypeAlias = Callable[["Stage", Any], Awaitable[None]]
 Condition: TypeAlias = Callable[["Stage", Any], Awaitable[str | None]]
-"""Each takes what it needs as it stands in the file, and fails where that has another form."""
+"""Each takes its arguments as in the file, and fails if they have another form."""
 
 
 class ScenarioFailed(AssertionError):
-    """A run is not as the scenario says. The message tells where, and what was found."""
+    """A run differs from the scenario. The message has the place and the actual state."""
 
 
 class Stage:
-    """``tables`` are the replicas as last seen, also of brokers that are down, by their names (``A``, ``A/u-1``)."""
+    """``tables``: the last state of each replica by name (``A``, ``A/u-1``), also of brokers that are down."""
 
     def __init__(self, script: Script, driver: Driver) -> None:
         self.script = script
         self.driver = driver
         self.topic_ids: dict[str, UUID] = {}
         self.replicas: dict[Partition, tuple[str, ...]] = {THE_PARTITION: script.replicas}
-        """The brokers that have a replica, of all partitions."""
+        """The brokers with a replica of any partition."""
         self.segments = Ids()
         self.up: set[str] = set()
         self.memory: dict[str, object] = dict(script.values)
@@ -63,9 +63,9 @@ class Stage:
         """Names of rules to their nodes and numbers."""
         self.tables: dict[str, Table] = {}
         self.expected: Fields = {}
-        """What the present step expects, with its values."""
+        """The expectations of the present step, with their values."""
         self.tier_found: dict[str, list[str]] = {}
-        """What was last found in the tier, drawn, by what was expected (``remote``, ``metadata/u-1``)."""
+        """The last state of the tier as lines, by expectation (``remote``, ``metadata/u-1``)."""
         self.acknowledged: dict[str, int] = {}
         """Values written with acks=all, with their offsets."""
         self.numbering = None if script.epochs is None else Renumbering(script.epochs)
@@ -73,7 +73,7 @@ class Stage:
         self._starting: dict[str, asyncio.Event] = {}
 
     def begin(self, node: str) -> None:
-        """Start a node beside what else happens."""
+        """Start a node in the background."""
         done = self._starting[node] = asyncio.Event()
 
         async def run() -> None:
@@ -83,7 +83,7 @@ class Stage:
         self.driver.runtime.new_tasks("scenario").spawn(run(), name=f"start {node}")
 
     async def start(self, node: str) -> None:
-        """Start a node, or wait for one that has begun to. Raises TimeoutError."""
+        """Start a node, or wait for one that is starting. Raises TimeoutError."""
         done = self._starting.pop(node, None)
         if done is None:
             await self.driver.start(node)
@@ -94,7 +94,7 @@ class Stage:
     # -- asking
 
     def channel(self, node: str) -> Channel:
-        """The scenario's own connection to a node."""
+        """Return the scenario's own connection to a node."""
         host, port = self.driver.address(node)
         known = self._channels.get(node)
         if known is None or (known.host, known.port) != (host, port):
@@ -102,56 +102,56 @@ class Stage:
         return known
 
     def forget(self, node: str) -> None:
-        """The node is going down: what comes back is asked on a new connection."""
+        """Drop the connection to a node that goes down: after its restart a new one is used."""
         if (channel := self._channels.pop(node, None)) is not None:
             channel.close()
 
     async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
-        """Raises ChannelError, KafkaError."""
+        """Send a request. Raises ChannelError, KafkaError."""
         return await self.channel(node).request(api, version, timeout=LIMIT, **fields)
 
     async def verb(self, node: str, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
         return await self.driver.verb(node, verb, **arguments)
 
     def rule(self, name: str) -> tuple[str, int]:
-        """The node and the number of a rule that the scenario has named. Raises ScenarioFailed."""
+        """Return the node and the number of a rule that the scenario has named. Raises ScenarioFailed."""
         if name not in self.rules:
             raise ScenarioFailed(f"no rule is called {name!r}{nearest(name, list(self.rules))}")
         return self.rules[name]
 
     async def of_replica(self, name: str, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
-        """Carry out a verb of a replica, ``A`` or ``A/u-1``."""
+        """Send a command about a replica, ``A`` or ``A/u-1``, to its broker."""
         broker, partition = replica_of(name)
         return await self.verb(broker, verb, topic=partition.topic, partition=partition.number, **arguments)
 
     async def replica(self, name: str) -> Fields:
-        """A replica as its broker describes it."""
+        """Return a replica as its broker describes it."""
         described: Fields = await self.of_replica(name, "describe_partition")
         return described
 
     async def partition(self, partition: Partition = THE_PARTITION) -> Fields:
-        """A partition as the controller has it. Raises VerbError for one that it does not have."""
+        """Return a partition as registered at the controller. Raises VerbError if there is none."""
         found = await self.verb(CONTROLLER, "partitions", topic=partition.topic)
         one: Fields | None = found.get(str(partition))
         if one is None:
-            raise VerbError(f"the controller has no {partition}")
+            raise VerbError(f"the controller has no partition {partition}")
         return one
 
     @property
     def topic_id(self) -> UUID:
-        """Of the topic with the one partition."""
+        """The id of the topic with the one partition."""
         return self.topic_ids.get(TOPIC, ZERO_UUID)
 
     def place(self, partition: Partition) -> Place:
         return Place(partition.topic, self.topic_ids.get(partition.topic, ZERO_UUID), partition.number)
 
     async def registration(self, broker: str) -> Fields | None:
-        """A broker as the controller has it."""
+        """Return the registration of a broker at the controller."""
         found: Fields | None = (await self.verb(CONTROLLER, "brokers")).get(str(node_id(broker)))
         return found
 
     async def directories(self, broker: str) -> dict[str, bool]:
-        """A broker's log directories, and whether the replica's log (not one that shall take its place) lies there."""
+        """Return a broker's log directories, and whether each has the replica's log (not one that is to replace it)."""
         described: DescribeLogDirsResponse = await self.ask(broker, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
         return {
             one.log_dir: any(
@@ -166,8 +166,8 @@ class Stage:
     # -- values
 
     async def resolve(self, value: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
-        """With every ``$name`` replaced: remembered values, ``$topic_id``, ``$leader_epoch``, ``$partition_epoch``,
-        and ``$A.epoch``, a broker's epoch at the controller. ``$name + 1`` and ``$name - 1`` are its neighbours."""
+        """Replace each ``$name``: by remembered values, ``$topic_id``, ``$leader_epoch``, ``$partition_epoch``, and by
+        ``$A.epoch``, the broker epoch of A at the controller. ``$name + 1`` and ``$name - 1`` add to the value."""
         if isinstance(value, str) and value.startswith("$"):
             reference = REFERENCE.fullmatch(value, 1)
             assert reference is not None, "any text matches"
@@ -175,7 +175,7 @@ class Stage:
             found = await self._value_of(name)
             if by is None:
                 return found
-            assert isinstance(found, int), f"${name} is no number"
+            assert isinstance(found, int), f"${name} is not a number"
             return found + int(by.replace(" ", ""))
         if isinstance(value, dict):
             return {key: await self.resolve(one) for key, one in value.items()}
@@ -193,17 +193,17 @@ class Stage:
         broker, _, field = name.partition(".")
         if field == "epoch" and (found := await self.registration(broker)) is not None:
             return found["epoch"]
-        raise ScenarioFailed(f"nothing is called ${name}")
+        raise ScenarioFailed(f"there is no value ${name}")
 
     # -- looking
 
     async def observe(self) -> None:
-        """Look at all replicas of running brokers. Every record that is ever written must be seen once, for the
+        """Read all replicas of running brokers. Every record must be read once before it may be truncated, for the
         numbers of its epoch."""
         for partition, brokers in self.replicas.items():
             for broker in brokers:
                 if broker in self.up:
-                    with contextlib.suppress(VerbError):  # a broker that does not know the topic yet
+                    with contextlib.suppress(VerbError):  # the broker does not know the topic yet
                         self.tables[partition.on(broker)] = await self._table(broker, partition)
         if self.numbering is not None:
             self.numbering.observe(self.tables.values())
@@ -223,12 +223,12 @@ class Stage:
         )
 
     def shown(self, replica: str) -> Table:
-        """A replica as last seen, in the document's numbers."""
+        """Return the last state of a replica, in the document's numbers."""
         table = self.tables.get(replica, Table())
         return table if self.numbering is None else self.numbering.apply(table)
 
     async def until(self, what: str, condition: Callable[[], Awaitable[str | None]]) -> None:
-        """Wait until ``condition`` finds nothing missing. Raises ScenarioFailed with what it says at the end."""
+        """Wait until ``condition`` returns None. Raises ScenarioFailed with its last result after LIMIT."""
         clock = self.driver.runtime.clock
         began = clock.monotonic()
         while (missing := await _tried(condition)) is not None:
@@ -243,7 +243,7 @@ class Stage:
 
 
 async def _tried(condition: Callable[[], Awaitable[str | None]]) -> str | None:
-    """What cannot be asked yet is missing too."""
+    """Treat a node that cannot be asked yet like a condition that does not hold."""
     try:
         return await condition()
     except VerbError as error:

@@ -1,8 +1,8 @@
-"""A replica as the design documents draw it: its log, its leader epochs, its mark; compared, renumbered, printed.
+"""A replica as the design documents draw it: log, leader epochs and high watermark; compared, renumbered, printed.
 
-The documents number leader epochs by hand, while a controller raises the epoch also when a partition loses its leader.
-So a run is compared as it is, or after ``Renumbering``: the leader epochs in which a record was written get the
-document's numbers in the same order, and checkpoint entries of other epochs have no place in the comparison.
+The documents number leader epochs by hand, while a controller increments the epoch also when a partition loses its
+leader. A run is therefore compared as it is, or after ``Renumbering``: the leader epochs in which a record was written
+get the document's numbers in the same order, and checkpoint entries of other epochs are not compared.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ COMMITTED: Final = " (HW)"
 
 
 class TableError(ValueError):
-    """A table cannot be read, or a run cannot be numbered as the document numbers it."""
+    """A table is invalid, or a run cannot be numbered like the document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One replica at one moment. A field that is None is not checked where the table is an expectation."""
+    """One replica at one moment. In an expectation, a field that is None is not checked."""
 
     log: Log | None = None
-    """What is in the local log."""
+    """The local log."""
     epochs: Mapping[int, int] | None = None
-    """The checkpoint: leader epoch to start offset."""
+    """The leader epoch checkpoint: epoch to start offset."""
     committed: int | None = None
-    """The offset before the high watermark."""
+    """The last committed offset: the high watermark - 1."""
     log_end_offset: int | None = None
     in_isr: bool | None = None
     stopped: bool = False
     state: str | None = None
-    """A follower's, as the documents call it."""
+    """A follower's state, in the documents' words."""
 
     @classmethod
     def parse(cls, fields: Fields) -> Table:
-        """From scenario data. A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``."""
+        """Parse scenario data. A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``."""
         for unknown in set(fields) - KEYS:
             raise TableError(
                 f"a table has no {unknown}{nearest(str(unknown), sorted(KEYS))}; it has {', '.join(sorted(KEYS))}"
@@ -61,7 +61,7 @@ class Table:
         )
 
     def differences(self, found: Table) -> list[str]:
-        """Where a run's table is not as this one expects, in words; empty if it is."""
+        """Return the differences of a run's table from this expected one, as text."""
         wrong = []
         for name in ("log", "epochs", "committed", "log_end_offset", "in_isr", "state"):
             expected, actual = getattr(self, name), getattr(found, name)
@@ -72,7 +72,8 @@ class Table:
         return wrong
 
     def lines(self) -> list[str]:
-        """As the documents draw it: records with their epochs, the mark, then the checkpoint."""
+        """Return the table as the documents draw it: records with their epochs, the high watermark, then the
+        checkpoint."""
         drawn = ["stopped"] if self.stopped else []
         for offset, (value, epoch) in sorted((self.log or {}).items()):
             drawn.append(f"{offset}: {value} LE-{epoch}{COMMITTED if offset == self.committed else ''}")
@@ -81,11 +82,11 @@ class Table:
         return drawn
 
     def expected_lines(self) -> list[str]:
-        """As the documents draw it, with all that it says of a replica."""
+        """Return all fields of an expected table, as the documents draw it."""
         return [*self.lines(), *self.beside(self)]
 
     def beside(self, expected: Table) -> Iterator[str]:
-        """What ``lines`` has no place for, as far as a table is expected to say it."""
+        """Yield the fields that ``lines`` does not draw, if ``expected`` has them."""
         if expected.committed is not None and expected.committed not in (expected.log or {}):
             yield f"committed: {self.committed}"
         if expected.log_end_offset is not None:
@@ -98,26 +99,26 @@ class Table:
 
 @dataclass(slots=True)
 class Renumbering:
-    """From a run's leader epochs to the document's, by rank among those in which a record was written."""
+    """Maps a run's leader epochs to the document's, by rank among those in which a record was written."""
 
     documents: Sequence[int]
-    """The document's epochs that have records, rising."""
+    """The document's epochs with records, ascending."""
     _written: set[int] = field(default_factory=set)
 
     def observe(self, tables: Iterable[Table]) -> None:
-        """Note the epochs of the records that a run shows. They count also after the records are truncated."""
+        """Record the epochs of the records in a run. They count even after the records are truncated."""
         self._written |= {epoch for table in tables for _, epoch in (table.log or {}).values()}
 
     @property
     def numbers(self) -> dict[int, int]:
-        """Raises TableError if a run has records in more epochs than the document."""
+        """Return the mapping. Raises TableError if a run has records in more epochs than the document."""
         written = sorted(self._written)
         if len(written) > len(self.documents):
-            raise TableError(f"records in the epochs {written}, where the document has {list(self.documents)}")
+            raise TableError(f"records in the epochs {written}, but the document has {list(self.documents)}")
         return dict(zip(written, self.documents, strict=False))
 
     def apply(self, table: Table) -> Table:
-        """A run's table in the document's numbers. ``observe`` it first."""
+        """Return a run's table in the document's numbers. Call ``observe`` with it first."""
         log, epochs = table.log, table.epochs
         return replace(
             table,
@@ -131,16 +132,16 @@ class Renumbering:
         try:
             return {at: (value, numbers[epoch]) for at, (value, epoch) in log.items()}
         except KeyError as epoch:
-            raise TableError(f"records in epoch {epoch}, which no replica has shown") from None
+            raise TableError(f"records in epoch {epoch}, which was never observed") from None
 
     def epochs(self, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Those in which a record was written."""
+        """Return the epochs in which a record was written."""
         numbers = self.numbers
         return {numbers[epoch]: start for epoch, start in epochs.items() if epoch in numbers}
 
 
 def side_by_side(columns: Mapping[str, Sequence[str]]) -> str:
-    """Columns under their titles, as the documents set brokers beside each other."""
+    """Return columns under their titles, side by side."""
     drawn = [[title, "-" * len(title), *lines] for title, lines in columns.items()]
     widths = [max(map(len, column)) for column in drawn]
     rows = zip_longest(*drawn, fillvalue="")
@@ -150,17 +151,17 @@ def side_by_side(columns: Mapping[str, Sequence[str]]) -> str:
 
 
 def epochs_drawn(epochs: Mapping[int, int]) -> str:
-    """On one line."""
+    """Return the epochs on one line."""
     return "; ".join(f"LE-{epoch}, {start}" for epoch, start in sorted(epochs.items()))
 
 
 def log_of(fields: Mapping[int, object]) -> dict[int, tuple[str, int]]:
-    """A record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``. Raises TableError."""
+    """Parse a log: a record is ``[N, epoch]`` for the value "msg N", or ``[text, epoch]``. Raises TableError."""
     return {int(offset): _record(entry) for offset, entry in fields.items()}
 
 
 def epochs_of(fields: Mapping[int, int]) -> dict[int, int]:
-    """Epochs with their start offsets."""
+    """Parse epochs with their start offsets."""
     return {int(epoch): int(start) for epoch, start in fields.items()}
 
 

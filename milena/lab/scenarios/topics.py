@@ -1,17 +1,18 @@
-"""What a scenario does to topics and their configuration.
+"""Actions on topics and their configuration.
 
 ::
 
     topic: {replicas: [A, B]}              the topic with the one partition; or {name: u, partitions: {0: [A, B]}};
-                                           ``config``: beside the scenario's own. {name: u, count: 50, factor: 2}
-                                           is placed by the controller, and not looked at
-    partitions: {t-1: [A, B]}              more of them
+                                           ``config``: in addition to the scenario's own. {name: u, count: 50,
+                                           factor: 2} is placed by the controller, and not observed
+    partitions: {t-1: [A, B]}              add partitions
     delete_topic: t
-    configure: {key: value}                of the topic ``t``
-    elect: B                               preferred: B becomes the first replica, and leads; or {broker: B, of: u-1}
-    reassign: {u-0: [A, B]}                other replicas; the wait for an ISR is the end of it
-    metadata_at: C                         the topic of the tier's metadata lies at this broker alone
-    move: A                                the replica there, to another log directory; ``moved`` is its end
+    configure: {key: value}                configure the topic ``t``
+    elect: B                               preferred: B becomes the first replica and the leader; or
+                                           {broker: B, of: u-1}
+    reassign: {u-0: [A, B]}                assign other replicas; wait for an ISR for its end
+    metadata_at: C                         the topic of the tier's metadata has its replicas only on this broker
+    move: A                                move the replica to another log directory; wait with ``moved``
     delete_records: {before: 3}            at the leader; ``of: u-1``
 """
 
@@ -124,7 +125,7 @@ async def _configure(stage: Stage, values: Mapping[str, object]) -> None:
 
 
 async def _elect(stage: Stage, arguments: str | Mapping[str, str]) -> None:
-    """By its own means the controller elects the first replica: so that is what the broker becomes."""
+    """Elect a broker: the controller elects the first replica, so the broker is made the first."""
     broker, partition = arguments, THE_PARTITION
     if isinstance(arguments, Mapping):
         broker, partition = arguments["broker"], partition_of(arguments["of"])
@@ -160,7 +161,11 @@ async def _place(stage: Stage, partition: Partition, brokers: Sequence[str]) -> 
 
 async def _metadata_at(stage: Stage, broker: str) -> None:
     async def unknown() -> str | None:
-        return None if await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC) else "it is not there"
+        return (
+            None
+            if await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)
+            else "the topic does not exist"
+        )
 
     async def elsewhere() -> str | None:
         for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
@@ -200,7 +205,7 @@ async def _delete_records(stage: Stage, arguments: DeleteRecords) -> None:
 
 
 def expect_none(what: str, error: int) -> None:
-    """Raises ScenarioFailed."""
+    """Raises ScenarioFailed for an error."""
     if error:
         raise ScenarioFailed(f"{what}: {ErrorCode(error).name}")
 

@@ -1,15 +1,15 @@
-"""What brokers do by themselves from time to time, done when a scenario says so.
+"""Periodic tasks of brokers, run when a scenario requests them.
 
 ::
 
-    roll: A                  the replica there begins a new segment; A/u-1 is that of another partition
-    flush: A                 all of the replica is on the disk, and the checkpoints of its broker
-    tier: A                  a leader copies to the tier and expires there, a follower learns what is copied
-    retention: A             the broker deletes what retention lets go on its disk
-    close_tier, open_tier    nobody finds anything in the tier; as before
-    break_tier: {operation: write, error: EIO}    in the simulation: operations on its files fail, until ``open_tier``
+    roll: A                  the replica rolls its active segment; A/u-1 is that of another partition
+    flush: A                 flush the replica's log, and write the checkpoints of its broker
+    tier: A                  a leader copies to the tier and expires there, a follower reads what is copied
+    retention: A             the broker applies local retention
+    close_tier, open_tier    hide the content of the tier; show it again
+    break_tier: {operation: write, error: EIO}    in the simulation: operations on its files fail until ``open_tier``
 
-Each takes a list too, and does one after the other.
+Each also takes a list, and processes it in order.
 """
 
 from __future__ import annotations

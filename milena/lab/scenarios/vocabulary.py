@@ -13,13 +13,13 @@ from milena.lab.scenarios.script import Fields, Script, ScriptError, check_names
 from milena.lab.scenarios.tables import KEYS
 
 OTHERS: Final = frozenset({"same", "differ", "lost", "partition", "describe"})
-"""What can be expected beside tables and the tier (``remote``, ``metadata``; ``remote/u-1``): equal logs, offsets at
-which logs differ, acknowledged values that the leader lacks, the partition as the controller has it, and a replica as
-its broker describes it."""
+"""The expectations in addition to tables and the tier (``remote``, ``metadata``; ``remote/u-1``): equal logs, offsets
+at which logs differ, acknowledged values that the leader lacks, the partition as registered at the controller, and a
+replica as its broker describes it."""
 
 
 def check(script: Script) -> None:
-    """Raises ScriptError for a test peer, action, condition, expectation or field of a table that does not exist."""
+    """Raises ScriptError for an unknown test peer, action, condition, expectation or field of a table."""
     check_names(f"{script.id}: no test peer", script.peers.values(), PEERS)
     for number, step in enumerate(script.steps, 1):
         place = f"{script.id}, step {number}"

@@ -35,12 +35,12 @@ class Storage:
         self._random = random
         self._faults: list[tuple[str, str, int]] = []
         self.failed = 0
-        """Operations that a fault let fail."""
+        """The number of operations that a fault failed."""
         self.slowed = 0
-        """Works that were slowed down."""
+        """The number of delayed calls."""
 
     def fail(self, prefix: str, number: int, *, operation: str = "") -> None:
-        """From now on operations (one kind, or all) below ``prefix`` raise OSError with this errno."""
+        """Let operations (of one kind, or all) below ``prefix`` raise OSError with this errno."""
         self._faults.append((prefix, operation, number))
 
     def heal(self) -> None:

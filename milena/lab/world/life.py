@@ -1,4 +1,4 @@
-"""Whether a simulated node's process is alive: the ports of a dead process do nothing."""
+"""Whether a simulated node's process is alive: the ports of an ended process do nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Life:
         self.name = name
         self.alive = True
         self.paused = False
-        """As by SIGSTOP: it does nothing, and is not aware of it."""
+        """Whether it is stopped, as by SIGSTOP."""
         self._waiting: list[Callable[[], object]] = []
 
     def later(self, callback: Callable[[], object]) -> None:
@@ -29,7 +29,7 @@ class Life:
         self._waiting.append(callback)
 
     def resume(self) -> None:
-        """Everything that was due meanwhile happens now, in order."""
+        """Run everything that became due during the pause, in order."""
         self.paused = False
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
@@ -43,7 +43,7 @@ class Life:
             await resumed.wait()
 
     def check(self) -> None:
-        """Raises OSError for operations of a dead process whose tasks are still unwinding."""
+        """Raises OSError for operations of an ended process whose tasks are still unwinding."""
         if not self.alive:
             raise OSError(errno.EIO, f"{self.name} is dead")
 

@@ -58,14 +58,14 @@ class Fabric:
         return self.random.uniform(*LATENCY)
 
     def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
-        """Data in flight between the two waits from now on; connecting times out. ``one_way``: only data that ``one``
-        sends, as through a firewall that has forgotten a connection."""
+        """Hold data in flight between the two; connecting times out. ``one_way``: only data that ``one`` sends, as with
+        a firewall that has lost its state."""
         self._cuts[one, other] = None
         if not one_way:
             self._cuts[other, one] = None
 
     def slow(self, one: str, other: str, seconds: float) -> None:
-        """Add this latency between the two from now on, until the link is healed."""
+        """Add this latency between the two until the link is healed."""
         self._delays[one, other] = self._delays[other, one] = seconds
 
     def heal(self, one: str, other: str) -> None:

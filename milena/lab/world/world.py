@@ -32,7 +32,7 @@ class Machine:
         """The errors that ended its processes: broken invariants."""
         self._world = world
         self._tier: Storage | None = None
-        """Mounted in the place of the world's tier."""
+        """The storage that this machine uses in place of the world's tier; None without one."""
         self._tier_disk: SimulatedDisk | None = None
         self._clock: SimulatedClock | None = None
         self._skew_ms = 0
@@ -92,7 +92,7 @@ class Machine:
         self._life.resume()
 
     def jump_clock(self, seconds: float) -> None:
-        """The wall clock is so far ahead from now on, or behind, also for the next process; 0: right again."""
+        """Set the wall clock ahead by ``seconds``, or back, also for the next process; 0 ends it."""
         self._skew_ms = int(seconds * 1000)
         if self._clock is not None:
             self._clock.skew_ms = self._skew_ms
@@ -103,8 +103,8 @@ class Machine:
         return self._clock.time_ms()
 
     def mount_tier(self, storage: Storage | None) -> None:
-        """Where this machine finds the tier from now on; None: where the others do. Open files stay with what they
-        belong to."""
+        """Let this machine use another storage as its tier; None: the one that the others use. Open files keep
+        theirs."""
         self._tier = storage
         if self._tier_disk is not None:
             self._tier_disk.storage = storage or self._world.tier
@@ -138,7 +138,7 @@ class World:
         self.fabric = Fabric(loop, self.random)
         self.machines: dict[str, Machine] = {}
         self.tier = Storage(self.random)
-        """The disk of the tier, which all machines share. It loses no power."""
+        """The disk of the tier, shared by all machines. It has no power losses."""
 
     def machine(self, name: str) -> Machine:
         """The machine with this name, created on first use."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from milena.protocol.apis.describe_acls import DescribeAclsResponseFields
 
 CODE: Final = int(ErrorCode.SECURITY_DISABLED)
-MESSAGE: Final = "This cluster has no authorizer: everything is allowed to everybody."
+MESSAGE: Final = "No authorizer is configured: all operations are allowed."
 
 
 def handle(node: object, ctx: RequestContext, request: object) -> DescribeAclsResponseFields:

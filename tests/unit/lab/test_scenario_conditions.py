@@ -98,8 +98,8 @@ def test_what_holds_misses_nothing(conditions: dict[str, Any]) -> None:
         ({"active": ["C"]}, "C is unknown"),
         ({"follows": {"A": "B"}}, "A is leader, its leader 1"),
         ({"log_end": {"A": 5, "B": 5}}, "B's log ends at 3"),
-        ({"committed": {"A": 3}}, "A has 2 as committed"),
-        ({"registered": {"B": 12}}, "B is not registered anew"),
+        ({"committed": {"A": 3}}, "A's last committed offset is 2"),
+        ({"registered": {"B": 12}}, "B has not registered again"),
         ({"in_step": ["A", "B"]}, "B knows the metadata up to 6 of 7"),
         ({"hits": {"held": 3}}, "held was hit 2 times"),
         ({"leader": "A", "isr": ["A"]}, "the ISR is [1, 2]"),
@@ -170,7 +170,7 @@ def test_names_stand_for_values_and_their_neighbours() -> None:
 @pytest.mark.parametrize("name", ["$B1", "$C.epoch", "$A.rack", "$"])
 def test_a_name_that_stands_for_nothing_ends_the_scenario(name: str) -> None:
     async def run(stage: Stage, told: Told) -> None:
-        with pytest.raises(ScenarioFailed, match="nothing is called"):
+        with pytest.raises(ScenarioFailed, match="there is no value"):
             await stage.resolve(name)
 
     on_stage(run)

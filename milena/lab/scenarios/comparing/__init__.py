@@ -1,1 +1,1 @@
-"""Algorithms beside each other on the same logs: what KIP-279 chose, what it replaced, and what it rejected."""
+"""Compares truncation algorithms on the same logs: KIP-101, KIP-279, and the alternatives that KIP-279 rejected."""

@@ -1,10 +1,10 @@
-"""How a follower finds where its log diverges from the leader's: the four ways that KIP-279 weighs.
+"""How a follower finds the offset at which its log diverges from the leader's: the four algorithms of KIP-279.
 
-Each is an ``Algorithm``: what the follower asks, what the leader answers, what the follower does with the answer, and
-the bytes of both for one partition. They are synchronous and work on a follower and a leader as ``Replica`` describes
-them; ``comparing.runs`` repeats ask, answer and decide until the follower need not ask again.
+Each is an ``Algorithm``: the follower's question, the leader's answer, the follower's decision, and the bytes of both
+messages for one partition. They are synchronous and see a follower and a leader as ``Replica``; ``comparing.runs``
+repeats ask, answer and decide until the follower need not ask again.
 
-The formats of the alternatives exist nowhere but in the KIP. A sequence in a request is counted without its length.
+The formats of the alternatives exist only in the KIP. The length of an array in a request is not counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEnd, LeaderEpochCache
 
 UNKNOWN: Final = "UNKNOWN_OFFSET_FOR_LEADER_EPOCH"
-"""The error that both alternatives add: the leader knows none of the epochs that it was asked for."""
+"""The error in both alternatives if the leader knows none of the requested epochs."""
 
 EPOCH_REQUEST: Final = Struct(">ii")
 """Partition, leader epoch."""
@@ -33,7 +33,7 @@ PARTITION: Final = Struct(">i")
 
 
 class Replica(Protocol):
-    """What the algorithms see of a log."""
+    """The part of a log that the algorithms use."""
 
     @property
     def epochs(self) -> LeaderEpochCache: ...
@@ -49,7 +49,7 @@ class Replica(Protocol):
 
 
 class Question(NamedTuple):
-    """The follower's epochs that it names, oldest first, each with the end offset in its log."""
+    """The epochs in the follower's request, oldest first, each with its end offset in the follower's log."""
 
     epochs: tuple[EpochEnd, ...]
 
@@ -58,12 +58,12 @@ class Question(NamedTuple):
         return self.epochs[-1].epoch
 
     def pairs(self) -> str:
-        """As KIP-279 writes them."""
+        """Return the pairs as KIP-279 writes them."""
         return ", ".join(f"({epoch}, {end})" for epoch, end in self.epochs)
 
 
 class Answer(NamedTuple):
-    """``epoch`` is None if the format has none; ``end_offset`` is None if the leader has none to tell."""
+    """``epoch`` is None if the format has none; ``end_offset`` is None if the leader does not know it."""
 
     epoch: LeaderEpoch | None
     end_offset: Offset | None
@@ -80,30 +80,30 @@ class Algorithm(Protocol):
     """One way to find the end of the common part of two logs."""
 
     def ask(self, follower: Replica, before: Question | None) -> Question:
-        """``before`` is the question of the round before; None in the first round."""
+        """Return the next question. ``before``: the question of the previous round; None in the first round."""
         ...
 
     def answer(self, leader: Replica, question: Question) -> Answer: ...
 
     def decide(self, follower: Replica, question: Question, answer: Answer) -> Cut:
-        """Where the follower truncates its log, and whether that is all (``agreed``)."""
+        """Return where the follower truncates its log, and whether it is done (``agreed``)."""
         ...
 
     def drawn(self, question: Question) -> str:
-        """What of the question is on the wire."""
+        """Return the part of the question that is on the wire, as text."""
         ...
 
     def request_size(self, question: Question) -> int:
-        """Bytes for the partition."""
+        """Return the size of the request for the partition in bytes."""
         ...
 
     def response_size(self) -> int:
-        """Bytes for the partition."""
+        """Return the size of the response for the partition in bytes."""
         ...
 
 
 class Kip101:
-    """Before KIP-279: the leader answers with an offset alone, the start of its first epoch above the one asked for."""
+    """Before KIP-279: the answer is only an offset, the start of the leader's first epoch above the requested one."""
 
     def ask(self, follower: Replica, before: Question | None) -> Question:
         return Question((ends_of(follower)[-1],))
@@ -125,7 +125,7 @@ class Kip101:
 
 
 class Proposal(Kip101):
-    """KIP-279 as accepted: the leader answers with the largest epoch it knows up to the one asked for, and its end.
+    """KIP-279 as accepted: the answer is the leader's largest epoch up to the requested one, and its end offset.
 
     Both sides are Milena's own code, ``LeaderEpochCache.end_offset_for`` and ``cut_for``.
     """
@@ -140,7 +140,7 @@ class Proposal(Kip101):
 
 class BackwardsByEpoch(Kip101):
     """Alternative 1: the leader answers for an epoch that it knows, else with an error; then the follower asks for its
-    next smaller epoch. After its smallest one, nothing is common."""
+    next smaller epoch. After its smallest one, the logs have nothing in common."""
 
     def ask(self, follower: Replica, before: Question | None) -> Question:
         ends = ends_of(follower)
@@ -153,12 +153,12 @@ class BackwardsByEpoch(Kip101):
     def decide(self, follower: Replica, question: Question, answer: Answer) -> Cut:
         if answer.error is not None:
             return _nothing_in_common(follower, question)
-        return _cut(follower, answer._replace(epoch=question.latest))  # the end of the epoch asked for
+        return _cut(follower, answer._replace(epoch=question.latest))  # the end of the requested epoch
 
 
 class AllEpochs(Kip101):
-    """Alternative 2: the follower sends the epochs of its log with their end offsets, those above its high watermark
-    first, then all. The leader answers for the latest that it knows, with the smaller one of both end offsets."""
+    """Alternative 2: the follower sends the epochs of its log with their end offsets, first those above its high
+    watermark, then all. The leader answers for the latest that it knows, with the smaller of both end offsets."""
 
     def ask(self, follower: Replica, before: Question | None) -> Question:
         ends = ends_of(follower)
@@ -191,11 +191,11 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
     "alternative 2": AllEpochs(),
 }
 BASELINE: Final = ALGORITHMS["KIP-101"]
-"""What the others' bytes are compared with."""
+"""The algorithm with which the others' sizes are compared."""
 
 
 def ends_of(replica: Replica) -> Sequence[EpochEnd]:
-    """All epochs of a log with their end offsets, oldest first."""
+    """Return all epochs of a log with their end offsets, oldest first."""
     entries = replica.epochs.entries
     ends = [*(entry.start for entry in entries[1:]), replica.log_end_offset]
     return [EpochEnd(entry.epoch, end) for entry, end in zip(entries, ends, strict=True)]
@@ -212,6 +212,6 @@ def _cut(follower: Replica, answer: Answer) -> Cut:
 
 
 def _nothing_in_common(follower: Replica, question: Question) -> Cut:
-    """After a question with the oldest epoch the log is emptied; before, it stays and the follower asks on."""
+    """After a question with the oldest epoch the log is emptied; before that the follower asks again."""
     exhausted = question.epochs[0] == ends_of(follower)[0]
     return Cut(follower.log_start_offset if exhausted else follower.log_end_offset, agreed=exhausted)

@@ -2,12 +2,12 @@
 
 ::
 
-    id, title, document, note, only   as of every scenario (``lab.scenarios.script``)
-    considered: [...]                 what the document weighs and does not run: text
+    id, title, document, note, only   as in every scenario (``lab.scenarios.script``)
+    considered: [...]                 what the document considers and does not run: text
     cases:
       - name, title
-        leader: log                   {replica: A, epochs: {1: 0, 3: 21}, log_end_offset: 21}; one record an offset
-        follower: log                 and its high_watermark; without it the log end offset
+        leader: log                   {replica: A, epochs: {1: 0, 3: 21}, log_end_offset: 21}; one record per offset
+        follower: log                 and its high_watermark (default: the log end offset)
         expect: {algorithm: ...}      ``exchanges``, ``request_bits``, ``response_bits``, ``truncated_to``, ``differ``
     longer:
       title
@@ -50,7 +50,7 @@ class LogPlan:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two logs, and what each algorithm is expected to do with them."""
+    """Two logs, and the expected results of each algorithm."""
 
     name: str
     title: str
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All of a file. ``longer``: leaderships to the round trips of each algorithm."""
+    """A whole file. ``longer``: number of leaderships to the round trips of each algorithm."""
 
     id: str
     title: str
@@ -71,21 +71,21 @@ class Comparison:
 
 
 def comparison_of(data: Fields) -> Comparison:
-    """Raises ScriptError."""
+    """Parse a comparison. Raises ScriptError."""
     name = data["id"]
     check_names(f"{name} has no", data, KEYS)
     longer = data.get("longer") or {}
     expected = longer.get("expect") or {}
     for epochs, of_algorithms in expected.items():
         if not isinstance(epochs, int) or epochs < 2:
-            raise ScriptError(f"{name}, longer: {epochs!r} is not a number of epochs from 2 on")
+            raise ScriptError(f"{name}, longer: {epochs!r} is not a number of at least 2 epochs")
         check_names(f"{name}, longer: no algorithm", of_algorithms, ALGORITHMS)
     cases = [_case(f"{name}, case {number}", case) for number, case in enumerate(data[CASES], 1)]
     return Comparison(name, data["title"], cases, longer.get("title", ""), expected)
 
 
 def alternating(epochs: int) -> tuple[LogPlan, LogPlan]:
-    """The logs of leader and follower after so many unclean elections, each with one record of the new leader."""
+    """Return the logs of leader and follower after ``epochs`` unclean elections, each followed by one record."""
     logs: tuple[dict[LeaderEpoch, Offset], dict[LeaderEpoch, Offset]] = ({}, {})
     for epoch in range(epochs):
         log = logs[epoch % 2]

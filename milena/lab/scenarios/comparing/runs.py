@@ -21,42 +21,42 @@ from milena.storage.log.loading import open_alone
 from milena.storage.log.unified_log import UnifiedLog
 
 EVERYTHING: Final = 1 << 20
-"""Bytes: more than any of these logs has."""
+"""A number of bytes larger than any of these logs."""
 BITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an algorithm did. The bits are those of each round beyond KIP-101's, for one partition."""
+    """The result of an algorithm. The bits are those of each round beyond KIP-101's, for one partition."""
 
     exchanges: Sequence[str]
     request_bits: Sequence[int]
     response_bits: Sequence[int]
     total_bytes: int
-    """Of all requests and responses, for one partition."""
+    """The bytes of all requests and responses, for one partition."""
     truncated_to: int
     """The follower's log end before it fetches."""
     differ: Sequence[int]
-    """The first and last offset at which the logs differ after the follower has fetched; empty if they are the same."""
+    """The first and last offset at which the logs differ after the follower has fetched; empty if they are equal."""
 
     @property
     def round_trips(self) -> int:
         return len(self.exchanges)
 
     def fields(self) -> Fields:
-        """For JSON, and for what a file expects."""
+        """Return the fields for JSON, and for comparison with a file's expectations."""
         return {"round_trips": self.round_trips, **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A case as it went."""
+    """A case with its results."""
 
     case: Case
     results: Mapping[str, Result]
 
     def wrong(self) -> list[str]:
-        """What is not as the file expects, in words."""
+        """Return the differences from the file's expectations, as text."""
         reasons = {name: mismatch(fields, self.results[name].fields()) for name, fields in self.case.expect.items()}
         return [f"{name}{reason}" for name, reason in reasons.items() if reason is not None]
 
@@ -69,7 +69,7 @@ class Outcome:
     longer: Mapping[int, Mapping[str, int]]
 
     def wrong(self, comparison: Comparison) -> list[str]:
-        """What is not as the file expects, in words."""
+        """Return the differences from the file's expectations, as text."""
         found = [f"{one.case.name}: {reason}" for one in self.cases for reason in one.wrong()]
         for epochs, expected in comparison.longer.items():
             actual = self.longer[epochs]
@@ -82,7 +82,7 @@ class Outcome:
 
 
 def compare(comparison: Comparison, *, seed: int = 0) -> Outcome:
-    """Run every algorithm on every case, and on ever longer logs."""
+    """Run every algorithm on every case, and on logs of increasing length."""
 
     async def run(world: World) -> Outcome:
         bench = _Bench(world)
@@ -105,14 +105,14 @@ class _Bench:
         self._logs = 0
 
     def results(self, leader: LogPlan, follower: LogPlan) -> dict[str, Result]:
-        """By algorithm."""
+        """Return the results by algorithm."""
         return {
             name: run_on(algorithm, self._log(leader), self._log(follower), names=(leader.replica, follower.replica))
             for name, algorithm in ALGORITHMS.items()
         }
 
     def _log(self, plan: LogPlan) -> UnifiedLog:
-        """As leaders write it: a new epoch begins at the log end, also if no record follows in it."""
+        """Write the log as leaders do: a new epoch starts at the log end, even if no record follows in it."""
         self._logs += 1
         runtime, folder = self._runtime, f"/{self._logs}/{TOPIC}-0"
         log = open_alone(runtime.disk, runtime.clock, folder, TOPIC, 0, None, self._config)

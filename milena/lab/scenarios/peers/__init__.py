@@ -1,5 +1,5 @@
 """Test peers: nodes that behave as Kafka did before a KIP or a fix, for control experiments. Each is a node of Milena
-except for one API, one answer, or one round of its work on the tier."""
+except for one API, one response, or one of its tasks on the tier."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGE: Final = "milena.lab.scenarios.peers"
 
 Node = Broker | Controller
 Peer = Callable[[Runtime, NodeConfig], Node]
-"""Makes a test peer: a node that is in some way not ours."""
+"""Creates a test peer."""
 
 
 def kip101_leader(runtime: Runtime, config: NodeConfig) -> Broker:
@@ -43,7 +43,7 @@ def metadata_epochs_leader(runtime: Runtime, config: NodeConfig) -> Broker:
 
 
 def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Controller:
-    """Offers AlterPartition only up to version 2, and so checks no broker epochs."""
+    """Supports AlterPartition only up to version 2, and therefore checks no broker epochs."""
     controller = Controller(runtime, config)
     offered = VersionRange(advertised(Role.CONTROLLER)[ApiKey.ALTER_PARTITION].min, NO_EPOCHS_OF_MEMBERS)
     controller.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES, {ApiKey.ALTER_PARTITION: offered})
@@ -51,12 +51,12 @@ def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Contr
 
 
 def counts_diverging_leader(runtime: Runtime, config: NodeConfig) -> Broker:
-    """Counts the offset of a fetch that it answers with a divergence."""
+    """Counts the offset of a fetch as progress even if it responds with a divergence."""
     return _broker(runtime, config, {ApiKey.FETCH: "fetch_counting_divergence"})
 
 
 def behind_controller(runtime: Runtime, config: NodeConfig, *, fences: bool = False) -> Controller:
-    """Answers its first AlterPartition as it would have before the last change of leader."""
+    """Answers its first AlterPartition with the state before the last leader change."""
     modules = {key: key.name.lower() for key in served(Role.CONTROLLER)}
     modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
     modules[ApiKey.ALTER_PARTITION] = f"{PACKAGE}.alter_partition_behind"
@@ -71,7 +71,7 @@ def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]
 
 
 def _with_rules(**rounds: tier_rules.Round | None) -> Peer:
-    """A broker that runs these rounds on its tier in place of the jobs of these names. None: it leaves that job out."""
+    """A broker that runs these functions on its tier in place of the jobs of these names. None: the job is left out."""
     return lambda runtime, config: tier_rules.OtherRules(runtime, config, rounds)
 
 
@@ -91,4 +91,4 @@ PEERS: Final[Mapping[str, Peer]] = {
     "cleans_unfenced": UnfencedHandCleaner,
     "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped, expire=tier_rules.expire_unseeded),
 }
-"""By the names that scenarios use."""
+"""Peers by their names in scenarios."""

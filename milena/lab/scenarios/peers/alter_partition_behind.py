@@ -1,4 +1,4 @@
-"""AlterPartition at a controller that is behind: its first response is the one from before the last leader change.
+"""AlterPartition at a controller that lags: its first response is the one from before the last leader change.
 
 Before KAFKA-14154 a controller answered FENCED_LEADER_EPOCH for every leader epoch but its own, even for a later one.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Behind(Controller):
-    """``fences``: as before KAFKA-14154."""
+    """``fences``: answer as before KAFKA-14154."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig, apis: ApiTable, *, fences: bool) -> None:
         super().__init__(runtime, config, apis=apis)
@@ -50,7 +50,7 @@ def handle(node: Behind, ctx: RequestContext, request: AlterPartitionRequest) ->
 def refusal(
     node: Behind, request: AlterPartitionRequest, topic: RequestTopicData, partition: RequestPartitionData
 ) -> ErrorCode:
-    """The error that the rules give if the controller still has the leader epoch before."""
+    """Return the error that the rules give if the controller still has the previous leader epoch."""
     image = node.state.image
     present = image.topics_by_id[topic.topic_id or ZERO_UUID].partitions[partition.partition_index]
     older = replace(present, leader_epoch=LeaderEpoch(present.leader_epoch - 1))

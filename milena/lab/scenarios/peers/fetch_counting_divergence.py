@@ -1,4 +1,4 @@
-"""Fetch before KAFKA-13141: a follower's fetch offset counts even if the response tells it that its log diverges."""
+"""Fetch before KAFKA-13141: a follower's fetch offset counts even if the response reports a divergence."""
 
 from __future__ import annotations
 

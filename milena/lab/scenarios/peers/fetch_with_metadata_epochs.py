@@ -1,4 +1,4 @@
-"""Fetch at a leader that ignores the broker epoch of the request and takes the one in its metadata."""
+"""Fetch at a leader that ignores the broker epoch of the request and uses the one in its metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch before KIP-595: records are served whatever epoch the follower's log ends in."""
+"""Fetch before KIP-595: records are returned whatever the last epoch of the follower's log is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Brokers that clean segments of the tier when a scenario says so, and as it says: what a leader keeps, how far it has
-looked, and in which leader epoch it publishes that, also when it has long been replaced (KIP-1272, a draft)."""
+"""Brokers that clean segments of the tier as a scenario requests: which records are kept, the cleaner offsets, and the
+leader epoch of the publication, even long after the leader was replaced (KIP-1272, a draft)."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from milena.tiered.work.tier_manager import RemoteLogManager
 
 _COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 READY: Final = 20.0
-"""Seconds within which a broker that has just started must know the metadata."""
+"""Seconds within which a broker that has just started must have the metadata."""
 FOLDER: Final = "cleaned-by-hand"
-"""Beside the partition's folder: what is made on the way."""
+"""The folder for work files, next to the partition's folder."""
 
 
 class HandCleaner(Broker):
-    """Has the verbs ``clean`` and ``finish`` beside those of Milena's brokers."""
+    """Has the commands ``clean`` and ``finish`` in addition to those of Milena's brokers."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig) -> None:
         super().__init__(runtime, config)
         self._made: dict[str, RemoteLogSegmentMetadata] = {}
-        """By their ids: who is void does not know of them otherwise."""
+        """Segments by id: a fenced leader does not find them in its metadata."""
 
     @cached_property
     def verbs(self) -> Verbs:
@@ -109,20 +109,20 @@ class HandCleaner(Broker):
         tier, place = await self._tier_of(topic, partition)
         metadata = self._made.get(id) or tier.metadata.cache(place).get(from_text(id))
         if metadata is None:
-            raise ValueError(f"there is no segment {id}")
+            raise ValueError(f"no segment {id}")
         await tier.metadata.update(update_of(tier, metadata, _COPIED, LeaderEpoch(leader_epoch)))
         return {"id": id}
 
     async def _tier_of(self, topic: str, partition: int) -> tuple[Tier, TopicIdPartition]:
-        """Its metadata is known when this returns."""
+        """Return the tier when its metadata is known."""
         place = TopicIdPartition(self.partitions.get(topic, partition).topic_id, topic, partition)
         if self.tier is None or not await self.tier.tier.metadata.wait_ready(place, READY):
             raise ValueError("there is no tier, or its metadata is not known")
         return self.tier.tier, place
 
     async def _files(self, tier: Tier, source: RemoteLogSegmentMetadata, segment: UUID, data: bytes) -> SegmentFiles:
-        """The files of a cleaned segment on this broker's disk: its indexes are empty, so that it is read from its
-        beginning; epochs and producers are those of its last source."""
+        """Write the files of a cleaned segment to this broker's disk. The indexes are empty, so that it is read from
+        its start; epochs and producers are those of its last source."""
         disk = tier.runtime.disk
         folder = f"{self.logs.dirs[0].path}/{FOLDER}"
         path = f"{folder}/{segment}"
@@ -135,8 +135,8 @@ class HandCleaner(Broker):
 
 
 class UnfencedHandCleaner(HandCleaner):
-    """Does not judge cleaner-offset maps, nor knows of replacements: of several segments the furthest cleaned serves,
-    whoever wrote it."""
+    """Ignores cleaner-offset maps and replacements: of several segments the one cleaned furthest is read, regardless of
+    its author."""
 
     def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
         manager = super()._tiering(config)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch as KIP-101 had it: the start of the first epoch above the one asked for, without its epoch."""
+"""OffsetForLeaderEpoch as in KIP-101: the start of the first epoch above the requested one, without its epoch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _end_of(node: Broker, topic: str, partition: int, asked: LeaderEpoch) -> int
 
 
 def kip101_end_offset(epochs: LeaderEpochCache, log_end: Offset, asked: LeaderEpoch) -> Offset | None:
-    """The log end offset for the latest epoch, else the start of the first epoch above the one asked for."""
+    """Return the log end offset for the latest epoch, else the start of the first epoch above the requested one."""
     if asked == epochs.latest:
         return log_end
     above = epochs.next_entry(asked)

@@ -1,4 +1,4 @@
-"""Brokers whose work on the tier follows the rules that Kafka had before a bug was fixed."""
+"""Brokers whose tasks on the tier follow Kafka's rules from before a bug fix."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 
 
 class OtherRules(Broker):
-    """Runs other rounds than Milena's for the replicas that it leads. ``rounds``: by the names of jobs; None for a job
-    that it leaves out."""
+    """Runs other functions than Milena's jobs for the partitions that it leads. ``rounds``: by the names of jobs; None
+    for a job that is left out."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig, rounds: dict[str, Round | None]) -> None:
         self._rounds = rounds
@@ -47,23 +47,24 @@ class OtherRules(Broker):
 
 
 async def expire_unfenced(tier: Tier, role: ReplicaRole) -> None:
-    """As in Kafka: who believes to lead deletes, whoever has claimed the partition meanwhile."""
+    """As in Kafka: a broker that believes to be the leader deletes, even if a later leader has fenced it."""
     await _expire(tier, role)
 
 
 async def expire_counting_failed_copies(tier: Tier, role: ReplicaRole) -> None:
-    """KAFKA-17062: a copy that was begun counts for retention like one that was finished."""
+    """KAFKA-17062: an unfinished copy counts for retention like a finished one."""
     await _expire(tier, role, failed_count=True)
 
 
 async def expire_unseeded(tier: Tier, role: ReplicaRole) -> None:
-    """KAFKA-20732: retention looks at a log of which a new leader does not know yet how much is in the tier.
-    KAFKA-15351: nor where it begins there."""
+    """KAFKA-20732: a new leader applies retention before it knows how much of the log is in the tier. KAFKA-15351: nor
+    does it know where the remote log starts."""
     await _expire(tier, role)
 
 
 async def expire_to_last_listed(tier: Tier, role: ReplicaRole) -> None:
-    """KAFKA-16890: the log begins after the last segment of the list, and not after the furthest."""
+    """KAFKA-16890: the log start moves after the last segment of the list, not after the one with the highest
+    offset."""
     await _expire(tier, role, to_last_listed=True)
 
 
@@ -73,8 +74,8 @@ async def expire_only_of_known_epochs(tier: Tier, role: ReplicaRole) -> None:
 
 
 async def copy_unclipped(tier: Tier, role: ReplicaRole) -> None:
-    """KAFKA-15241: what is copied of an epoch counts, also if the epoch is shorter in this log. Copies nothing: in
-    the scenario nothing is left to copy then."""
+    """KAFKA-15241: copied offsets of an epoch count even if the epoch ends earlier in this log. Copies nothing: in the
+    scenario nothing is left to copy then."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):
         cache = tier.metadata.cache(role.partition)
@@ -94,7 +95,7 @@ async def _expire(
     if log is None or not tier.metadata.is_ready(role.partition):
         return
     cache: Listing = tier.metadata.cache(role.partition)
-    view = replace(view_of(log), copied=None)  # what counts as copied is no question of Kafka's
+    view = replace(view_of(log), copied=None)  # Kafka does not ask what is copied
     if failed_count:
         failed = sum(one.size for one in cache.segments() if one.state is not _FINISHED)
         view = replace(view, retention_bytes=max(0, view.retention_bytes - failed))
@@ -112,7 +113,7 @@ def _after_last(verdict: Verdict) -> Offset | None:
 
 
 class OnlyKnownEpochs(Validity):
-    """Looks at the first epoch too, as Kafka did up to 3.7."""
+    """Checks the first epoch too, as Kafka did up to 3.7."""
 
     __slots__ = ()
 
@@ -121,7 +122,7 @@ class OnlyKnownEpochs(Validity):
 
 
 class AllFinished:
-    """Implements ``Listing`` over another one: every copy looks finished."""
+    """Implements ``Listing`` on top of another one, with every copy finished."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing

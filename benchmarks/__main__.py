@@ -22,7 +22,7 @@ from benchmarks.goals import report
 from benchmarks.kfake import Kfake, NoKfake
 from benchmarks.peers import Kafka, Milena, Peer
 from benchmarks.sizes import Sizes
-from benchmarks.stages import STAGES, USUAL, groups, run
+from benchmarks.stages import STAGES, groups, run
 from tests.oracle.kafka import NoKafka
 
 RESULTS = Path(__file__).with_name("results")
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if unknown := [word for word in options.stages if word not in STAGES]:
         parser.error(f"no stage {unknown[0]}; there are {', '.join(STAGES)}")
-    wanted = options.stages or USUAL
+    wanted = options.stages or list(STAGES)
     sizes = Sizes(short=bool(os.environ.get("SHORT")))
     peers = forms_here() + ([] if options.milena_only else others_here())
     results: dict[str, dict[str, float]] = {peer.name: {} for peer in peers}

@@ -37,5 +37,4 @@ class Sizes:
         self.spark_codec_mb = 50 if short else 512
         self.history_operations = 200_000 if short else 20_000_000
         self.cleaned_mb = 100 if short else 1_000
-        self.ordered_mb = 100 if short else 4_000
         self.tier_segment_bytes = 64 << 10 if short else 2 << 20

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 from benchmarks.cleaning import cleaning
 from benchmarks.codecs import codecs
-from benchmarks.compact import compact
 from benchmarks.crowds import fan_out, many_producers
 from benchmarks.forms import COMPILED, PURE
 from benchmarks.groups import rebalance
@@ -46,8 +44,6 @@ class Stage:
     """Does not use compiled code: only the first flavour is measured."""
     kafka: bool = True
     kafka_takes_minutes: bool = False
-    named_alone: bool = False
-    """Only measured if it is named, because it takes long."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +74,8 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "tier-cleaning": Stage(tier_cleaning, kafka=False),
     "segments": Stage(segments, kafka=False),
     "spark": Stage(spark, both_forms=True),
-    "compact": Stage(compact, kafka=False, named_alone=True),
     "histories": Stage(histories, one_form=True, kafka=False),
 }
-USUAL: Final = [name for name, stage in STAGES.items() if isinstance(stage, ClusterStage) or not stage.named_alone]
 
 
 def groups(wanted: Sequence[str], *, short: bool) -> list[list[str]]:

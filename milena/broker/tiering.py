@@ -20,7 +20,7 @@ from milena.tiered.shared.tier import Tier
 from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.remote_storage import RemoteStorage, RetriableRemoteStorageError
-from milena.tiered.store.tier_config import remote_storage, staging
+from milena.tiered.store.tier_config import remote_storage
 from milena.tiered.store.tier_identity import Claim
 from milena.tiered.work.tier_manager import RemoteLogManager
 
@@ -58,12 +58,10 @@ def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
     """Nothing is touched before ``start``. Raises ConfigError."""
     manager: RemoteLogManager
     claim = Claim(lambda: node.logs.cluster_id, lambda: manager.knows_of_no_copy)
-    kind = config.get_str_or_none("remote.log.storage.manager.class.name")
-    settings = config.under(config.get_str("remote.log.storage.manager.impl.prefix"))
     storage = remote_storage(
         node.runtime,
-        kind,
-        settings,
+        config.get_str_or_none("remote.log.storage.manager.class.name"),
+        config.under(config.get_str("remote.log.storage.manager.impl.prefix")),
         str(node.node_id),
         memory=f"{config.log_dirs[0]}/{REMOTE_FOLDER}",
         claim=claim,
@@ -83,7 +81,6 @@ def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
         CopyAttempts(node.runtime.clock, RetriableRemoteStorageError),
         node.logs.cleaner.throttle,
         lambda: node.lifecycle.in_session,
-        staging(node.runtime, kind, settings, str(node.node_id)),
     )
     manager = RemoteLogManager(tier, node.metrics)
     return manager

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final
 
 from milena.config.definitions import REQUIRED, unknown
-from milena.config.keys import DYNAMIC_KEYS, KEYS, REMOVED, UNSUPPORTED
+from milena.config.keys import DYNAMIC_KEYS, KEYS, REMOVED, REMOVED_FROM_MILENA, UNSUPPORTED
 from milena.config.sources import Settings
 from milena.config.values import ConfigError, Value
 
@@ -75,6 +75,8 @@ def _without_effect(name: str, source: str) -> list[str]:
         return []
     if name in UNSUPPORTED:
         return [f"{source}: {name} is not supported yet and has no effect"]
+    if name in REMOVED_FROM_MILENA:
+        return [f"{source}: {name} was removed from Milena and has no effect"]
     if name in REMOVED:
         return [f"{source}: {name} was removed from Kafka and has no effect"]
     raise unknown(name, source, [*KEYS, *UNSUPPORTED])

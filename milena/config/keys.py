@@ -2,7 +2,8 @@
 
 Columns: kind (``broker``: also controllers; ``dynamic``: only in dynamic configuration; ``topic``), name, type, default
 (``NULL``: none; ``REQUIRED``: must be set), validator (see ``_validator``), update mode, ``internal`` if Kafka returns
-the key only if it is set, and documentation. Lines of the kinds ``unsupported`` and ``removed`` have only a name.
+the key only if it is set, and documentation. Lines of the kinds ``unsupported``, ``removed``
+and ``former`` have only a name.
 """
 
 from __future__ import annotations
@@ -97,3 +98,5 @@ UNSUPPORTED: Final = frozenset(row[1] for row in _ROWS if row[0] == "unsupported
 """Keys of Kafka that are accepted without effect: each logs one warning."""
 REMOVED: Final = frozenset(row[1] for row in _ROWS if row[0] == "removed")
 """Keys of older releases of Kafka, which Kafka ignores too."""
+REMOVED_FROM_MILENA: Final = frozenset(row[1] for row in _ROWS if row[0] == "former")
+"""Keys of earlier versions of Milena: files and stored metadata may have them, and requests cannot set them."""

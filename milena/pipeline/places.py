@@ -13,8 +13,7 @@ from milena.pipeline.errors import PipelineError
 from milena.runtime.context import Runtime
 from milena.storage.files.names import META_PROPERTIES
 from milena.tiered.store.remote_storage import RemoteStorage
-from milena.tiered.store.staging import Staging
-from milena.tiered.store.tier_config import FSSPEC, LOCAL, remote_storage, staging
+from milena.tiered.store.tier_config import FSSPEC, LOCAL, remote_storage
 from milena.tiered.store.tier_names import ROOT
 
 PROPERTIES: Final = "server.properties"
@@ -29,18 +28,6 @@ def storage_of(runtime: Runtime, tier: str, options: str) -> RemoteStorage:
         if not os.path.isdir(place):
             raise PipelineError(f"option tier={tier}: there is no such folder")
         return remote_storage(runtime, LOCAL, {"dir": place}, "milena-pipeline")
-    except ConfigError as error:
-        raise PipelineError(f"option tier={tier}: {error}") from None
-
-
-def staging_of(runtime: Runtime, tier: str, options: str, writer: str) -> Staging:
-    """Where work orders lie in the tier; see ``storage_of``. ``writer`` tells apart who writes at the same time. Raises
-    PipelineError."""
-    place = _place(tier)
-    try:
-        if "://" in place:
-            return staging(runtime, FSSPEC, {"url": place, "options": options}, writer)
-        return staging(runtime, LOCAL, {"dir": place}, writer)
     except ConfigError as error:
         raise PipelineError(f"option tier={tier}: {error}") from None
 

@@ -243,6 +243,18 @@ async def test_a_cut_object_is_an_error(tier: Tier) -> None:
 
 
 @on_all_tiers
+async def test_work_orders_of_earlier_versions_are_removed_once(tier: Tier) -> None:
+    await tier.storage.copy(segment(7), tier.files())
+    before = tier.objects()
+    assert not await tier.storage.remove_work_orders()
+    for name in ("order.json", "group-0.log"):
+        tier.door.write(f"milena-work/t-0-CW5A9SKRS_WxyxtSqNbcrQ/7-AAAAAAAAAAAAAAAAAAAABw/{name}", b"{}")
+    assert await tier.storage.remove_work_orders()
+    assert tier.objects() == before
+    assert not await tier.storage.remove_work_orders()
+
+
+@on_all_tiers
 async def test_foreign_files_are_passed_over_and_left_alone(tier: Tier) -> None:
     foreign = {
         "kafka-tiered-storage/README.txt": b"a file beside the partitions",

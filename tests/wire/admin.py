@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import KafkaError, KafkaException, NewTopic
 
 
 def create_topic(
@@ -31,6 +31,22 @@ def alter_topic(bootstrap: str, name: str, config: Mapping[str, str]) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
     admin = _admin(bootstrap)
     admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def alter_broker(
+    bootstrap: str, broker: int, operation: AlterConfigOpType, key: str, value: str | None
+) -> KafkaError | None:
+    """Change a key of a broker's dynamic configuration. Return the error of the answer."""
+    entry = ConfigEntry(key, value, incremental_operation=operation)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry])
+    admin = _admin(bootstrap)  # whose end would be that of its requests
+    try:
+        admin.incremental_alter_configs([resource])[resource].result(30)
+    except KafkaException as error:
+        found = error.args[0]
+        assert isinstance(found, KafkaError)
+        return found
+    return None
 
 
 def _create(bootstrap: str, topic: NewTopic) -> None:

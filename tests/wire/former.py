@@ -23,6 +23,8 @@ from tests.wire.properties import write
 ROOT: Final = Path(__file__).resolve().parents[2]
 M3: Final = "1295e8a83a08acf8488fe808c671b1fcf096982b"
 """The commit that ended the third milestone: the tier as it was before it had claims, and no compaction."""
+WITH_WORK_ORDERS: Final = "712993b745f55432c1aeec2d8b88316e17684079"
+"""The last commit whose leaders published work orders in the tier."""
 CONTROLLER: Final = 100
 TODAYS: Final = tuple(MILENA)
 

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin._config import AlterConfigOpType
 
 from milena.lab.histories.checker import check
 from tests.chaos.journal import Journal
 from tests.chaos.older_clients import ConfluentWriter, Load, Reader, final_logs
-from tests.wire.admin import Places, create_topic
+from tests.wire.admin import Places, alter_broker, create_topic
 from tests.wire.command import milena
-from tests.wire.former import CONTROLLER, TODAYS, Rolled, former, rolled
+from tests.wire.former import CONTROLLER, TODAYS, WITH_WORK_ORDERS, Rolled, former, rolled
 from tests.wire.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -170,3 +171,36 @@ def test_a_log_that_todays_code_has_compacted_is_whole_under_the_former_one(tmp_
         for number in cluster.brokers:
             cluster.start(number, before)
         assert last_values(cluster, "keyed")[1] == values_after(3000)
+
+
+WORK_ORDERS = "remote.log.compaction.work.orders"
+
+
+def warnings(cluster: Rolled, number: int, key: str) -> list[str]:
+    return [line for line in cluster.log(number).splitlines() if key in line and "removed" in line]
+
+
+def test_a_cluster_with_open_work_orders_starts_and_its_leaders_compact(tmp_path: Path) -> None:
+    before = former(tmp_path, WITH_WORK_ORDERS)
+    ordering = {**OVERRIDES, **COMPACTING, f"{WORK_ORDERS}.enable": "true"}
+    work = tmp_path / "cluster" / "tier" / "milena-work"
+    with rolled(tmp_path / "cluster", before, ordering) as cluster:
+        assert alter_broker(cluster.bootstrap, 1, AlterConfigOpType.SET, f"{WORK_ORDERS}.timeout.ms", "3000000") is None
+        create_topic(cluster.bootstrap, "both", 1, replicas=3, config=COMPACTED)
+        write_keyed(cluster, "both", 3000)
+        wait_until(lambda: bool(list(work.rglob("order.json"))), "no work order", 60)
+        for number in (CONTROLLER, *cluster.brokers):
+            cluster.stop(number)
+        for number in (CONTROLLER, *cluster.brokers):
+            cluster.start(number, TODAYS)
+        write_keyed(cluster, "both", 3000)
+        logs = cluster.brokers
+        wait_until(lambda: any("log cleaned in the tier" in cluster.log(one) for one in logs), "no cleaning", 60)
+        assert not work.exists()
+        assert last_values(cluster, "both")[1] == values_after(3000)
+        for number in cluster.brokers:
+            assert len(warnings(cluster, number, f"{WORK_ORDERS}.enable")) == 1  # in its file
+        assert len(warnings(cluster, 1, f"{WORK_ORDERS}.timeout.ms")) == 1  # in the metadata
+        refused = alter_broker(cluster.bootstrap, 1, AlterConfigOpType.SET, f"{WORK_ORDERS}.timeout.ms", "1000")
+        assert refused is not None and refused.code() == KafkaError.INVALID_CONFIG
+        assert alter_broker(cluster.bootstrap, 1, AlterConfigOpType.DELETE, f"{WORK_ORDERS}.timeout.ms", None) is None

@@ -7,6 +7,7 @@ from typing import Final
 
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
+from milena.config.keys import REMOVED_FROM_MILENA
 from milena.config.node_config import NodeConfig
 from milena.config.tiered_rules import COMPACTION_ENABLE, ENABLE, is_tiered_and_compacted
 from milena.config.topic_config import TopicConfig, effective_value
@@ -29,6 +30,8 @@ class ConfigStore:
         """Tiered topics that are to be compacted and are not."""
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._topic_listeners: list[Callable[[Partition], None]] = []
+        self._removed: set[str] = set()
+        """Keys of earlier versions in the metadata that were logged."""
         self._log = get_logger("config")
 
     def get_int(self, key: str) -> int:
@@ -94,9 +97,11 @@ class ConfigStore:
     def renew(self) -> None:
         """Read the whole configuration from the image again."""
         image = self._image()
-        self.node = self.node.with_dynamic(
-            default=image.config(BROKER_RESOURCE, ""), broker=image.config(BROKER_RESOURCE, str(self.node.node_id))
-        )
+        default, own = image.config(BROKER_RESOURCE, ""), image.config(BROKER_RESOURCE, str(self.node.node_id))
+        self.node = self.node.with_dynamic(default=default, broker=own)
+        for key in sorted(REMOVED_FROM_MILENA.intersection((*default, *own)) - self._removed):
+            self._removed.add(key)
+            self._log.warning("config key was removed and has no effect", key=key)
         self._shared.clear()
         for listener in self._listeners:
             listener(self.node)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from milena.command_line.choosing import chosen
+from milena.command_line.errors import UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, port_number
 from milena.commands.history import DEMANDS, FILE
 from milena.commands.tier.places import PLACES
@@ -16,6 +17,10 @@ DEMO = "milena-demo"
 SPARK = (
     Option("--master", "the Spark cluster (default: this machine)", "URL", default=MASTER),
     Option("--conf", "a Spark setting", "K=V", many=True, convert=key_value),
+)
+NO_COMPACT = (
+    "`milena pipeline compact` was removed: the leader of a partition compacts it in the tier itself "
+    "(docs/decisions/2026-11-25-no-work-orders.md)"
 )
 TOPICS = Positional("TOPIC", "topics (default: all)", many=True)
 
@@ -95,15 +100,6 @@ REPLAY = CommandLine(
     [TOPICS],
     ["milena pipeline replay orders --to 127.0.0.1:19092 --rate 10000"],
 )
-COMPACT = CommandLine(
-    "pipeline compact",
-    "Clean the compacted topics of a tier on Spark: carry out the work orders that leaders have put there, since they\n"
-    "have remote.log.compaction.work.orders.enable. The leaders check what was made, and publish it. A job that ended\n"
-    "half-way goes on where it stopped. Ends with code 1 if an order could not be carried out.",
-    [*PLACES, *SPARK],
-    [TOPICS],
-    ["milena pipeline compact --dir milena-data", "milena pipeline compact --tier s3://bucket/prefix changes"],
-)
 LOOK = CommandLine(
     "pipeline look",
     "Run audit and profile on a cluster's tier, and print where their pages are.",
@@ -133,10 +129,11 @@ def main(arguments: Sequence[str]) -> int:
         "history": (HISTORY, _history),
         "export": (EXPORT, _export),
         "replay": (REPLAY, _replay),
-        "compact": (COMPACT, _compact),
         "demo": (DEMO_LINE, _demo),
         "look": (LOOK, _look),
     }
+    if arguments and arguments[0] == "compact":
+        raise UserError(NO_COMPACT)
     meant = chosen("pipeline", commands, arguments)
     if meant is None:
         return 0
@@ -172,12 +169,6 @@ def _replay(values: Values) -> int:
     from milena.commands.pipeline.running import replay
 
     return replay(values)
-
-
-def _compact(values: Values) -> int:
-    from milena.commands.pipeline.running import compact
-
-    return compact(values)
 
 
 def _demo(values: Values) -> int:

@@ -129,24 +129,6 @@ def replay(values: Values) -> int:
         return 0
 
 
-def compact(values: Values) -> int:
-    """1 if an order could not be carried out. Raises UserError."""
-    with _session(values, "compact") as spark:
-        from milena.pipeline.jobs.compact.job import compact as job
-
-        place = place_of(values)
-        found = job(
-            spark,
-            place["tier"],
-            place.get("storageOptions", ""),
-            chosen=lambda topic: not values.topic or topic in values.topic,
-            told=lambda sentence: print(sentence, file=sys.stderr),
-            progress=Terminal(),
-        )
-        print(f"{found.orders} work orders carried out, of {found.segments} segments; {found.taken_back} not")
-        return 1 if found.taken_back else 0
-
-
 class Pace:
     """Waits so that at most ``rate`` records per second are written; 0 does not wait."""
 

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from milena.config.group_config import validate_group_config
 from milena.config.keys import KEYS as BROKER_KEYS
-from milena.config.keys import TOPIC_KEYS
+from milena.config.keys import REMOVED_FROM_MILENA, TOPIC_KEYS
 from milena.config.metrics_config import BadSubscription, validate_metrics_config
 from milena.config.node_config import check_dynamic
 from milena.config.topic_config import broker_values, validate_topic_config
@@ -241,6 +241,8 @@ def _check_values(state: ControllerState, resource: Resource, values: Mapping[st
             )
         if kind != BROKER_RESOURCE:
             continue
+        if key in REMOVED_FROM_MILENA and value is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} was removed from Milena.")
         if key == MIN_ISR and state.elr_enabled and (name or value is None):
             problem = "set on a single broker" if name else "removed for the cluster"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"While ELR is enabled, {MIN_ISR} cannot be {problem}.")

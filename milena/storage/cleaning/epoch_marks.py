@@ -13,9 +13,8 @@ from milena.protocol.records.batch import BatchView
 class EpochMarks:
     """Takes the batches of a log in order."""
 
-    def __init__(self, epoch: int = -1) -> None:
-        """``epoch``: that of the last batch before; -1: there is none."""
-        self._epoch = epoch
+    def __init__(self) -> None:
+        self._epoch = -1
 
     def begins_with(self, batch: BatchView) -> bool:
         """Whether an epoch begins with ``batch``."""

@@ -90,10 +90,6 @@ class OffsetMap:
         high, low = self._hash(key)
         return self._table[self._place(high, low) + 2] - 1
 
-    def latest(self, key: bytes, offset: int) -> int:
-        """As ``get``, whatever the record's own offset is."""
-        return self.get(key)
-
     def _hash(self, key: bytes) -> tuple[i64, i64]:
         if _HASH_IS_KEYED:
             return hash(key), hash(self._secret + key)

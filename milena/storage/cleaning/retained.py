@@ -13,13 +13,14 @@ records. Kafka takes the memory that it needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from milena.protocol.records.batch import BatchView
 from milena.protocol.records.compression import DecompressionBomb
 from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset, ProducerEpoch, ProducerId
 from milena.runtime.disk import Bytes
+from milena.storage.cleaning.offset_map import OffsetMap
 from milena.storage.cleaning.rebuilt_batch import KeptRecord, delete_horizon, emptied, rebuilt
 from milena.storage.cleaning.transactions import CleanedTransactions
 
@@ -34,19 +35,10 @@ class LastRecord(NamedTuple):
     epoch: ProducerEpoch
 
 
-class Latest(Protocol):
-    """Knows the last offset of each key."""
-
-    def latest(self, key: bytes, offset: int) -> int:
-        """That of ``key``, of which a record at ``offset`` is looked at; lower if it knows none. Called for the records
-        with a key in their order, each once."""
-        ...
-
-
 class Rules(NamedTuple):
     """What decides in one round of cleaning."""
 
-    map: Latest
+    map: OffsetMap
     map_end: Offset
     """The offset after the last that the map knows."""
     end: Offset
@@ -141,4 +133,4 @@ class Retained:
         if key is None:
             self.without_key += 1
             return False
-        return offset >= self._rules.map.latest(key, offset) and (record.value_length >= 0 or deletes_stay)
+        return (record.value_length >= 0 or deletes_stay) and offset >= self._rules.map.get(key)

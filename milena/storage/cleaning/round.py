@@ -18,10 +18,11 @@ from milena.protocol.records.record_cursor import RecordCursor
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, File
 from milena.storage.cleaning.cleaned_segment import CleanedSegment
+from milena.storage.cleaning.epoch_marks import EpochMarks
 from milena.storage.cleaning.grouping import grouped
 from milena.storage.cleaning.offset_map import OffsetMap
+from milena.storage.cleaning.rebuilt_batch import epoch_mark
 from milena.storage.cleaning.retained import Retained, Rules
-from milena.storage.cleaning.rewriting import Rewriting, has_changed
 from milena.storage.cleaning.source import SegmentToClean, open_log, read_batches, with_index_sizes
 from milena.storage.cleaning.transactions import CleanedTransactions
 from milena.storage.cleaning.work import Work, aborted_in
@@ -81,7 +82,7 @@ class Round:
         self._mapped: CleanedTransactions | None = None
         self._retained: Retained | None = None
         self._cleaned = CleanedTransactions(())
-        self._rewriting: Rewriting | None = None
+        self._marks = EpochMarks()
 
     @property
     def figures(self) -> Figures:
@@ -164,14 +165,12 @@ class Round:
             self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
         )
         self._retained = Retained(rules, self._cleaned)
-        self._rewriting = Rewriting(self._retained)
         return segments
 
     def clean(self, group: Sequence[SegmentToClean], now: int | None) -> NewSegment:
         """Write the segment that takes the place of the next ones, by the tombstones and markers that may go at
         ``now`` (ms; None: none may)."""
         assert self._retained is not None
-        assert self._rewriting is not None
         self._retained.now = now
         changed = False
         new = CleanedSegment(self._disk, self._work.folder, group[0].base_offset, self._work.index_interval)
@@ -179,7 +178,7 @@ class Round:
             for segment in group:
                 with closing(self._open(segment)) as file:
                     for batch in self._batches(file, segment):
-                        changed = self._clean_batch(batch, new, self._rewriting) or changed
+                        changed = self._clean_batch(batch, new, self._retained) or changed
             kept, self._cleaned.kept = self._cleaned.kept, []
             new.complete(
                 kept, self._disk.modified_ms(f"{self._work.folder}/{segment_file(group[-1].base_offset, LOG)}")
@@ -192,14 +191,16 @@ class Round:
         bases = tuple(segment.base_offset for segment in group)
         return NewSegment(bases[0], new.size, bases, changed, new.largest_timestamp, bool(kept))
 
-    def _clean_batch(self, batch: BatchView, new: CleanedSegment, rewriting: Rewriting) -> bool:
+    def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained) -> bool:
         """Whether it is not what it was."""
-        data = rewriting.of(batch)
+        data = retained.of(batch)
+        if self._marks.begins_with(batch) and not len(data):
+            data = epoch_mark(batch)
         if len(data):
             new.append(data)
         self._bytes_read += batch.size_in_bytes
         self._check(batch.size_in_bytes + len(data))
-        return has_changed(batch, data)
+        return data is not batch.memory and data != batch.memory
 
     def _following(self, segment: SegmentToClean) -> Offset:
         """Where the next segment begins: the last one of the work is not read."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from heapq import heapify, heappop
 
 from milena.protocol.records.batch import BatchView
+from milena.protocol.types import Offset
 from milena.storage.files.end_marker import read_end_marker
 from milena.storage.files.txn_index import AbortedTxn
 
@@ -24,9 +25,8 @@ class _Aborted:
 class CleanedTransactions:
     """Takes the batches of a log in order."""
 
-    def __init__(self, aborted: Iterable[AbortedTxn], *, start: int = 0, met: Collection[int] = ()) -> None:
-        """``aborted``: those with records in the offsets that are cleaned. ``met``: the producers that have batches
-        before ``start``, where this begins, in a transaction that ends later."""
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        """``aborted``: those with records in the offsets that are cleaned."""
         self._coming = [(transaction.first_offset, transaction) for transaction in aborted]
         heapify(self._coming)
         self._aborted: dict[int, _Aborted] = {}
@@ -35,13 +35,6 @@ class CleanedTransactions:
         self.kept: list[AbortedTxn] = []
         """Transactions whose markers are kept because the log still has batches of them, for the new transaction
         index. The owner takes them out."""
-        self._begin_up_to(start - 1)
-        for producer in met:
-            begun = self._aborted.get(producer)
-            if begun is None:
-                self._committed.add(producer)
-            else:
-                begun.met = True
 
     def meets(self, batch: BatchView) -> bool:
         """Whether ``batch`` may go: data of an aborted transaction, or the marker of one of which the log has no other
@@ -58,7 +51,7 @@ class CleanedTransactions:
         aborted.met = True
         return True
 
-    def _begin_up_to(self, offset: int) -> None:
+    def _begin_up_to(self, offset: Offset) -> None:
         while self._coming and self._coming[0][0] <= offset:
             transaction = heappop(self._coming)[1]
             self._aborted.setdefault(transaction.producer_id, _Aborted(transaction))

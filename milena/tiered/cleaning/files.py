@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from milena.runtime.disk import Disk
 from milena.storage.cleaning.round import NewSegment
@@ -19,11 +18,6 @@ from milena.storage.files.names import (
 )
 from milena.storage.files.txn_index import AbortedTxn, append_aborted
 from milena.tiered.store.remote_storage import SegmentFiles
-
-MADE: Final = ".made"
-"""Behind the suffix of what somebody else has cleaned."""
-WINNERS: Final = ".winners"
-"""The last offsets of keys that somebody else has found."""
 
 
 def cleaning_folder(log_folder: str) -> str:
@@ -62,8 +56,6 @@ class CleaningFolder:
         for offset in group:
             for suffix in (
                 LOG,
-                LOG + MADE,
-                WINNERS,
                 SNAPSHOT,
                 *(kind + CLEANED for kind in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)),
             ):

@@ -22,7 +22,6 @@ from milena.tiered.shared.quota import RateQuota
 from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
-from milena.tiered.store.staging import Staging
 
 FAILURES = (RemoteStorageError, RemoteLogMetadataError, KafkaError, CorruptBatch, OSError)
 """The expected errors of a round; the next round retries."""
@@ -78,12 +77,12 @@ class Tier:
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller is certainly valid: otherwise another broker may be the
     leader."""
-    staging: Staging | None = None
-    """Where work orders go; None: none are issued."""
     may_begin: bool = False
     """Whether nothing was ever published when the tier's place was looked for: it may be a new one."""
     was_seen: bool = False
     """Whether the tier's place was found by this process."""
+    work_orders_removed: bool = False
+    """Whether this process has removed the work orders of earlier versions, or has tried to."""
     in_use: set[str] = field(default_factory=set)
     """Where tasks of this broker have files, beside those of a log. A task that ends late, as it waits for the store,
     and one of the next role of the same replica must not have theirs in the same place."""

@@ -240,6 +240,18 @@ class FsspecTier:
         old = [tier_names.parse_description(name) for name, info in entries if modified_ms(info, now) <= before_ms]
         return [one for one in old if one is not None and one not in there]
 
+    async def remove_work_orders(self) -> bool:
+        folder = f"{self._top}/{tier_names.WORK_ORDERS}"
+
+        def remove(system: FileSystem) -> bool:
+            if not list_folder(system, folder):
+                return False
+            remove_tree(system, folder)
+            return True
+
+        await self._connected()
+        return await self._do(f"cannot remove {folder}", remove)
+
     async def close(self) -> None:
         self._chunks.close()
         await self._tasks.stop()

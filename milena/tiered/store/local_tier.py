@@ -182,6 +182,17 @@ class LocalTier:
             await self._do(what, self._delete, partition, start_offset, segment)
         return [RemoteLogSegmentId(partition, segment) for _, segment in orphans]
 
+    async def remove_work_orders(self) -> bool:
+        folder = f"{self._folder}/{tier_names.WORK_ORDERS}"
+
+        def remove() -> bool:
+            if not self._disk.exists(folder):
+                return False
+            self._disk.remove_tree(folder)
+            return True
+
+        return await self._do(f"cannot remove {folder}", remove)
+
     async def close(self) -> None:
         self._logs.close()
 

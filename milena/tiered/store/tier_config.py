@@ -13,16 +13,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from milena import install_hint
 from milena.config.values import ConfigError
 from milena.runtime.context import Runtime
 from milena.tiered.store.remote_storage import RemoteStorage
 from milena.tiered.store.tier_identity import Claim
-
-if TYPE_CHECKING:
-    from milena.tiered.store.staging import Staging
 
 LOCAL: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 FSSPEC: Final = "milena.tiered.FsspecRemoteStorage"
@@ -74,18 +71,6 @@ def _fsspec(runtime: Runtime, settings: Mapping[str, str], owner: str, claim: Cl
         ahead=_number(settings, "read.ahead.chunks", DEFAULT_AHEAD, at_least=0),
     )
     return FsspecTier(runtime, found, owner, claim=claim)
-
-
-def staging(runtime: Runtime, name: str | None, settings: Mapping[str, str], writer: str) -> Staging:
-    """Where work orders lie in the storage of ``remote_storage``. Raises ConfigError."""
-    if name == FSSPEC:
-        from milena.tiered.store.fsspec_staging import FsspecStaging
-
-        return FsspecStaging(runtime, _required(settings, "url"), _options(settings.get("options", "")), writer)
-    from milena.tiered.store.staging import LocalStaging
-
-    folder = os.path.abspath(_required(settings, "dir"))
-    return LocalStaging(runtime.tier_disk, runtime.disk, folder, writer)
 
 
 def _required(settings: Mapping[str, str], key: str) -> str:

@@ -20,6 +20,8 @@ COPYING: Final = "milena-copying"
 DESCRIPTIONS: Final = "milena-segments"
 """Beside ROOT, for the same reason: what Milena keeps of segments of compacted logs, in the folders and under the names
 that their objects have."""
+WORK_ORDERS: Final = "milena-work"
+"""Beside ROOT: work orders of Milena before 2026-11-25 (docs/decisions/2026-11-25-no-work-orders.md)."""
 DESCRIPTION: Final = ".metadata"
 SUFFIXES: Final = (*(index.value for index in IndexType), LOG_SUFFIX)
 """In the order in which objects appear; they are deleted in the opposite one."""

@@ -23,6 +23,7 @@ from milena.storage.cleaning.work import Work
 from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import LOG
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
+from milena.storage.files.txn_index import AbortedTxn, decode_aborted
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.aux_state.aux_producers import producers_at
 from milena.tiered.cleaning.files import CleaningFolder
@@ -31,17 +32,17 @@ from milena.tiered.cleaning.steps import Clean, Map, Mapped, Step, Written, clea
 from milena.tiered.cleaning.window import Source, Window, map_of_pass
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_manager import Deposed
-from milena.tiered.orders.taking_up import aborted_in_source
 from milena.tiered.reading.remote_segment import SegmentReader
 from milena.tiered.segments.cleaner_offsets import CleanedTo, CleanerOffsets
 from milena.tiered.segments.segment_metadata import (
+    UNFENCED,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
 )
 from milena.tiered.shared.tier import Tier
-from milena.tiered.store.remote_storage import IndexType
+from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorage
 from milena.tiered.work.claims import deposed
 from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment, wait_for_quota
 from milena.tiered.work.downloading import download_log
@@ -169,7 +170,7 @@ class CleaningPass:
 
     async def _fetch_aborted(self) -> None:
         for source in self._window.sources:
-            aborted = await aborted_in_source(self._tier.storage, source)
+            aborted = await _aborted_in(self._tier.storage, source)
             self.check()
             if aborted:
                 await self._disk.offload(self._folder.add_aborted, source.first, aborted)
@@ -357,6 +358,22 @@ class CleaningPass:
         )
         if self._cache.cleaned_to != CleanedTo(self._by, end):
             raise Deposed(f"the end of a cleaning up to {end} in leader epoch {self._by} is void")
+
+
+async def _aborted_in(storage: RemoteStorage, source: Source) -> list[AbortedTxn]:
+    """Return the aborted transactions whose markers are among the offsets of ``source``. Raises RemoteStorageError,
+    CorruptIndex."""
+    segment = source.segment
+    if segment.txn_index_empty:
+        return []
+    try:
+        data = await storage.fetch_index(segment, IndexType.TRANSACTION)
+    except RemoteResourceNotFound:
+        if segment.leader_epoch != UNFENCED:
+            raise
+        data = b""  # metadata of Kafka before 4.0 does not say that there is no transaction index
+    aborted = decode_aborted(data, f"transaction index of segment {segment.id}")
+    return [one for one in aborted if source.first <= one.last_offset <= source.last]
 
 
 async def _position(reader: SegmentReader, segment: RemoteLogSegmentMetadata, offset: Offset) -> int:

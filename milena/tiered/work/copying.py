@@ -31,7 +31,12 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.segments.tiered_offsets import find_highest_remote_offset, remote_log_start
 from milena.tiered.shared.tier import FAILURES, Tier
-from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError, SegmentFiles
+from milena.tiered.store.remote_storage import (
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    SegmentFiles,
+)
 from milena.tiered.work.adopting import adopt, first_served
 from milena.tiered.work.claims import accepted, claim
 from milena.tiered.work.deletion import delete_segment, update_of
@@ -79,6 +84,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
     )
     if found:
         await check_place(tier, role)  # before anything is announced
+        await _remove_work_orders(tier, role)
     for candidate in found:
         await wait_for_quota(tier, role)
         if not role.holds(log) or not log.remote_copy_enabled:
@@ -198,6 +204,21 @@ async def check_place(tier: Tier, role: ReplicaRole) -> None:
     except RemoteStorageError:
         tier.meters.of(role.replica.topic).copy_errors.add()
         raise
+
+
+async def _remove_work_orders(tier: Tier, role: ReplicaRole) -> None:
+    """Remove what earlier versions have left in the tier, which is known to be this cluster's. A failure is logged and
+    does not delay the copies; the next start tries again."""
+    if tier.work_orders_removed:
+        return
+    tier.work_orders_removed = True
+    try:
+        if await tier.storage.remove_work_orders():
+            tier.events.info("work orders of an earlier version removed from the tier")
+    except RemoteResourceNotFound:
+        pass  # another broker is removing them
+    except RemoteStorageError as error:
+        tier.report("work orders of an earlier version not removed", role.replica, error)
 
 
 async def wait_for_quota(tier: Tier, role: ReplicaRole) -> None:

@@ -8,7 +8,6 @@ from uuid import UUID
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.clock import Clock
 from milena.storage.log.unified_log import UnifiedLog
-from milena.tiered.orders.order import Issued
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.shared.copy_attempts import CopyAttempts
 from milena.tiered.shared.tier import HostedReplica
@@ -38,8 +37,6 @@ class ReplicaRole:
         """Segments that serve no more, and since when that is known, on the monotonic clock."""
         self.uncleanable: str | None = None
         """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""
-        self.issued: Issued | None = None
-        """The work order that somebody else may carry out now."""
         self.started_log: UnifiedLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None

@@ -20,15 +20,10 @@ from milena.storage.files.producer_snapshot import CorruptSnapshot
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.cleaning.files import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
-from milena.tiered.orders.checking import ResultRefused
-from milena.tiered.orders.order import Issued
 from milena.tiered.shared.tier import FAILURES, Tier
-from milena.tiered.store.remote_storage import RemoteStorageError
 from milena.tiered.work.cleaning_pass import CleaningPass, Done, Means, PassEnded
 from milena.tiered.work.copying import catch_up, check_place
-from milena.tiered.work.ordered_pass import OrderedPass
 from milena.tiered.work.roles import ReplicaRole
-from milena.tiered.work.work_orders import Look, WorkOrders
 
 THREADS: Final = "remote.log.manager.cleaner.thread.pool.size"
 SLICE: Final = 200
@@ -43,7 +38,6 @@ class TierCleaner:
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
         self._secret: bytes | None = None
-        self._orders = WorkOrders(tier)
 
     async def round(self, _tier: Tier, role: ReplicaRole) -> None:
         """Clean one partition if it is due. Raises the errors in ``tier.FAILURES``."""
@@ -60,51 +54,15 @@ class TierCleaner:
             in_use.discard(place)
 
     async def _clean(self, role: ReplicaRole, log: UnifiedLog) -> None:
-        cleaned_to, by_order = Offset(0), self._orders.wanted
-        if role.issued is not None:
-            look = await self._orders.look(role, role.issued)
-            if look is Look.WAIT:
-                return
-            by_order = look is Look.MADE and await self._publish(role, log, role.issued) and by_order
-            await self._orders.take_back(role)
+        cleaned_to = Offset(0)
         while (window := await self._due(role, log)) is not None and window.first_dirty >= cleaned_to:
             if not (self._tier.copies.may_begin and role.attempts.may_begin):
                 return
             await check_place(self._tier, role)
-            if by_order and await self._issue(role, log, window):
-                return
             done = await self._attempt(role, window, CleaningPass(self._tier, role, log, window, self._means()))
             if done is None or done.cleaned_to <= window.first_dirty:
                 return
             cleaned_to = done.cleaned_to
-
-    async def _issue(self, role: ReplicaRole, log: UnifiedLog, window: Window) -> bool:
-        """Let somebody else do it. False if the order cannot be written. Raises the errors in ``tier.FAILURES``."""
-        try:
-            await self._orders.issue(role, OrderedPass(self._tier, role, log, window, self._means()))
-        except PassEnded as ended:
-            self._ended(log, ended)
-        except DAMAGE as damage:
-            self._mark(role, log, str(damage))
-        except RemoteStorageError as error:
-            self._tier.report("work order not issued", role.replica, error)
-            return False
-        return True
-
-    async def _publish(self, role: ReplicaRole, log: UnifiedLog, issued: Issued) -> bool:
-        """Check what was made of an order, and publish it. Whether that has come to its end."""
-        ordered = OrderedPass(self._tier, role, log, issued.window, self._means(), issued.order)
-        try:
-            return await self._attempt(role, issued.window, ordered) is not None
-        except ResultRefused as refused:
-            self._tier.events.warning(
-                "result of a work order refused",
-                topic=log.topic,
-                partition=log.partition,
-                order=issued.order.name,
-                reason=str(refused),
-            )
-            return False
 
     async def _due(self, role: ReplicaRole, log: UnifiedLog) -> Window | None:
         """What is to be cleaned now; None if nothing is due, or the role has ended."""
@@ -130,7 +88,7 @@ class TierCleaner:
         return window
 
     async def _attempt(self, role: ReplicaRole, window: Window, one: CleaningPass) -> Done | None:
-        """A pass; None if it came to nothing, for a reason that is reported. Raises ResultRefused of an order's."""
+        """A pass; None if it came to nothing, for a reason that is reported."""
         tier, clock, log = self._tier, self._tier.runtime.clock, one.log
         meters = tier.meters.of(role.replica.topic)
         began = clock.monotonic()
@@ -140,9 +98,6 @@ class TierCleaner:
         except PassEnded as ended:
             self._ended(log, ended)
             return None
-        except ResultRefused:
-            meters.clean_errors.add()
-            raise
         except DAMAGE as damage:
             meters.clean_errors.add()
             self._mark(role, log, str(damage))
@@ -157,8 +112,6 @@ class TierCleaner:
         except Exception as error:
             meters.clean_errors.add()
             tier.runtime.contained.note("cleaning in the tier", error, folder=log.folder)
-            if isinstance(one, OrderedPass):  # what somebody else has made does not stop the cleaning
-                raise ResultRefused(f"{type(error).__name__}: {error}") from error
             self._mark(role, log, f"{type(error).__name__}: {error}")
             return None
         if done is None:

@@ -31,8 +31,6 @@ OF_OUR_OWN: Final = {
     "forwarded.request.visible.timeout.ms",
     "remote.log.compaction.enable",
     "remote.log.compaction.source.retention.ms",
-    "remote.log.compaction.work.orders.enable",
-    "remote.log.compaction.work.orders.timeout.ms",
     "remote.log.manager.cleaner.thread.pool.size",
 }
 """Keys that Kafka does not have."""

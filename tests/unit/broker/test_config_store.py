@@ -7,10 +7,13 @@ import pytest
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.replica.partitions import PartitionSet
 from milena.config.node_config import NodeConfig
-from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage
+from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 
 BOTH = {"remote.storage.enable": "true", "cleanup.policy": "compact"}
 BY_DEFAULT = {"remote.storage.enable": "true"}
+
+
+FORMER = "remote.log.compaction.work.orders.enable"
 
 
 def store(values: dict[str, str], **node: object) -> ConfigStore:
@@ -48,3 +51,15 @@ def test_a_topic_is_compacted_in_the_tier_where_that_is_enabled() -> None:
     configs = store(BOTH, remote_log_compaction_enable=True)
     assert configs.topic("t").compacted and configs.topic("t").remote_storage_enable
     assert not configs.is_left_uncompacted("t")
+
+
+def test_a_stored_key_of_earlier_versions_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+    image = MetadataImage()
+    image.configs[BROKER_RESOURCE, ""] = {FORMER: "true", "log.retention.ms": "5000"}
+    image.configs[BROKER_RESOURCE, "1"] = {FORMER: "false"}
+    configs = ConfigStore(NodeConfig.of(), lambda: image, PartitionSet(lambda: image))
+    for _ in range(2):
+        configs.renew()
+    assert configs.get_int("log.retention.ms") == 5000
+    said = capsys.readouterr()
+    assert (said.out + said.err).count(FORMER) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milena.controller.commands.configs import Change, Op, alter_incrementally, replace
+from milena.controller.state.result import Result
 from milena.node.metadata.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -12,6 +13,7 @@ from milena.node.metadata.image import (
     TOPIC_RESOURCE,
 )
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.metadata_records import ConfigRecord
 from tests.unit.controller.cluster import Cluster
 
 TOPIC = (TOPIC_RESOURCE, "t")
@@ -113,6 +115,21 @@ def test_a_value_of_a_broker_is_written_again_so_that_it_reloads_files() -> None
     before = cluster.state.next_offset
     alter(cluster, BROKER, "log.retention.ms", Op.SET, "1")
     assert cluster.state.next_offset == before + 1
+
+
+@pytest.mark.parametrize("resource", [ALL_BROKERS, BROKER, TOPIC])
+def test_a_key_of_earlier_versions_can_be_deleted_and_not_set(resource: tuple[int, str]) -> None:
+    key = "remote.log.compaction.work.orders.enable"
+    cluster = cluster_with_topic()
+    assert alter(cluster, resource, key, Op.SET, "true") is ErrorCode.INVALID_CONFIG
+    outcome = cluster.commit(replace(cluster.state, {resource: {key: "true"}}))[resource]
+    assert isinstance(outcome, KafkaError) and outcome.code is ErrorCode.INVALID_CONFIG
+    kind, name = resource
+    cluster.commit(Result([ConfigRecord(resource_type=kind, resource_name=name, name=key, value="true")], None))
+    if resource != TOPIC:
+        assert alter(cluster, resource, "log.retention.ms", Op.SET, "1") is None
+    assert alter(cluster, resource, key, Op.DELETE, None) is None
+    assert key not in cluster.state.image.config(*resource)
 
 
 def test_alter_configs_leaves_only_what_it_names() -> None:

@@ -15,7 +15,7 @@ from milena.commands.pipeline import running
 from milena.commands.pipeline.running import message_of, progress_line
 
 
-@pytest.mark.parametrize("job", ["audit", "profile", "history", "export", "replay", "compact", "demo", "look"])
+@pytest.mark.parametrize("job", ["audit", "profile", "history", "export", "replay", "demo", "look"])
 def test_each_job_has_help_without_spark(
     job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -23,6 +23,18 @@ def test_each_job_has_help_without_spark(
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, "--help"])
     assert main() == 0
     assert capsys.readouterr().out.startswith(f"usage: milena pipeline {job} [options]")
+
+
+@pytest.mark.parametrize("more", [[], ["--dir", "milena-data"], ["--help"]])
+def test_compact_was_removed_and_says_who_compacts(
+    more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", "compact", *more])
+    assert main() == 1
+    assert capsys.readouterr().err == (
+        "milena: `milena pipeline compact` was removed: the leader of a partition compacts it in the tier itself "
+        "(docs/decisions/2026-11-25-no-work-orders.md)\n"
+    )
 
 
 def test_without_spark_one_sentence_says_what_to_install(

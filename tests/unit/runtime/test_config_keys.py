@@ -38,8 +38,6 @@ OF_OUR_OWN = {
     "internal.remote.log.manager.task.initial.delay.ms",
     "remote.log.compaction.enable",
     "remote.log.compaction.source.retention.ms",
-    "remote.log.compaction.work.orders.enable",
-    "remote.log.compaction.work.orders.timeout.ms",
     "remote.log.manager.cleaner.thread.pool.size",
 }
 """Keys that Kafka has not."""

@@ -83,11 +83,15 @@ def test_the_old_name_of_the_node_id() -> None:
 
 
 def test_what_has_no_effect_warns() -> None:
-    settings = plain({"ssl.protocol": "x", "zookeeper.connect": "y", "rsm.config.a": "1", "listener.name.a.b": "2"})
+    former = "remote.log.compaction.work.orders.enable"
+    settings = plain(
+        {"ssl.protocol": "x", "zookeeper.connect": "y", former: "true", "rsm.config.a": "1", "listener.name.a.b": "2"}
+    )
     config = NodeConfig(plain(NodeConfig.of().originals) | settings)
     assert config.warnings == (
         "configuration: ssl.protocol is not supported yet and has no effect",
         "configuration: zookeeper.connect was removed from Kafka and has no effect",
+        f"configuration: {former} was removed from Milena and has no effect",
     )
 
 

@@ -20,7 +20,7 @@ from milena.tiered.work.deletion import update_of
 from milena.tiered.work.expiration import expire_round
 from milena.tiered.work.roles import ReplicaRole
 from tests.unit.storage.logs import append, marker
-from tests.unit.tiered.tiered_log import Bench, on_bench
+from tests.unit.tiered.tiered_log import TIER, Bench, on_bench
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 WHOLE_COPY = ["COPY_SEGMENT_STARTED 0", "COPY_SEGMENT_FINISHED 0"]
@@ -350,5 +350,43 @@ def test_a_leader_that_lost_its_oldest_epochs_leaves_the_log_start_where_it_is()
         await copy_round(bench.tier, bench.role())
         assert bench.log.log_start_offset == 0
         assert bench.events.named("leader epochs do not reach back to the log start")
+
+    on_bench(scenario)
+
+
+def test_work_orders_of_earlier_versions_are_removed_before_the_first_copy() -> None:
+    async def scenario(bench: Bench) -> None:
+        order = f"{TIER}/milena-work/t-0-CW5A9SKRS_WxyxtSqNbcrQ/7-AAAAAAAAAAAAAAAAAAAABw"
+        await copy_round(bench.tier, bench.role())
+        bench.runtime.tier_disk.make_folders(order)
+        bench.runtime.tier_disk.write_atomic(f"{order}/order.json", b"{}")
+        bench.write(1)
+        await copy_round(bench.tier, bench.role())
+        assert not bench.runtime.tier_disk.exists(f"{TIER}/milena-work")
+        assert bench.events.named("work orders of an earlier version removed from the tier")
+        bench.runtime.tier_disk.make_folders(order)
+        bench.write(1)
+        await copy_round(bench.tier, bench.role())
+        assert bench.runtime.tier_disk.exists(order)  # once in a process
+        assert bench.stored() == [0, 2]
+
+    on_bench(scenario)
+
+
+def test_copies_go_on_if_work_orders_cannot_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked: list[str] = []
+
+        async def refuse() -> bool:
+            asked.append("removal")
+            raise RemoteStorageError("access denied")
+
+        monkeypatch.setattr(bench.store, "remove_work_orders", refuse)
+        for _ in range(2):
+            bench.write(1)
+            await copy_round(bench.tier, bench.role())
+        assert (asked, bench.stored()) == (["removal"], [0, 2])
+        found = bench.events.named("work orders of an earlier version not removed")
+        assert [one["reason"] for one in found] == ["access denied"]
 
     on_bench(scenario)

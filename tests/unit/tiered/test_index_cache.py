@@ -87,6 +87,9 @@ class Store:
     async def sweep_orphans(self, partition: object, known: object) -> list[Any]:
         return []
 
+    async def remove_work_orders(self) -> bool:
+        return False
+
     async def close(self) -> None: ...
 
 

@@ -33,7 +33,6 @@ from milena.tiered.shared.unreliable_segments import UnreliableSegments
 from milena.tiered.store.index_cache import RemoteIndexCache
 from milena.tiered.store.local_tier import LocalTier
 from milena.tiered.store.remote_storage import RetriableRemoteStorageError, SegmentFiles
-from milena.tiered.store.staging import LocalStaging
 from milena.tiered.work.roles import ReplicaRole
 from tests.fixtures.remote_log_metadata import InMemoryMetadata
 from tests.unit.storage.logs import Events, batch_of
@@ -183,7 +182,6 @@ def on_bench(scenario: Callable[[Bench], Awaitable[None]], *, seed: int = 1, **c
             CopyAttempts(runtime.clock, RetriableRemoteStorageError),
             Throttle(runtime.clock, float("inf")),
             lambda: True,
-            LocalStaging(runtime.tier_disk, runtime.disk, TIER, "1"),
         )
         await store.start()
         await indexes.start()

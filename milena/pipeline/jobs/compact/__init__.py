@@ -1,1 +1,0 @@
-"""Carries out the work orders of compacted topics' leaders."""

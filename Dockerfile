@@ -6,7 +6,7 @@
 # Any image with Python 3.11 or later, bash and Debian's tools for users will do as BASE_IMAGE; BUILD_IMAGE, with the same
 # Python at the same path, builds. The form is the compiled one if a C compiler is there or can be installed, or what
 # `--build-arg FORM=pure` or `FORM=compiled` says. `--build-arg EXTRAS=s3` adds what a tier in an object store needs. Wheels in
-# a folder `wheels` beside this file are installed in place of those of a package index (`make image`).
+# a folder `wheels` beside this file are installed in place of those of a package index (.ci/containers.py image).
 ARG BASE_IMAGE=python:3.13-slim
 ARG BUILD_IMAGE=${BASE_IMAGE}
 

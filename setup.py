@@ -7,9 +7,8 @@ from setuptools import setup
 from compiling.backend import wants_extensions
 
 if wants_extensions():
-    from compiling.extensions import compile_in_parallel, extensions
+    from compiling.extensions import ParallelBuild, extensions
 
-    compile_in_parallel()
-    setup(ext_modules=extensions(Path()))
+    setup(ext_modules=extensions(Path()), cmdclass={"build_ext": ParallelBuild})
 else:
     setup()

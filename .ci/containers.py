@@ -1,13 +1,14 @@
 """Milena's image where no image can be pulled: from Debian's packages, and wheels brought in from outside of the build.
 
 Usage: python .ci/containers.py base|image|tests|stop FOLDER
+       python .ci/containers.py run FOLDER pytest|python ARGUMENTS
 
 ``base`` makes `milena-base` by debootstrap, ``image`` builds `milena-kafka` on it, in compiled form if this machine has
 the same Python and a C compiler; ``tests`` builds also `milena-kafka-s3`, with the extra s3, `milena-moto`, a store for
 profile s3, and `milena-kcat`, a client for profile clients. Each does what is missing before it. If no engine answers
 (DOCKER_HOST, or the default), one is started, with everything that it keeps in FOLDER, and ``stop`` ends it. The last
-line of standard output is the engine's address, for DOCKER_HOST. Ends with 3 and the reason where this machine cannot
-do it.
+line of standard output is the engine's address, for DOCKER_HOST. ``run`` does what ``tests`` does, and
+runs a command with that address. Ends with 3 and the reason where this machine cannot do it; ``run`` ends with 0 then.
 """
 
 from __future__ import annotations
@@ -51,10 +52,14 @@ class Cannot(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ("base", "image", "tests", "stop"):
+    what, folder, *command = arguments if len(arguments) >= 2 else ("", "")
+    if what not in ("base", "image", "tests", "run", "stop") or bool(command) != (what == "run"):
         print(__doc__, file=sys.stderr)
         return 2
-    what, folder = arguments[0], Path(arguments[1]).resolve()
+    return prepare(what, Path(folder).resolve(), command)
+
+
+def prepare(what: str, folder: Path, command: Sequence[str]) -> int:
     try:
         if what == "stop":
             stop_engine(folder)
@@ -65,13 +70,16 @@ def main(arguments: list[str]) -> int:
         make_base(folder)
         if what != "base":
             make_image(folder, IMAGE)
-        if what == "tests":
+        if what in ("tests", "run"):
             make_image(folder, S3, "s3")
             make_store(folder)
             make_kcat(folder)
     except Cannot as reason:
         print(f"skipped: {reason}", file=sys.stderr)
-        return CANNOT
+        return 0 if what == "run" else CANNOT
+    if what == "run":
+        program = ["-m", "pytest"] if command[0] == "pytest" else []
+        return subprocess.run([sys.executable, *program, *command[1:]], cwd=ROOT, check=False).returncode
     print(address)
     return 0
 

@@ -1,4 +1,4 @@
-"""Whether a release can be published: `make release-check`. Nothing is uploaded.
+"""Whether a release can be published: `make wheel`. Nothing is uploaded.
 
 Builds the sdist, the pure wheel and the compiled one of this platform, checks their metadata (twine), installs each
 wheel into an empty environment and runs a cluster from it. Usage: python .ci/release_check.py [--out FOLDER]

@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
         for name, figures in run(stages, peers, sizes).items():
             results[name].update(figures)
     print(report(results))
+    print(f"\n{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"\nwritten to {write(results)}")
     return 0
 
@@ -67,10 +68,26 @@ def others_here() -> list[Peer]:
     return found
 
 
+def processor() -> str:
+    """The model of the CPU, with family, model and stepping where Linux reports them: vendors reuse the name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    numbers = ", ".join(f"{name} {fields[name]}" for name in ("cpu family", "model", "stepping") if name in fields)
+    return f"{fields.get('model name', 'unknown processor')} ({numbers})"
+
+
 def write(results: dict[str, dict[str, float]]) -> str:
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    machine = {
+        "processor": processor(),
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
     content = {"machine": machine, "short": bool(os.environ.get("SHORT")), **results}
     file.write_text(json.dumps(content, indent=1) + "\n")
     return os.path.relpath(file)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -43,6 +44,8 @@ class Read(NamedTuple):
 def spark(peer: Peer, sizes: Sizes) -> Rounds:
     """The pure form is read in uncompressed with two cores alone. Without the connector's jars nothing is measured:
     there is nothing to compare with."""
+    if find_spec("pyspark") is None:
+        raise NotMeasured("Spark is not installed (make spark)")
     try:
         jars = connector_jars()
     except NoConnector as reason:

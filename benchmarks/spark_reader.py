@@ -15,7 +15,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.families import family, peak_of, seconds_of
-from benchmarks.spark_made import MadeSource
 from milena.pipeline.session import session
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ def main(text: str) -> int:
     settings = {"spark.driver.memory": "2g", "spark.jars": asked["jars"]}
     spark = session(asked["master"], "bench", settings)
     spark.sparkContext.setLogLevel("ERROR")
+    from benchmarks.spark_made import MadeSource  # needs pyarrow, which only the extra spark has
+
     spark.dataSource.register(MadeSource)
     print(json.dumps([read(spark, **frame) for frame in asked["frames"]]))
     spark.stop()

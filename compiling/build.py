@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import sysconfig
 from compileall import compile_dir
 from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -89,11 +90,7 @@ def _missing(tree: Path) -> list[Path]:
 
 def _expect_compiler() -> None:
     """Fail before mypyc works for a minute."""
-    from setuptools._distutils import ccompiler, sysconfig
-
-    compiler = ccompiler.new_compiler()
-    sysconfig.customize_compiler(compiler)
-    (command, *_) = compiler.compiler
+    command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(command) is None:
         raise SystemExit(f"the compiled form needs a C compiler, and there is no {command}: install one, or set CC")
 
@@ -101,15 +98,18 @@ def _expect_compiler() -> None:
 def _compile(tree: Path) -> None:
     from setuptools import setup
 
-    from compiling.extensions import compile_in_parallel, extensions
+    from compiling.extensions import ParallelBuild, extensions
 
     for suffix in EXTENSION_SUFFIXES:
         for old in (tree / "milena").rglob(f"*{suffix}"):
             old.unlink()
     os.chdir(tree)
-    compile_in_parallel()
     setup(
-        name="milena-compiled", packages=[], ext_modules=extensions(tree), script_args=["-q", "build_ext", "--inplace"]
+        name="milena-compiled",
+        packages=[],
+        ext_modules=extensions(tree),
+        cmdclass={"build_ext": ParallelBuild},
+        script_args=["-q", "build_ext", "--inplace"],
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mypyc.build import mypycify
-from setuptools._distutils import ccompiler
+from setuptools.command.build_ext import build_ext
 from setuptools.extension import Extension
 
 from compiling.modules import compiled_files
@@ -49,32 +49,19 @@ def extensions(root: Path) -> list[Extension]:
     return list(made)
 
 
-def compile_in_parallel() -> None:
-    """Let setuptools compile the files of one extension on all cores."""
-    ccompiler.CCompiler.compile = _compile
+class ParallelBuild(build_ext):  # type: ignore[misc]  # setuptools has no types
+    """``build_ext`` that compiles the files of one extension on all cores."""
 
+    def build_extension(self, ext: Extension) -> None:
+        compile_files = self.compiler.compile
 
-def _compile(
-    self: Any,
-    sources: Sequence[str],
-    output_dir: str | None = None,
-    macros: Any = None,
-    include_dirs: Any = None,
-    debug: bool = False,
-    extra_preargs: Any = None,
-    extra_postargs: Any = None,
-    depends: Any = None,
-) -> list[str]:
-    macros, objects, extra_postargs, options, build = self._setup_compile(
-        output_dir, macros, include_dirs, sources, depends, extra_postargs
-    )
-    arguments = self._get_cc_args(options, debug, extra_preargs)
+        def compile_side_by_side(sources: Sequence[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = pool.map(lambda source: compile_files([source], **options), sources)
+                return [path for paths in objects for path in paths]
 
-    def make(item: str) -> None:
-        source, suffix = build[item]
-        self._compile(item, source, suffix, arguments, extra_postargs, options)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(make, [item for item in objects if item in build]))
-    made: list[str] = objects
-    return made
+        self.compiler.compile = compile_side_by_side
+        try:
+            super().build_extension(ext)
+        finally:
+            self.compiler.compile = compile_files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,24 @@ import structlog
 from tests.fixtures.properties import load_profile
 
 load_profile()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", help="run a share of the tests, which TEXT selects", metavar="TEXT:PERCENT")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the share of the tests that ``--sample`` names: the same ones for the same text."""
+    text, _, percent = (config.getoption("sample") or "").rpartition(":")
+    if not percent or int(percent) >= 100:
+        return
+    chosen = [item for item in items if _percentile(f"{text} {item.nodeid}") < int(percent)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def _percentile(text: str) -> int:
+    return int(sha256(text.encode()).hexdigest()[:8], 16) % 100
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from milena.lab.histories.parts import Demands, Judge
 from milena.lab.histories.progress import PATIENCE
 
 MOST = 100
-FILE = Positional("FILE", "a history, one JSON object per line, as `milena sim --history` and `make chaos` write it")
+FILE = Positional("FILE", "a history, one JSON object per line, as `milena sim --history` and `milena chaos` write it")
 DEMANDS = [
     Option("--promised", "judge acks=1 in this topic like acks=all", "TOPIC", many=True),
     Option(

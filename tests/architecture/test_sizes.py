@@ -15,7 +15,7 @@ from tests.architecture.source import modules, text, tree
 MODULE_LINES = 600
 FUNCTION_LINES = 70
 
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {"tests/run/suites.py:suites": "a table, one entry per suite"}
 """``file`` or ``file:function`` -> why it is longer."""
 
 

@@ -1,1 +1,1 @@
-"""`make attack`: mutated frames, hostile peers and abuse of resources, against nodes of its own."""
+"""`python -m tests.attack`: mutated frames, hostile peers and abuse of resources, against nodes of its own."""

@@ -1,6 +1,6 @@
-"""`make attack`: mutated frames, resource abuse and hostile peers against one broker and one controller of its own.
+"""`python -m tests.attack`: mutated frames, resource abuse and hostile peers against a broker and a controller.
 
-FRAMES=1000000 for a long run, SHORT=1 for CI's; SEED=n takes other frames. Ends with a table, and with code 1 where a
+--frames 1000000 is a long run, SHORT=1 CI's; --seed N takes other frames. Ends with a table, and with code 1 if a
 node has ended, an answer was none of its API's, a node logged an error that nobody foresaw, or another client waited
 too long.
 """

@@ -1,6 +1,6 @@
 """``python -m tests.chaos.side_by_side REPORT REPORT``: two runs as tables, for docs/internals/chaos.md.
 
-Each REPORT is the folder that a run of ``make chaos`` has left; the first is on the left. If the two could not have
+Each REPORT is the folder that a run of ``milena chaos`` has left; the first is on the left. If the two could not have
 the same faults, or were told other ones, a line below the first table says so: seconds compare by kind of fault then.
 """
 

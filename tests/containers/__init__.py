@@ -1,1 +1,1 @@
-"""The image and the compose file, run by an engine: `make containers`. Skipped where none answers."""
+"""The image and the compose file, run by an engine: `make test-all ONLY=containers`. Skipped where none answers."""

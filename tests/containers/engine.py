@@ -34,9 +34,9 @@ def missing() -> str | None:
     if shutil.which("docker") is None:
         return "docker is not installed"
     if not docker("version", "--format", "{{.Server.Version}}", check=False):
-        return "no engine answers (make containers starts one)"
+        return "no engine answers (.ci/containers.py starts one)"
     if not docker("image", "inspect", "--format", "{{.Id}}", IMAGE, check=False):
-        return f"there is no image {IMAGE} (make image, or docker build -t {IMAGE} .)"
+        return f"there is no image {IMAGE} (.ci/containers.py image, or docker build -t {IMAGE} .)"
     return None
 
 
@@ -44,7 +44,7 @@ def needs(*images: str) -> None:
     """Skips the test if one of them is not there."""
     for image in images:
         if not docker("image", "inspect", "--format", "{{.Id}}", image, check=False):
-            pytest.skip(f"there is no image {image} (make containers makes it)")
+            pytest.skip(f"there is no image {image} (.ci/containers.py tests makes it)")
 
 
 def compose_command() -> list[str] | None:

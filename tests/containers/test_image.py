@@ -71,7 +71,7 @@ def test_it_runs_as_the_user_of_kafkas_image_and_has_no_tools_to_build_with() ->
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="without a C compiler the image has the pure form")
 def test_it_runs_the_compiled_form() -> None:
-    """Made by `make image`, it has the pure one where this machine's Python is not the base's."""
+    """Made by .ci/containers.py, it has the pure one where this machine's Python is not the base's."""
     with started() as node:
         version = node.run("python", "-c", "import sys; print(*sys.version_info[:2])")
         if version != "{} {}".format(*sys.version_info[:2]):

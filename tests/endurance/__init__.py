@@ -1,1 +1,1 @@
-"""`make endurance`: an hour of mixed load on three brokers, and what it does to their memory and descriptors."""
+"""`python -m tests.endurance`: an hour of mixed load on three brokers; their memory and descriptors."""

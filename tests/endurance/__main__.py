@@ -1,4 +1,4 @@
-"""`make endurance MINUTES=60`: produce, consume, groups, topics made and deleted, moves and the tier, all at once.
+"""`python -m tests.endurance --minutes 60`: produce, consume, groups, topics, moves, the tier.
 
 Memory, descriptors and threads of each node are sampled; it ends with a table, and with code 1 where they grow.
 """

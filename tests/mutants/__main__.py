@@ -1,9 +1,8 @@
-"""``python -m tests.mutants [--only TEXT] [--sample N]``: what survives, and why; exit code 1 where nobody says why."""
+"""``python -m tests.mutants``: the mutants that survive and the reasons; exit code 1 if one has no reason."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
@@ -12,23 +11,21 @@ from tests.mutants.modules import MODULES
 from tests.mutants.reasons import REASONS
 from tests.mutants.running import Result, answer
 
-SHORT = 4
-"""So many mutants of each module with SHORT=1, the same ones each time."""
-
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="modules whose paths contain this")
-    parser.add_argument("--sample", type=int, help="so many mutants of each module", metavar="N")
+    parser.add_argument("--sample", type=int, help="at most N mutants of each module", metavar="N")
+    parser.add_argument("--seed", default="1", help="which mutants a sample takes", metavar="TEXT")
     options = parser.parse_args()
-    sample = SHORT if options.sample is None and os.environ.get("SHORT") else options.sample
+    sample = options.sample
     wanted: dict[tuple[str, ...], list[str]] = {}
     for path, tests in MODULES.items():
         if options.only in path:
             wanted.setdefault(tests, []).append(path)
     unexplained, stale, count = 0, 0, 0
     for tests, paths in wanted.items():
-        for result in _in_process(paths, tests, sample):
+        for result in _in_process(paths, tests, sample, options.seed):
             count += len(result.met)
             unexplained += _tell(result)
             for name in _stale(result, sample):
@@ -60,11 +57,11 @@ def _stale(result: Result, sample: int | None) -> list[str]:
     ]
 
 
-def _in_process(paths: Sequence[str], tests: Sequence[str], sample: int | None) -> Iterator[Result]:
+def _in_process(paths: Sequence[str], tests: Sequence[str], sample: int | None, seed: str) -> Iterator[Result]:
     """In a process of its own, which has collected nothing else."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=answer, args=(paths, tests, sample, theirs))
+    process = context.Process(target=answer, args=(paths, tests, sample, seed, theirs))
     process.start()
     theirs.close()
     try:

@@ -36,8 +36,6 @@ WALL_FACTOR: Final = 10.0
 WALL_SECONDS: Final = 30.0
 """The same for all tests of a mutant by the clock, for what waits for ever; the machine may be busy."""
 MEMORY: Final = 2 << 30
-SEED: Final = 1
-"""Of the sample, which is the same one each time."""
 FAST_DISK: Final = "/dev/shm"
 
 
@@ -63,9 +61,10 @@ class Result:
 class Mutating:
     """A plug-in of pytest: instead of the tests once, those that call its function for each mutant."""
 
-    def __init__(self, paths: Sequence[str], sample: int | None, report: Callable[[Result], None]) -> None:
+    def __init__(self, paths: Sequence[str], sample: int | None, seed: str, report: Callable[[Result], None]) -> None:
         self._paths = paths
         self._sample = sample
+        self._seed = seed
         self._report = report
         self._called: list[Called] = []
 
@@ -86,7 +85,9 @@ class Mutating:
             began = time.monotonic()
             mutants = list(mutants_of(path, (ROOT / path).read_text()))
             if self._sample is not None:
-                chosen = random.Random(f"{SEED} {path}").sample(range(len(mutants)), min(self._sample, len(mutants)))
+                chosen = random.Random(f"{self._seed} {path}").sample(
+                    range(len(mutants)), min(self._sample, len(mutants))
+                )
                 mutants = [mutants[at] for at in sorted(chosen)]
             survivors = [one.name for one in mutants if self._survives(session, one)]
             self._report(Result(path, [one.name for one in mutants], survivors, time.monotonic() - began))
@@ -98,7 +99,7 @@ class Mutating:
         return not tests or _passes(session, mutant, tests)
 
 
-def answer(paths: Sequence[str], tests: Sequence[str], sample: int | None, asked: Connection) -> None:
+def answer(paths: Sequence[str], tests: Sequence[str], sample: int | None, seed: str, asked: Connection) -> None:
     """Sends a ``Result`` for each of these modules."""
     options = ["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout=0"]
     where = FAST_DISK if os.path.isdir(FAST_DISK) else None
@@ -107,7 +108,7 @@ def answer(paths: Sequence[str], tests: Sequence[str], sample: int | None, asked
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),
     ):
-        plugin = Mutating(paths, sample, asked.send)
+        plugin = Mutating(paths, sample, seed, asked.send)
         pytest.main([*options, f"--basetemp={folder}/tests", *tests], plugins=[plugin])
 
 

@@ -39,6 +39,7 @@ def test_scenario(run: tuple[str, str]) -> None:
     assert play_simulated(load(*run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", runs(PROCESSES), ids=lambda run: named(run, PROCESSES))
 def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
     assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster")))

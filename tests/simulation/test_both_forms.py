@@ -12,6 +12,8 @@ import pytest
 
 import milena.form
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("MILENA_SEEDS_OF_BOTH_FORMS", "4"))
 

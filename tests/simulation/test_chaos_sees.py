@@ -26,7 +26,7 @@ from milena.lab.world.trace import quiet_logs
 from milena.lab.world.world import World
 from milena.protocol.errors import KafkaError
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RARELY = 25
 """One of so many is a lie."""
 

@@ -1,7 +1,7 @@
 """The power goes right before a sync, a renaming, a removal or a cut of each kind of file: nothing that was promised is
 lost, no log begins later than it should, and every node starts again.
 
-One call of each kind of file is tried here; `make powerloss TIMES=20` tries so many of each operation on each kind,
+One call of each kind of file is tried here; `MILENA_EXPLORE=20` tries so many of each operation on each kind,
 at random.
 """
 
@@ -21,6 +21,8 @@ from milena.runtime.randomness import Randomness
 from tests.fixtures.properties import EXPLORE
 from tests.simulation.power_matrix import Call, Losers, run
 from tests.simulation.steps import DIRS
+
+pytestmark = pytest.mark.slow
 
 SEED = 1
 FINAL = ("sync", "rename", "remove", "truncate")

@@ -1,21 +1,16 @@
 """A controller and three to five brokers under load and faults: what Kafka promises is kept, a seed has one history.
 
-`make sim SEED=n` runs one seed and prints its trace; `make soak SECONDS=n` runs others. ``MILENA_SEEDS`` sets how many
-run here, on all cores: more than half of the simulation's time in `make test` is theirs. Odd seeds have a tier, two of
-four more groups than one, eight of sixteen a compacted topic.
+`milena sim --seed N` runs one seed and prints its trace; `milena sim --soak SECONDS` runs others. ``MILENA_SEEDS`` sets
+how many run here and ``MILENA_FIRST_SEED`` the first one. Odd seeds have a tier, two of four more groups than one,
+eight of sixteen a compacted topic.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
-import traceback
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
-from typing import TypeGuard, cast
 
 import pytest
 
@@ -33,37 +28,17 @@ from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.load.seeded import has_compaction, has_groups, run_seed
 from milena.lab.world.trace import quiet_logs
 
-SEEDS = int(os.environ.get("MILENA_SEEDS", "200"))
-AT_ONCE = 10
-"""Seeds of one test."""
+SEEDS = int(os.environ.get("MILENA_SEEDS") or 20)
+FIRST = int(os.environ.get("MILENA_FIRST_SEED") or 0)
 REGRESSIONS: tuple[int, ...] = (329, 335, 420)
-"""Seeds beyond the first ones that have found something."""
-ALL = (*range(SEEDS), *REGRESSIONS)
+"""Seeds that have found a bug."""
 OF_GROUPS: tuple[type[Event], ...] = (Join, Sync, MemberHeartbeat, OffsetCommit, OffsetFetch, OffsetDelete, GroupDelete)
 OF_KEYS: tuple[type[Event], ...] = (KeyedWrite, FullRead)
 ENOUGH: dict[type[Event], int] = {FullRead: 2}
 """The reads at the end of a history, one for each partition: rough seeds let no other come to its end."""
 ROOT = Path(__file__).parents[2]
-HISTORY_SECONDS = 600
-"""For the ten seeds of one test; on a busy machine each may take a minute."""
-
-
-def judge(seed: int) -> str:
-    """What was wrong with a seed; empty where nothing was. Runs in a process of its own."""
-    quiet_logs()
-    try:
-        report = run_seed(seed)
-    except Exception:
-        return traceback.format_exc()
-    sends = sum(isinstance(event, Send) for event in report.history)
-    polls = sum(isinstance(event, Poll) for event in report.history)
-    if sends < 100 or polls < 20:
-        return f"only {sends} sends and {polls} polls"
-    wanted = (*(OF_GROUPS if has_groups(seed) else ()), *(OF_KEYS if has_compaction(seed) else ()))
-    rare = [kind.__name__ for kind in wanted if count(kind, report.history) < ENOUGH.get(kind, 3)]
-    if rare:
-        return f"hardly any {', '.join(rare)}"
-    return "\n".join(report.violations[:10])
+SEED_SECONDS = 300
+"""For one seed, on a busy machine."""
 
 
 def count(kind: type[Event], history: list[Event]) -> int:
@@ -74,26 +49,18 @@ def count(kind: type[Event], history: list[Event]) -> int:
     )
 
 
-@pytest.fixture(scope="module")
-def verdicts(request: pytest.FixtureRequest) -> Iterator[dict[int, Future[str]]]:
-    """The seeds of all selected tests run in the order of these tests, so that none waits for another one's seeds."""
-    chosen = [cast(int, item.callspec.params["first"]) for item in request.session.items if _is_of_seeds(item)]
-    # A new interpreter for each core: the tests around may have left threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=context) as pool:
-        yield {seed: pool.submit(judge, seed) for first in chosen for seed in ALL[first : first + AT_ONCE]}
-        pool.shutdown(cancel_futures=True)
-
-
-def _is_of_seeds(item: pytest.Item) -> TypeGuard[pytest.Function]:
-    return isinstance(item, pytest.Function) and item.function is test_promises_are_kept
-
-
-@pytest.mark.timeout(HISTORY_SECONDS)
-@pytest.mark.parametrize("first", range(0, len(ALL), AT_ONCE))
-def test_promises_are_kept(verdicts: dict[int, Future[str]], first: int) -> None:
-    for seed in ALL[first : first + AT_ONCE]:
-        assert not verdicts[seed].result(), f"make sim SEED={seed}\n{verdicts[seed].result()}"
+@pytest.mark.seeds
+@pytest.mark.timeout(SEED_SECONDS)
+@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + SEEDS), *REGRESSIONS])
+def test_promises_are_kept(seed: int) -> None:
+    quiet_logs()
+    report = run_seed(seed)
+    assert not report.violations, "\n".join([f"milena sim --seed {seed}", *report.violations[:10]])
+    assert sum(isinstance(event, Send) for event in report.history) >= 100
+    assert sum(isinstance(event, Poll) for event in report.history) >= 20
+    expected = (*(OF_GROUPS if has_groups(seed) else ()), *(OF_KEYS if has_compaction(seed) else ()))
+    rare = [kind.__name__ for kind in expected if count(kind, report.history) < ENOUGH.get(kind, 3)]
+    assert not rare, "these were hardly ever answered"
 
 
 @pytest.mark.parametrize("seed", [7, 5])

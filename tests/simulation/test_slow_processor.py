@@ -60,7 +60,7 @@ class SlowProcessor:
             self._loop.call_soon(self._machine.resume)
 
 
-@pytest.mark.skipif(running() == "compiled", reason="compiled code has no lines to count; `make test-pure` runs it")
+@pytest.mark.skipif(running() == "compiled", reason="compiled code has no lines to count; `make test` runs it")
 def test_a_broker_stays_unfenced_while_it_loads_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one go it would take longer than a session. A broker that is fenced loses its leaderships, and loads them anew
     when it is unfenced: it would not end."""

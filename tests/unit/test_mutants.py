@@ -1,4 +1,4 @@
-"""What the mutation runner changes (``make mutants``)."""
+"""What the mutation runner changes (``python -m tests.mutants``)."""
 
 from __future__ import annotations
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from milena.lab.chaos.clients import Clients
 from milena.testing.chaos_clients.aio import AiokafkaClients
 from milena.testing.chaos_clients.confluent import ConfluentClients
 from milena.testing.chaos_clients.kafka_python import KafkaPythonClients
 from milena.testing.chaos_clients.limits import Limits
 from tests.chaos.clients.contract import ClientsContract
+
+pytestmark = pytest.mark.slow
 
 
 class TestConfluent(ClientsContract):

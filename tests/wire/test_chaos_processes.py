@@ -1,4 +1,4 @@
-"""The runner of chaos on processes of this machine, in short (`make chaos` for longer), and its command."""
+"""The runner of chaos on processes of this machine, in short (`milena chaos` for longer), and its command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milena.lab.chaos.journal import faults
 from milena.lab.chaos.runner import Order, run
 from milena.testing.chaos_processes import ProcessesPlace
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 async def test_nothing_is_lost_while_nodes_are_killed_and_cut_off(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.wire.command import milena
 from tests.wire.former import CONTROLLER, TODAYS, WITH_WORK_ORDERS, Rolled, former, rolled
 from tests.wire.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 OVERRIDES = {
     "offsets.topic.num.partitions": "3",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "3",

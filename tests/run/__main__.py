@@ -1,0 +1,128 @@
+"""``make test-all``: suites by name, side by side on all cores, and a table of results.
+
+A failed suite does not end the run. At most five failed tests of a suite are run once more, alone; those that pass then
+are listed as flaky at the end. The exit code is 1 if a suite failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.run.reruns import run_pytest
+from tests.run.suites import ENGINE, ROOT, Suite, command_line, missing, suites
+
+LOGS: Final = ROOT / ".cache" / "test-all"
+FORM: Final = "MILENA_PURE"
+
+
+@dataclass
+class Run:
+    """The results so far. ``until`` is the time (monotonic, s) after which no suite is started; None: no limit."""
+
+    workers: int
+    compiled: bool
+    until: float | None
+    rows: list[str] = field(default_factory=list)
+    flaky: list[str] = field(default_factory=list)
+    failed: bool = False
+    _printing: threading.Lock = field(default_factory=threading.Lock)
+
+    def suite(self, suite: Suite) -> None:
+        """Run one suite, print its output in one piece, and note its row."""
+        if programs := missing(suite):
+            self._note(suite, 0, f"skipped: this machine lacks {', '.join(programs)}")
+            return
+        if self.until is not None and time.monotonic() > self.until:
+            self._note(suite, 0, "skipped: the time for this run is used up")
+            return
+        began = time.monotonic()
+        path = LOGS / f"{suite.name}.log"
+        with path.open("w") as log:
+            failed = [words for words in suite.commands if not self._command(suite, words, log.fileno())]
+        with self._printing:
+            print(f"== {suite.name}: {suite.about}\n{path.read_text(errors='replace')}", flush=True)
+        self.failed |= bool(failed)
+        self._note(suite, time.monotonic() - began, "FAILED" if failed else "ok")
+
+    def _command(self, suite: Suite, words: Sequence[str], output: int) -> bool:
+        """Whether the command succeeded."""
+        form = {FORM: "0"} if self.compiled and suite.built else {}
+        environment = {**os.environ, **form, **suite.variables}
+        command = command_line(words, self.workers)
+        os.write(output, f"$ {' '.join(words)}\n".encode())
+        if words[0] == "pytest":
+            code, flaky = run_pytest(command, environment, output)
+            self.flaky += flaky
+            return code == 0
+        return subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output).returncode == 0
+
+    def _note(self, suite: Suite, seconds: float, result: str) -> None:
+        row = f"{suite.name:12} {seconds:5.0f} s  {result}"
+        with self._printing:
+            self.rows.append(row)
+            print(f"-- {row}", flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    sample = options.sample or _commit()
+    every = suites(short=options.short, sample=sample)
+    if unknown := set(options.suites) - {suite.name for suite in every}:
+        print(f"no suite is called {', '.join(sorted(unknown))}; there are {', '.join(suite.name for suite in every)}")
+        return 2
+    chosen = [suite for suite in every if not options.suites or suite.name in options.suites]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    lanes = os.cpu_count() or 1
+    until = None if options.minutes is None else time.monotonic() + options.minutes * 60
+    run = Run(lanes, _is_built(), until)
+    try:
+        with ThreadPoolExecutor(lanes) as pool:
+            list(pool.map(run.suite, [suite for suite in chosen if not suite.alone]))
+        for suite in chosen:
+            if suite.alone:
+                run.suite(suite)
+    finally:
+        if (ROOT / ENGINE / "docker.pid").exists():
+            subprocess.run([sys.executable, ".ci/containers.py", "stop", ENGINE], cwd=ROOT, check=False)
+    print("== results", *run.rows, sep="\n")
+    print(*(f"flaky: {name} failed, then passed alone" for name in run.flaky), sep="\n")
+    if options.short:
+        names = " ".join(suite.name for suite in chosen)
+        print(f"the same sample again: make test-all SHORT=1 SAMPLE={sample} ONLY='{names}'")
+    return int(run.failed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
+    parser.add_argument("suites", nargs="*", help="names of suites; without one, all of them", metavar="SUITE")
+    parser.add_argument("--short", action="store_true", help="samples in place of whole suites")
+    parser.add_argument("--sample", help="selects the samples (default: the commit)", metavar="TEXT")
+    parser.add_argument("--minutes", type=float, help="start no suite after so many minutes")
+    return parser
+
+
+def _commit() -> str:
+    """The first digits of the hash of the commit, or ``none`` outside of a git checkout."""
+    done = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "none"
+
+
+def _is_built() -> bool:
+    """Whether ``make compiled`` has built the compiled form."""
+    import milena.form
+
+    return Path(ROOT, milena.form.TREE, milena.form.NOTE).exists()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

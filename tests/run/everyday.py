@@ -1,0 +1,50 @@
+"""``make test``: the checks beside the tests of ``EVERYDAY`` that are not slow, on all cores. Arguments go to pytest.
+
+``--dist loadfile`` keeps the tests of a file on one worker. The order of the tests has a seed, ORDER, so that a run can
+be repeated. The exit code is 1 if a check or a test failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from tests.run.reruns import run_pytest
+from tests.run.suites import EVERYDAY, ROOT, command_line
+
+
+def main(arguments: Sequence[str]) -> int:
+    began = time.monotonic()
+    checks = subprocess.Popen(
+        ["make", "--no-print-directory", "check"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    reporter = threading.Thread(target=_report, args=(checks,))
+    reporter.start()
+    code, flaky = run_pytest(_pytest(arguments), os.environ, None)
+    reporter.join()
+    for name in flaky:
+        print(f"flaky: {name} failed, then passed alone")
+    print(f"make test took {time.monotonic() - began:.0f} s; make test-all runs the slow tests and the other suites")
+    return int(code != 0 or checks.returncode != 0)
+
+
+def _pytest(arguments: Sequence[str]) -> list[str]:
+    """The command; with a path among the arguments only that path is tested."""
+    paths = [word for word in arguments if word.partition("::")[0].startswith("tests")]
+    folders = [] if paths else [f"tests/{name}" for name in EVERYDAY if name != "architecture"]
+    words = ["pytest", *folders, "-m", "not slow", "-n", "auto", "--dist", "loadfile", "-rs", *arguments]
+    return command_line(words, 1)
+
+
+def _report(checks: subprocess.Popen[str]) -> None:
+    """Print the result of ``make check`` as soon as it is there."""
+    output, _ = checks.communicate()
+    print(f"\nmake check: {'ok' if checks.returncode == 0 else 'FAILED'}\n{output}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

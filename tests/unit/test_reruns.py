@@ -1,0 +1,50 @@
+"""tests/run/reruns.py: what fails is run once more, and listed if it passes then."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run.reruns import run_pytest
+
+FLAKY = """
+from pathlib import Path
+LOG = Path(__file__).with_name("log")
+def test_fine():
+    with LOG.open("a") as file:
+        file.write("fine ")
+def test_flaky():
+    with LOG.open("a") as file:
+        file.write("flaky ")
+    assert LOG.read_text().count("flaky") == 2
+"""
+
+
+def run(folder: Path, test: str) -> tuple[int, list[str], str]:
+    """The exit code, the flaky tests, and the output of pytest with ``test`` as the only file of ``folder``."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_it.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--rootdir", str(folder), str(folder)]
+    with (folder / "output").open("w") as output:
+        code, flaky = run_pytest(command, os.environ, output.fileno())
+    return code, flaky, (folder / "output").read_text()
+
+
+def test_what_fails_once_is_run_alone_and_listed(tmp_path: Path) -> None:
+    code, flaky, _ = run(tmp_path, FLAKY)
+    assert (code, flaky) == (0, ["test_it.py::test_flaky"])
+    assert (tmp_path / "log").read_text() == "fine flaky flaky "
+
+
+@pytest.mark.parametrize(("tests", "runs"), [(1, 2), (6, 1)], ids=["few are run twice", "many are not"])
+def test_what_fails_twice_or_in_great_number_fails(tmp_path: Path, tests: int, runs: int) -> None:
+    code, flaky, output = run(tmp_path, "".join(f"def test_{n}():\n    assert False\n" for n in range(tests)))
+    assert (code, flaky) == (1, [])
+    assert output.count(f"{tests} failed") == runs
+
+
+def test_no_tests_are_no_success(tmp_path: Path) -> None:
+    assert run(tmp_path, "VALUE = 1\n")[0] == 5

@@ -64,7 +64,7 @@ from milena.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from milena.broker.reading.remote_reads import RemoteReads
-    from milena.node.serving.verbs import Verbs
+    from milena.node.serving.lab_commands import LabCommands
     from milena.tiered.work.tier_manager import RemoteLogManager
 
 
@@ -252,13 +252,13 @@ class Broker:
         return dict(self.server.bound)
 
     @cached_property
-    def verbs(self) -> Verbs:
+    def lab_commands(self) -> LabCommands:
         """What can be asked of it by hand."""
-        from milena.broker.verbs import BrokerVerbs
-        from milena.node.links.links import link_verbs
-        from milena.node.serving.verbs import Verbs
+        from milena.broker.lab_commands import BrokerLabCommands
+        from milena.node.links.links import link_commands
+        from milena.node.serving.lab_commands import LabCommands
 
-        return Verbs(self.rules, BrokerVerbs(self).table() | link_verbs(self.runtime.network))
+        return LabCommands(self.rules, BrokerLabCommands(self).table() | link_commands(self.runtime.network))
 
     # -- life
 

@@ -50,7 +50,7 @@ from milena.storage.log.context import LogContext
 from milena.storage.manager.log_dir import DirectoryError, LogDir
 
 if TYPE_CHECKING:
-    from milena.node.serving.verbs import Verbs
+    from milena.node.serving.lab_commands import LabCommands
 
 SUPPORTED_FEATURES: Final = {**RANGES, KRAFT_VERSION: (0, 0)}
 """With static voters kraft.version stays at 0."""
@@ -119,13 +119,13 @@ class Controller:
         return self._state
 
     @cached_property
-    def verbs(self) -> Verbs:
-        """What can be asked of it by hand."""
-        from milena.controller.verbs import ControllerVerbs
-        from milena.node.links.links import link_verbs
-        from milena.node.serving.verbs import Verbs
+    def lab_commands(self) -> LabCommands:
+        """The controller's lab commands."""
+        from milena.controller.lab_commands import ControllerLabCommands
+        from milena.node.links.links import link_commands
+        from milena.node.serving.lab_commands import LabCommands
 
-        return Verbs(self.rules, ControllerVerbs(self).table() | link_verbs(self.runtime.network))
+        return LabCommands(self.rules, ControllerLabCommands(self).table() | link_commands(self.runtime.network))
 
     @property
     def metadata(self) -> MetadataLog:

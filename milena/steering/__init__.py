@@ -1,5 +1,5 @@
-"""Steering a cluster of `milena up --lab` from outside: verbs of its nodes over Unix sockets, and their processes.
+"""Control of a cluster of `milena up --lab`: lab commands to its nodes over Unix sockets, and their processes.
 
-A request is one line of JSON, ``{"verb": "hold", "api": "PRODUCE"}``, and so is its answer, ``{"ok": ...}`` or
-``{"error": "..."}``. Verbs that wait keep their connection busy: others go by another one.
+A request is one line of JSON, ``{"command": "hold", "api": "PRODUCE"}``, and so is the response, ``{"ok": ...}`` or
+``{"error": "..."}``. A command that waits occupies its connection: use another one for further commands.
 """

@@ -18,31 +18,31 @@ class NotListening(UserError):
     """The node is down, or was started without --lab."""
 
 
-class NodeVerbs:
-    """The verbs of one node of a local cluster. Each call has a connection of its own, so calls may come from
+class NodeCommands:
+    """The commands of one node of a local cluster. Each call opens a connection, so calls may come from
     several threads."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def call(self, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
+    def call(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         """Call a command. Raises UserError with the node's error, NotListening if the node cannot be reached."""
         reason = "the node has ended"
         try:
-            line = self._send({"verb": verb, **arguments})
+            line = self._send({"command": command, **arguments})
         except ConnectionError as error:
             line, reason = b"", error.strerror or reason
         if not line:
-            raise UserError(f"{verb}: {reason}")
+            raise UserError(f"{command}: {reason}")
         answer = json.loads(line)
         if "error" in answer:
             raise UserError(answer["error"])
         return answer["ok"]
 
-    def end(self, verb: str) -> None:
+    def end(self, command: str) -> None:
         """Call a command that ends the node instead of answering. Raises NotListening."""
         with contextlib.suppress(ConnectionError):
-            self._send({"verb": verb})
+            self._send({"command": command})
 
     def _send(self, request: dict[str, object]) -> bytes:
         """Send one line, return one line; an empty one if the node has ended. Raises ConnectionError, NotListening."""

@@ -8,7 +8,7 @@ import sys
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, key_value, nearest
-from milena.steering.caller import NodeVerbs, NotListening
+from milena.steering.caller import NodeCommands, NotListening
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.detached import known
@@ -81,8 +81,8 @@ COMMAND = CommandLine(
     [Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)],
     [
         Positional("NODE", "a node's id or name, as `milena status` shows them"),
-        Positional("VERB", "what to do"),
-        Positional("ARGUMENT=VALUE", "arguments of the verb", many=True),
+        Positional("COMMAND", "what to do"),
+        Positional("ARGUMENT=VALUE", "arguments of the command", many=True),
     ],
     [
         "milena up --lab --detach",
@@ -102,29 +102,29 @@ def main(arguments: Sequence[str]) -> int:
     given = dict(argument(text) for text in getattr(values, "argument=value"))
     folder = os.environ.get(LAB) if values.dir == DEFAULT_DIR else None
     if folder:
-        return ask_alone(ClusterDir(folder), values.node, values.verb, given)
+        return ask_alone(ClusterDir(folder), values.node, values.command, given)
     cluster = known(values.dir)
     node = SteeredNode(cluster, find(cluster, values.node))
-    if values.verb in OF_PROCESSES and given:
-        raise UsageError(f"{values.verb} takes no arguments")
-    if values.verb in OF_PROCESSES and values.verb != "power_off":
-        said = OF_PROCESSES[values.verb](node)
+    if values.command in OF_PROCESSES and given:
+        raise UsageError(f"{values.command} takes no arguments")
+    if values.command in OF_PROCESSES and values.command != "power_off":
+        said = OF_PROCESSES[values.command](node)
         if said:
             print(said, file=sys.stderr)
         return 0
     if node.pid is not None and is_paused(node.pid):
         raise UserError(f"{node.name} is paused; `milena lab {node.name} resume` resumes it")
-    if values.verb == "power_off":
+    if values.command == "power_off":
         node.power_off()
         return 0
     try:
-        answer = node.verbs.call(values.verb, **given)
+        answer = node.lab_commands.call(values.command, **given)
     except NotListening:
-        verbs = [*OF_PROCESSES, *OF_NODES]
-        if values.verb in verbs:
+        commands = [*OF_PROCESSES, *OF_NODES]
+        if values.command in commands:
             raise
         raise UserError(
-            f"no verb {values.verb!r}{nearest(values.verb, verbs)}; there are {', '.join(sorted(verbs))}"
+            f"no command {values.command!r}{nearest(values.command, commands)}; there are {', '.join(sorted(commands))}"
         ) from None
     return show(answer)
 
@@ -135,17 +135,17 @@ def show(answer: object) -> int:
     return 0
 
 
-def ask_alone(folder: ClusterDir, name: str, verb: str, given: dict[str, object]) -> int:
+def ask_alone(folder: ClusterDir, name: str, command: str, given: dict[str, object]) -> int:
     """Send a command to a node without a supervisor, as in a container. Raises UserError."""
-    if verb in OF_PROCESSES and verb != "power_off":
-        raise UserError(f"{verb}: {name} has no `milena up`; use the container engine instead")
+    if command in OF_PROCESSES and command != "power_off":
+        raise UserError(f"{command}: {name} has no `milena up`; use the container engine instead")
     named = [f"{role}-{name}" for role in ("broker", "controller")] if name.isdigit() else [name]
     paths = [folder.socket(one) for one in named]
-    verbs = NodeVerbs(next(filter(os.path.exists, paths), paths[0]))
-    if verb == "power_off":
-        verbs.end(verb)
+    commands = NodeCommands(next(filter(os.path.exists, paths), paths[0]))
+    if command == "power_off":
+        commands.end(command)
         return 0
-    return show(verbs.call(verb, **given))
+    return show(commands.call(command, **given))
 
 
 def find(cluster: ClusterDir, name: str) -> int:

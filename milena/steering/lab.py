@@ -1,5 +1,5 @@
 """What a node of a lab has that others have not: links to cut, a disk that can lose power, be full or slow, a clock
-that jumps, a tier in trouble, and a socket to its verbs."""
+that jumps, faults of its tier, and a socket for lab commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from milena.config.node_config import NodeConfig
 from milena.config.values import ConfigError
 from milena.node.links.links import Links
 from milena.node.metadata.image import MetadataImage
-from milena.node.serving.verbs import Verb, VerbError, Verbs
+from milena.node.serving.lab_commands import LabCommand, LabCommandError, LabCommands
 from milena.runtime.context import Runtime
 from milena.runtime.faults.power_loss import LossyDisk
 from milena.runtime.faults.shifted_clock import ShiftedClock
-from milena.steering.listener import VerbListener
+from milena.steering.listener import CommandListener
 from milena.steering.tier_troubles import TierTroubles
 from milena.up.layout import ClusterDir
 
@@ -34,7 +34,7 @@ class Role(Protocol):
     def ready(self) -> bool: ...
 
     @property
-    def verbs(self) -> Verbs: ...
+    def lab_commands(self) -> LabCommands: ...
 
 
 class Lab:
@@ -44,7 +44,7 @@ class Lab:
         """``cluster``: the folder for the socket and the spare files. Raises OSError, ConfigError."""
         self._config = config
         self._images: list[Callable[[], MetadataImage]] = []
-        self._verbs: dict[str, Verbs] = {}
+        self._commands: dict[str, LabCommands] = {}
         name = f"{'broker' if config.is_broker else 'controller'}-{config.node_id}"
         spare = os.path.join(cluster.folder(name), "spare")
         self._disk = LossyDisk(spare)
@@ -60,7 +60,7 @@ class Lab:
             connect_store=self._tier.connect_store,
         )
         """The ports that the node must use."""
-        self._listener = VerbListener(cluster.socket(name), self._verbs, runtime.new_tasks("verbs"))
+        self._listener = CommandListener(cluster.socket(name), self._commands, runtime.new_tasks("commands"))
 
     async def open(self, name: str, role: Role, image: Callable[[], MetadataImage]) -> None:
         """Make a role's commands available. ``image`` is called while the role is ready. Raises OSError."""
@@ -69,8 +69,8 @@ class Lab:
             """whether the node serves"""
             return {"ready": role.ready}
 
-        verbs = role.verbs
-        own: dict[str, Verb] = {
+        commands = role.lab_commands
+        own: dict[str, LabCommand] = {
             "power_off": self._power_off,
             "fail_disk": self._fail_disk,
             "fill_disk": self._fill_disk,
@@ -81,11 +81,11 @@ class Lab:
         }
         if name == "broker":
             own |= {"break_tier": self._break_tier, "lost_objects": self._lost_objects}
-        for verb, function in own.items():
-            verbs.add(verb, function)
+        for command, function in own.items():
+            commands.add(command, function)
         self._images.append(lambda: image() if role.ready else MetadataImage())
-        self._verbs[name] = verbs
-        if len(self._verbs) == 1:
+        self._commands[name] = commands
+        if len(self._commands) == 1:
             await self._listener.start()
 
     async def close(self) -> None:
@@ -112,7 +112,7 @@ class Lab:
     def _slow_disk(self, ms: float, path: str | None = None) -> dict[str, object]:
         """delay each sync in this log directory, or in all, by ms; 0 ends it"""
         if not 0 <= ms <= LONGEST_MS:
-            raise VerbError(f"ms={ms}: not between 0 and {LONGEST_MS}")
+            raise LabCommandError(f"ms={ms}: not between 0 and {LONGEST_MS}")
         slow = list(self._config.log_dirs) if path is None else [self._log_dir(path)]
         for folder in slow:
             self._disk.faults.slow(folder, ms / 1000)
@@ -120,14 +120,14 @@ class Lab:
 
     def _log_dir(self, path: str) -> str:
         if path not in (known := [str(directory) for directory in self._config.log_dirs]):
-            raise VerbError(f"{path} is not one of the log directories {', '.join(known)}")
+            raise LabCommandError(f"{path} is not one of the log directories {', '.join(known)}")
         return path
 
     def _jump_clock(self, ms: int) -> dict[str, int]:
         """set the wall clock ms ahead of the machine's, or back if negative; 0 ends it"""
         now = self._clock.time_ms() - self._clock.ahead_ms
         if not 0 <= now + ms < LATEST_MS:
-            raise VerbError(f"ms={ms}: out of range")
+            raise LabCommandError(f"ms={ms}: out of range")
         self._clock.ahead_ms = ms
         return {"time_ms": now + ms}
 
@@ -147,11 +147,11 @@ class Lab:
         """let each call of the remote tier fail, or be delayed, or lose this share (0 to 1) of new segments' logs;
         without arguments the tier works again, but lost logs stay lost"""
         if not self._config.get_bool("remote.log.storage.system.enable"):
-            raise VerbError("this broker has no remote tier (remote.log.storage.system.enable)")
+            raise LabCommandError("this broker has no remote tier (remote.log.storage.system.enable)")
         if not 0 <= delay_ms <= LONGEST_MS:
-            raise VerbError(f"delay_ms={delay_ms}: not between 0 and {LONGEST_MS}")
+            raise LabCommandError(f"delay_ms={delay_ms}: not between 0 and {LONGEST_MS}")
         if not 0 <= lose <= 1:
-            raise VerbError(f"lose={lose}: not between 0 and 1")
+            raise LabCommandError(f"lose={lose}: not between 0 and 1")
         self._tier.set(away=away, delay=delay_ms / 1000, lose=lose)
         return {"away": away, "delay_ms": delay_ms, "lose": lose}
 

@@ -1,4 +1,4 @@
-"""The node's side of its socket: requests in, verbs called, answers out."""
+"""The node's side of its socket: requests in, commands called, answers out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from milena.node.serving.verbs import VerbError, Verbs
+from milena.node.serving.lab_commands import LabCommandError, LabCommands
 from milena.runtime.tasks import Tasks
 from milena.steering.addresses import address
 
@@ -18,11 +18,11 @@ LONGEST_LINE: Final = 1 << 20
 """Maximum length of a request in bytes."""
 
 
-class VerbListener:
-    """A Unix socket at ``path``. ``roles``: the verbs of each role that this node plays. Of a node of both roles the
-    request may name one by ``role``; else the first one that knows the verb carries it out."""
+class CommandListener:
+    """A Unix socket at ``path``. ``roles``: the commands of each role of this node. A request to a node with both roles
+    may name one by ``role``; else the first role with the command executes it."""
 
-    def __init__(self, path: str, roles: Mapping[str, Verbs], tasks: Tasks) -> None:
+    def __init__(self, path: str, roles: Mapping[str, LabCommands], tasks: Tasks) -> None:
         self._path = path
         self._roles = roles
         self._tasks = tasks
@@ -59,16 +59,20 @@ class VerbListener:
     async def _answer(self, line: bytes) -> dict[str, object]:
         try:
             request = json.loads(line)
-            verb = request.pop("verb")
+            command = request.pop("command")
         except (ValueError, KeyError, AttributeError, TypeError):
-            return {"error": 'a request is one line of JSON: {"verb": NAME, ARGUMENT: VALUE, ...}'}
+            return {"error": 'a request is one line of JSON: {"command": NAME, ARGUMENT: VALUE, ...}'}
         role = request.pop("role", None)
-        asked = [verbs for name, verbs in self._roles.items() if role in (None, name)]
+        asked = [commands for name, commands in self._roles.items() if role in (None, name)]
         if not asked:
             return {"error": f"this node plays {' and '.join(self._roles)}"}
         try:
-            return {"ok": await next((verbs for verbs in asked if verb in verbs), asked[0]).call(verb, **request)}
-        except VerbError as error:
+            return {
+                "ok": await next((commands for commands in asked if command in commands), asked[0]).call(
+                    command, **request
+                )
+            }
+        except LabCommandError as error:
             return {"error": str(error)}
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 from milena.command_line.errors import UserError, reason_of
-from milena.steering.caller import NodeVerbs
+from milena.steering.caller import NodeCommands
 from milena.up import channel, locks, nodes_file, processes
 
 TYPE_CHECKING = False
@@ -51,8 +51,8 @@ class SteeredNode:
         return self.entry["pid"]
 
     @property
-    def verbs(self) -> NodeVerbs:
-        return NodeVerbs(self._cluster.socket(self.name))
+    def lab_commands(self) -> NodeCommands:
+        return NodeCommands(self._cluster.socket(self.name))
 
     def kill(self) -> None:
         """``kill -9``, and wait for its end. Raises UserError if it is down."""
@@ -65,7 +65,7 @@ class SteeredNode:
     def power_off(self) -> None:
         """Simulate a power loss: unsynced bytes are lost. Raises UserError if it is down or was started without
         --lab."""
-        self._end(lambda: self.verbs.end("power_off"))
+        self._end(lambda: self.lab_commands.end("power_off"))
 
     def pause(self) -> None:
         """SIGSTOP. Its connections stay open. Raises UserError if it is down."""

@@ -1,4 +1,4 @@
-"""Chaos on processes of this machine: the nodes of `milena up --lab`, steered by signals and verbs."""
+"""Chaos on processes of this machine: the nodes of `milena up --lab`, steered by signals and commands."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ SIGNALS_AND_LINKS: Final = frozenset(
         Kind.UNCLEAN,
     }
 )
-BY_VERB: Final[Mapping[str, frozenset[Kind]]] = {
+BY_COMMAND: Final[Mapping[str, frozenset[Kind]]] = {
     "fill_disk": frozenset({Kind.FULL_DISK}),
     "slow_disk": frozenset({Kind.SLOW_DISK}),
     "jump_clock": frozenset({Kind.CLOCK}),
     "break_tier": frozenset({Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS}),
 }
-"""What a node's verbs add."""
+"""What a node's commands add."""
 
 
 class ProcessesPlace:
@@ -66,11 +66,11 @@ class ProcessesPlace:
         self._cuts: dict[tuple[int, int], None] = {}
         self._paused: set[int] = set()
         self._steering = asyncio.Lock()
-        """What verbs have changed and what a start repeats do not cross."""
+        """What commands have changed and what a start repeats do not cross."""
         self._tier: Mapping[str, object] = {}
         """What it was last told to do wrong."""
-        verbs = cluster.verbs(self._brokers[0]).call("help")
-        self._kinds = SIGNALS_AND_LINKS.union(*(kinds for verb, kinds in BY_VERB.items() if verb in verbs))
+        commands = cluster.lab_commands(self._brokers[0]).call("help")
+        self._kinds = SIGNALS_AND_LINKS.union(*(kinds for command, kinds in BY_COMMAND.items() if command in commands))
         self._libraries: Sequence[Clients] = [OwnClients(runtime, self.bootstrap)]
 
     @classmethod
@@ -101,7 +101,7 @@ class ProcessesPlace:
         if self._of(node).pid is None or node in self._paused:
             return {}
         try:
-            told: Mapping[str, float] = await asyncio.to_thread(self._cluster.verbs(node).call, "troubles")
+            told: Mapping[str, float] = await asyncio.to_thread(self._cluster.lab_commands(node).call, "troubles")
         except UserError:
             return {}  # it has ended meanwhile
         return told
@@ -158,7 +158,7 @@ class ProcessesPlace:
                 if node in (sender, receiver):
                     await self._cut_at(node, sender, receiver)
             if self._tier and node in self._brokers:
-                await self._verb(node, "break_tier", **self._tier)
+                await self._command(node, "break_tier", **self._tier)
 
     async def pause(self, node: int) -> None:
         self._paused.add(node)
@@ -184,34 +184,34 @@ class ProcessesPlace:
 
     async def _cut_at(self, node: int, sender: int, receiver: int) -> None:
         peer, direction = (receiver, "out") if node == sender else (sender, "in")
-        await self._verb(node, "cut", peer=peer, direction=direction)
+        await self._command(node, "cut", peer=peer, direction=direction)
 
     async def heal_links(self) -> None:
         async with self._steering:
             nodes = {node for link in self._cuts for node in link}
             self._cuts.clear()
             for node in sorted(nodes):
-                await self._verb(node, "heal")
+                await self._command(node, "heal")
 
     async def fill_disk(self, node: int) -> None:
-        await self._verb(node, "fill_disk")
+        await self._command(node, "fill_disk")
 
     async def slow_disk(self, node: int, seconds: float) -> None:
-        await self._verb(node, "slow_disk", ms=1000 * seconds)
+        await self._command(node, "slow_disk", ms=1000 * seconds)
 
     async def jump_clock(self, node: int, seconds: float) -> None:
-        await self._verb(node, "jump_clock", ms=int(1000 * seconds))
+        await self._command(node, "jump_clock", ms=int(1000 * seconds))
 
     async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
         async with self._steering:
             self._tier = {"away": away, "delay_ms": 1000 * delay, "lose": lose}
             for broker in self._brokers:
-                await self._verb(broker, "break_tier", **self._tier)
+                await self._command(broker, "break_tier", **self._tier)
 
     async def lost_objects(self) -> Sequence[str]:
         found: list[str] = []
         for broker in self._brokers:
-            found += await asyncio.to_thread(self._cluster.verbs(broker).call, "lost_objects")
+            found += await asyncio.to_thread(self._cluster.lab_commands(broker).call, "lost_objects")
         return found
 
     async def keep(self, folder: Path) -> None:
@@ -235,13 +235,13 @@ class ProcessesPlace:
             disk.close()
         assert not self._failures, self._failures
 
-    async def _verb(self, node: int, verb: str, **arguments: object) -> None:
+    async def _command(self, node: int, command: str, **arguments: object) -> None:
         """One that is down, or ends meanwhile, has nothing to say: what is wrong with it goes on at its next start."""
         pid = self._of(node).pid
         if pid is None:
             return
         try:
-            await asyncio.to_thread(self._cluster.verbs(node).call, verb, **arguments)
+            await asyncio.to_thread(self._cluster.lab_commands(node).call, command, **arguments)
         except NotListening:
             return  # it is just being started
         except UserError:

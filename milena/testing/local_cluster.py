@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from milena.command_line.errors import UserError
-from milena.steering.caller import NodeVerbs
+from milena.steering.caller import NodeCommands
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
@@ -179,9 +179,9 @@ class LocalCluster:
         """Delete the content of the log directories of a node that is down."""
         SteeredNode(self._layout, node_id).wipe()
 
-    def verbs(self, node_id: int) -> NodeVerbs:
+    def lab_commands(self, node_id: int) -> NodeCommands:
         """The lab commands of a node (with ``lab=True``)."""
-        return SteeredNode(self._layout, node_id).verbs
+        return SteeredNode(self._layout, node_id).lab_commands
 
     def power_off(self, node_id: int) -> None:
         """End a node, leaving its files as a power loss would (with ``lab=True``)."""

@@ -16,7 +16,7 @@ from milena.lab.scenarios.interpreter import play, silent
 from milena.lab.scenarios.played import Watch
 from milena.lab.scenarios.script import Script, node_id
 from milena.lab.scenarios.stage import ScenarioFailed
-from milena.node.serving.verbs import VerbError
+from milena.node.serving.lab_commands import LabCommandError
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
@@ -140,16 +140,16 @@ class ProcessDriver:
         return f"{self._tier}.hidden"
 
     async def cut(self, one: str, other: str) -> None:
-        await self.verb(one, "cut", peer=self._node(other).id)
+        await self.command(one, "cut", peer=self._node(other).id)
 
     async def heal(self, one: str, other: str) -> None:
-        await self.verb(one, "heal", peer=self._node(other).id)
+        await self.command(one, "heal", peer=self._node(other).id)
 
-    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
+    async def command(self, node: str, command: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         try:
-            return await asyncio.to_thread(self._node(node).verbs.call, verb, **arguments)
+            return await asyncio.to_thread(self._node(node).lab_commands.call, command, **arguments)
         except UserError as error:
-            raise VerbError(str(error)) from None
+            raise LabCommandError(str(error)) from None
 
     async def close(self) -> None:
         """End all processes."""

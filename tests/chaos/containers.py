@@ -1,5 +1,5 @@
 """Chaos in containers: the repository's compose file with the nodes in a lab, steered by the engine, by nftables and by
-verbs that `docker exec` asks."""
+commands that `docker exec` asks."""
 
 from __future__ import annotations
 
@@ -266,12 +266,12 @@ class ContainersPlace:
     def _remember_lost(self, node: int) -> None:
         self._lost.update(dict.fromkeys(self._ask_if_up(node, "lost_objects") or ()))
 
-    def _ask_if_up(self, node: int, verb: str, **arguments: object) -> Any:
+    def _ask_if_up(self, node: int, command: str, **arguments: object) -> Any:
         """None from one that is paused, or down by another fault, which may begin meanwhile."""
         if not self._runs(node):
             return None
         try:
-            return self._unless_it_ends(node, self.ask, node, verb, **arguments)
+            return self._unless_it_ends(node, self.ask, node, command, **arguments)
         except AssertionError as error:
             if PAUSED in str(error):
                 return None
@@ -286,10 +286,10 @@ class ContainersPlace:
                 raise
             return None
 
-    def ask(self, node: int, verb: str, **arguments: object) -> Any:
-        """A verb of its lab. Raises AssertionError with what it said."""
+    def ask(self, node: int, command: str, **arguments: object) -> Any:
+        """A command of its lab. Raises AssertionError with what it said."""
         words = [f"{name}={json.dumps(value)}" for name, value in arguments.items()]
-        return json.loads(self._containers[node].run("milena", "lab", NAMES[node], verb, *words))
+        return json.loads(self._containers[node].run("milena", "lab", NAMES[node], command, *words))
 
     def _keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

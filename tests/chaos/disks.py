@@ -50,7 +50,7 @@ class DiskFaults:
         """One of two goes away, and is back when the broker is started anew."""
 
         def fail() -> None:
-            self._cluster.verbs(node).call("fail_disk", path=self._directories(node)[1])
+            self._cluster.lab_commands(node).call("fail_disk", path=self._directories(node)[1])
 
         def mend() -> None:
             self._cluster.kill(node)

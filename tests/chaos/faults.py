@@ -47,9 +47,9 @@ class Faults:
 
         def cut() -> None:
             for other in others:
-                self._cluster.verbs(node).call("cut", peer=other)
+                self._cluster.lab_commands(node).call("cut", peer=other)
 
-        self._fault("isolated", node, self._long, cut, lambda: self._cluster.verbs(node).call("heal"))
+        self._fault("isolated", node, self._long, cut, lambda: self._cluster.lab_commands(node).call("heal"))
 
     def terminate(self, node: int) -> None:
         """SIGTERM: the controlled shutdown."""

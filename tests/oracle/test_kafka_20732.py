@@ -125,6 +125,6 @@ def test_ours_keeps_all_of_it(tmp_path: Path) -> None:
         cluster.start_node(1)
         wait_until(lambda: kept.first() == 0, "the node to lead again")
         for _ in range(LOOKS):
-            cluster.verbs(1).call("tiering", topic=TOPIC, partition=0)
-            cluster.verbs(1).call("retention")
+            cluster.lab_commands(1).call("tiering", topic=TOPIC, partition=0)
+            cluster.lab_commands(1).call("retention")
         assert (kept.first(), kept.local(), kept.remote()) == (0, local, remote)

@@ -64,7 +64,7 @@ def stand_after(whole: Script, step: int, folder: Path) -> Stand | None:
     async def run(world: World) -> Stand | None:
         driver = SimulatedDriver(world, script)
         await play(script, driver)
-        leader = (await driver.verb(CONTROLLER, "partitions", topic="t"))["t-0"]["leader"]
+        leader = (await driver.command(CONTROLLER, "partitions", topic="t"))["t-0"]["leader"]
         if leader < 0:
             return None
         try:

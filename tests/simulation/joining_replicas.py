@@ -13,8 +13,8 @@ from tests.simulation.steps import partition_image
 A, B = 1, 2
 
 
-async def call(cluster: SimulatedCluster, broker: int, verb: str, **arguments: Any) -> Any:
-    return await cluster.brokers[broker].verbs.call(verb, **arguments)
+async def call(cluster: SimulatedCluster, broker: int, command: str, **arguments: Any) -> Any:
+    return await cluster.brokers[broker].lab_commands.call(command, **arguments)
 
 
 def state_of(cluster: SimulatedCluster, broker: int = B) -> str:

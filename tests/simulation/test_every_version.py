@@ -77,18 +77,18 @@ def test_every_version_can_be_refused(role: Role) -> None:
     async def run(world: World) -> int:
         cluster = await start_cluster(world, 1, CONFIG)
         assert cluster.controller is not None
-        verbs = cluster.brokers[1].verbs if role is Role.BROKER else cluster.controller.verbs
+        lab_commands = cluster.brokers[1].lab_commands if role is Role.BROKER else cluster.controller.lab_commands
         told = 0
         async with cluster.client("refused") as client:
             asker = Asker(cluster, client, role)
             for key, at in served(role).items():
                 if key == ApiKey.API_VERSIONS:
                     continue  # a connection begins with it
-                refusal = await verbs.call("fail", api=key.name, error=REFUSAL.name, peer="refused")
+                refusal = await lab_commands.call("fail", api=key.name, error=REFUSAL.name, peer="refused")
                 for version in range(at.min, at.max + 1):
                     with contextlib.suppress(ChannelError):
                         told += REFUSAL in codes(await asker.ask(key, version, **one_of_each(key, version)))
-                await verbs.call("release", rule=refusal["rule"])
+                await lab_commands.call("release", rule=refusal["rule"])
         cluster.check_alive()
         return told
 

@@ -28,15 +28,15 @@ Told = dict[int, tuple[ErrorCode, bool]]
 
 
 class Fetching:
-    """One consumer of topic ``t`` at broker 1, and that broker's verbs."""
+    """One consumer of topic ``t`` at broker 1, and that broker's commands."""
 
     def __init__(self, cluster: SimulatedCluster, client: Cluster, version: int) -> None:
         self.cluster, self.client, self.version = cluster, client, version
-        self.verbs = cluster.brokers[1].verbs
+        self.lab_commands = cluster.brokers[1].lab_commands
         self.session = (0, -1)
 
     async def fail(self, **arguments: Any) -> int:
-        rule: int = (await self.verbs.call("fail", api="FETCH", error=REFUSED.name, **arguments))["rule"]
+        rule: int = (await self.lab_commands.call("fail", api="FETCH", error=REFUSED.name, **arguments))["rule"]
         return rule
 
     async def begin(self, offsets: Mapping[int, int]) -> Told:
@@ -93,7 +93,7 @@ def test_the_other_partition_is_served(version: int, side: str) -> None:
         assert await t.fetch({0: 0, 1: 0}) == {0: (REFUSED, False), 1: (ErrorCode.NONE, True)}
         assert await t.fetch({0: 0}) == {0: (REFUSED, False)}
         assert await t.fetch({1: 0}) == {1: (ErrorCode.NONE, True)}
-        assert (await t.verbs.call("release", rule=rule))["hits"] == 2
+        assert (await t.lab_commands.call("release", rule=rule))["hits"] == 2
         assert await t.fetch({0: 0, 1: 0}) == {0: (ErrorCode.NONE, True), 1: (ErrorCode.NONE, True)}
 
     with_two_partitions(scenario, version)
@@ -111,7 +111,7 @@ def test_a_session_keeps_the_partition_and_hears_of_it_again(version: int, side:
         await write(t.client, 1, partition=0, first=1)
         await write(t.client, 1, partition=1, first=1)
         assert await t.fetch({}) == {0: (REFUSED, False), 1: (ErrorCode.NONE, True)}
-        await t.verbs.call("release", rule=rule)
+        await t.lab_commands.call("release", rule=rule)
         assert await t.fetch({1: 2}) == {0: (ErrorCode.NONE, True)}
 
     with_two_partitions(scenario, version)
@@ -150,7 +150,9 @@ def test_a_follower_that_is_refused_a_partition_falls_out_of_its_isr_alone() -> 
                 await write(client, 1, partition=partition)
             leader = int(partition_image(cluster).leader)
             assert partition_image(cluster, partition=2).leader == leader
-            await cluster.brokers[leader].verbs.call("fail", api="FETCH", topic="t", partition=0, error=REFUSED.name)
+            await cluster.brokers[leader].lab_commands.call(
+                "fail", api="FETCH", topic="t", partition=0, error=REFUSED.name
+            )
             writing = asyncio.ensure_future(write(client, 1, partition=0, first=1))
             await until(lambda: list(partition_image(cluster).isr) == [leader])
             await writing

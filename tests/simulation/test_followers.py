@@ -220,7 +220,7 @@ def test_followers_turn_soon_to_a_leader_that_hears_of_it_after_them() -> None:
         leaving = leader_of(cluster)
         successor = next(one for one in partition_image(cluster).replicas if one != leaving)
         assert cluster.controller is not None
-        await cluster.controller.verbs.call("delay", api="FETCH", peer=successor, side="response", ms=100)
+        await cluster.controller.lab_commands.call("delay", api="FETCH", peer=successor, side="response", ms=100)
         longest = await longest_send_while_it_leaves(cluster, client, leaving)
         assert leader_of(cluster) == successor
         assert longest < 0.5

@@ -64,7 +64,7 @@ def test_a_log_whose_last_records_were_compacted_away_moves_and_keeps_its_end() 
         log = cluster.brokers[1].logs.get("t", 0)
         assert log is not None
         log.end_at(Offset(9))
-        assert len(await cluster.brokers[1].verbs.call("read_log", topic="t", partition=0)) == 5
+        assert len(await cluster.brokers[1].lab_commands.call("read_log", topic="t", partition=0)) == 5
         target = other_than(directory_of(cluster, 1))
         assert await move(client, 1, target) is ErrorCode.NONE
         await until(lambda: directory_of(cluster, 1) == target, 10)

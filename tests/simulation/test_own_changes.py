@@ -96,8 +96,8 @@ def _scenario(
         assert cluster.controller is not None
         async with cluster.client() as client:
             await create(client)
-            verbs = cluster.controller.verbs
-            await verbs.call("wait", **await verbs.call("delay", api="FETCH", ms=LATE * 1000))
+            lab_commands = cluster.controller.lab_commands
+            await lab_commands.call("wait", **await lab_commands.call("delay", api="FETCH", ms=LATE * 1000))
             broker = client.to(host_of(1), 9092)
             began = asyncio.get_running_loop().time()
             assert set(await change(broker)) == {0}

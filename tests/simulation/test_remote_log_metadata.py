@@ -108,10 +108,12 @@ def test_each_client_says_whose_it_is_and_what_for() -> None:
         rules = []
         for broker in tier.cluster.brokers.values():
             for api, purpose in (("PRODUCE", "producer"), ("FETCH", "consumer")):
-                rules.append((broker, await broker.verbs.call("delay", api=api, peer=f"{name}_{purpose}", ms=1)))
+                rules.append((broker, await broker.lab_commands.call("delay", api=api, peer=f"{name}_{purpose}", ms=1)))
         await copy(manager, of(P0, 1))
         hits = [
-            (rule["api"], rule["hits"] > 0) for broker, _ in rules[::2] for rule in await broker.verbs.call("rules")
+            (rule["api"], rule["hits"] > 0)
+            for broker, _ in rules[::2]
+            for rule in await broker.lab_commands.call("rules")
         ]
         assert {api for api, hit in hits if hit} == {"PRODUCE", "FETCH"}
 
@@ -266,13 +268,13 @@ def test_a_record_that_is_written_and_not_read_back_in_time_is_an_error() -> Non
         manager.assign([P0], [])
         assert await manager.wait_ready(P0, 60)
         held = [
-            await broker.verbs.call("hold", api="Fetch", peer="__remote_log_metadata_client_1_consumer")
+            await broker.lab_commands.call("hold", api="Fetch", peer="__remote_log_metadata_client_1_consumer")
             for broker in tier.cluster.brokers.values()
         ]
         with pytest.raises(RemoteLogMetadataError, match=r"offset 0 .* not read back within 3 s"):
             await manager.add(of(P0, 1))
         for broker, rule in zip(tier.cluster.brokers.values(), held, strict=True):
-            await broker.verbs.call("release", rule=rule["rule"])
+            await broker.lab_commands.call("release", rule=rule["rule"])
         await manager.update(update(of(P0, 1), FINISHED))
         assert known(manager) == [(1, "COPY_SEGMENT_FINISHED")]
 

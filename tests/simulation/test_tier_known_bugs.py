@@ -77,11 +77,11 @@ def test_both_tiers_keep_a_segment_to_the_same_millisecond(seed: int) -> None:
     """KAFKA-20091: Kafka's local log let it go one millisecond later than its tier."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        verbs, clock = cluster.brokers[1].verbs, cluster.brokers[1].runtime.clock
+        lab_commands, clock = cluster.brokers[1].lab_commands, cluster.brokers[1].runtime.clock
         await write(client, 4)
         await asyncio.sleep(1)
         await write(client, 4, first=4)
-        await verbs.call("tiering", topic="t", partition=0)
+        await lab_commands.call("tiering", topic="t", partition=0)
         [segment] = known_segments(cluster).segments()
         await alter(client, local_retention_bytes="-2", retention_ms="60000")
         await until(lambda: log_of(cluster).config.retention_ms == 60_000)
@@ -91,9 +91,9 @@ def test_both_tiers_keep_a_segment_to_the_same_millisecond(seed: int) -> None:
             await asyncio.sleep((moment - clock.time_ms() - 2) / 1000)
             while clock.time_ms() < moment:  # noqa: ASYNC110 - the clock has fractions of a millisecond
                 await asyncio.sleep(0.0001)
-            await verbs.call("retention")
+            await lab_commands.call("retention")
             assert clock.time_ms() == moment
-            await verbs.call("tiering", topic="t", partition=0)
+            await lab_commands.call("tiering", topic="t", partition=0)
             return in_tier(cluster), int(log_of(cluster).log_start_offset), bases(cluster)
 
         assert await look_at(last) == ([0], 0, [0, 4])

@@ -13,7 +13,7 @@ from milena.client.cluster import Cluster
 from milena.client.consumer import Consumer
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from milena.node.serving.verbs import VerbError
+from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.records.remote_log_records import (
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
@@ -362,21 +362,21 @@ def test_metrics_tell_what_was_copied_and_what_waits() -> None:
 
 def test_the_tier_can_be_asked_for_and_worked_on_by_hand() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        verbs = cluster.brokers[1].verbs
+        lab_commands = cluster.brokers[1].lab_commands
         await write(client, 6)
-        assert await verbs.call("remote_segments", topic="t", partition=0) == []
-        assert await verbs.call("tiering", topic="t", partition=0) == {
+        assert await lab_commands.call("remote_segments", topic="t", partition=0) == []
+        assert await lab_commands.call("tiering", topic="t", partition=0) == {
             "log_start_offset": 0,
             "local_log_start_offset": 0,
             "highest_offset_in_remote_storage": 3,
         }
-        [segment] = await verbs.call("remote_segments", topic="t", partition=0)
+        [segment] = await lab_commands.call("remote_segments", topic="t", partition=0)
         assert (segment["start_offset"], segment["end_offset"], segment["epochs"]) == (0, 3, [[0, 0]])
         assert (segment["state"], segment["broker"], segment["on_lineage"]) == ("COPY_SEGMENT_FINISHED", 1, True)
-        assert await verbs.call("retention") == {"t-0": 1}
+        assert await lab_commands.call("retention") == {"t-0": 1}
         cluster.world.tier.fail(COPIES, errno.EIO)
         await write(client, 4, first=6)
-        with pytest.raises(VerbError, match="cannot copy segment"):
-            await verbs.call("tiering", topic="t", partition=0)
+        with pytest.raises(LabCommandError, match="cannot copy segment"):
+            await lab_commands.call("tiering", topic="t", partition=0)
 
     with_tier(scenario, remote_log_manager_task_interval_ms=60_000, log_retention_check_interval_ms=600_000)

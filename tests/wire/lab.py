@@ -13,7 +13,7 @@ SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": 
 
 
 def leader_of(lab: LocalCluster, topic: str) -> int:
-    found: int = lab.verbs(lab.controller.id).call("partitions", topic=topic)[f"{topic}-0"]["leader"]
+    found: int = lab.lab_commands(lab.controller.id).call("partitions", topic=topic)[f"{topic}-0"]["leader"]
     return found
 
 
@@ -27,4 +27,4 @@ def write(lab: LocalCluster, topic: str, value: str) -> None:
 
 
 def log_of(lab: LocalCluster, broker: int, topic: str) -> list[str]:
-    return [value for _, value, _ in lab.verbs(broker).call("read_log", topic=topic, partition=0)]
+    return [value for _, value, _ in lab.lab_commands(broker).call("read_log", topic=topic, partition=0)]

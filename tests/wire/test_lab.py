@@ -31,13 +31,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def fenced(lab: LocalCluster) -> list[int]:
-    brokers = lab.verbs(lab.controller.id).call("brokers")
+    brokers = lab.lab_commands(lab.controller.id).call("brokers")
     return [int(number) for number, broker in brokers.items() if broker["fenced"]]
 
 
 def test_a_held_produce_waits_for_its_release(lab: LocalCluster, topic: str) -> None:
     create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
-    leader = lab.verbs(leader_of(lab, topic))
+    leader = lab.lab_commands(leader_of(lab, topic))
     rule = leader.call("hold", api="PRODUCE", topic=topic)["rule"]
     with ThreadPoolExecutor() as threads:
         writing = threads.submit(write, lab, topic, "late")
@@ -56,7 +56,7 @@ def test_a_consumer_goes_on_with_the_partitions_that_no_rule_refuses(lab: LocalC
         producer.produce(topic, b"x", partition=partition)
     assert producer.flush(30) == 0
     refusing = {"api": "FETCH", "topic": topic, "partition": 0, "error": "NOT_LEADER_OR_FOLLOWER"}
-    rules = {broker.id: lab.verbs(broker.id).call("fail", **refusing)["rule"] for broker in lab.brokers}
+    rules = {broker.id: lab.lab_commands(broker.id).call("fail", **refusing)["rule"] for broker in lab.brokers}
     consumer = KafkaConsumer(bootstrap_servers=lab.bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
     consumer.assign([TopicPartition(topic, partition) for partition in range(4)])
     read: list[int] = []
@@ -67,22 +67,23 @@ def test_a_consumer_goes_on_with_the_partitions_that_no_rule_refuses(lab: LocalC
 
     wait_until(lambda: reads(1, 2, 3), "the other partitions")
     wait_until(
-        lambda: reads(1, 2, 3) and sum(lab.verbs(node).call("rules")[0]["hits"] for node in rules) > 1, "refusals"
+        lambda: reads(1, 2, 3) and sum(lab.lab_commands(node).call("rules")[0]["hits"] for node in rules) > 1,
+        "refusals",
     )
     for node, rule in rules.items():
-        lab.verbs(node).call("release", rule=rule)
+        lab.lab_commands(node).call("release", rule=rule)
     wait_until(lambda: reads(0, 1, 2, 3), "the refused partition")
     consumer.close()
 
 
 def test_a_broker_that_is_cut_off_from_the_controller_is_fenced_until_it_is_healed(lab: LocalCluster) -> None:
-    controller = lab.verbs(lab.controller.id)
-    lab.verbs(1).call("cut", peer=lab.controller.id)
+    controller = lab.lab_commands(lab.controller.id)
+    lab.lab_commands(1).call("cut", peer=lab.controller.id)
     try:
         wait_until(lambda: fenced(lab) == [1], "broker 1 to be fenced")
-        assert lab.verbs(1).call("links")[0]["connections"] >= 2
+        assert lab.lab_commands(1).call("links")[0]["connections"] >= 2
     finally:
-        lab.verbs(1).call("heal")
+        lab.lab_commands(1).call("heal")
     wait_until(lambda: fenced(lab) == [], "broker 1 to come back")
     controller.call("cut", peer=2, direction="in")
     try:
@@ -151,7 +152,7 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
     assert refused("lab", "2", "power_off", *at).startswith("broker-2 is paused and answers nobody")
     milena("lab", "2", "resume", *at)
     assert refused("lab", "2", "start", *at) == "broker-2 is already running"
-    assert refused("lab", "2", "hodl", *at).startswith("no verb 'hodl'; there are ")
+    assert refused("lab", "2", "hodl", *at).startswith("no command 'hodl'; there are ")
     assert refused("lab", "2", "fail_disk", "path=/elsewhere", *at).startswith(
         "/elsewhere is not one of the log directories"
     )
@@ -163,21 +164,25 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
 def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Callable[..., LocalCluster]) -> None:
     cluster = milena_start()
     with pytest.raises(UserError, match="it is down, or was started without --lab"):
-        cluster.verbs(1).call("rules")
+        cluster.lab_commands(1).call("rules")
     at = ("--dir", cluster.directory)
-    for verb in ("rules", "power_off"):
-        assert refused("lab", "1", verb, *at) == (
+    for command in ("rules", "power_off"):
+        assert refused("lab", "1", command, *at) == (
             f"no node listens at {cluster.directory}/broker-1.sock: it is down, or was started without --lab"
         )
     said = refused("lab", "1", "wip", *at)
-    assert said.startswith("no verb 'wip' (did you mean wipe?); there are break_tier, brokers, clear, cut, ")
+    assert said.startswith("no command 'wip' (did you mean wipe?); there are break_tier, brokers, clear, cut, ")
     cluster.kill(1)
     cluster.start_node(1)
     assert cluster.nodes[1].pid is not None
 
 
-def test_the_command_knows_every_verb_of_the_nodes(lab: LocalCluster) -> None:
-    told = {verb: said for node in (1, lab.controller.id) for verb, said in lab.verbs(node).call("help").items()}
+def test_the_command_knows_every_command_of_the_nodes(lab: LocalCluster) -> None:
+    told = {
+        command: said
+        for node in (1, lab.controller.id)
+        for command, said in lab.lab_commands(node).call("help").items()
+    }
     assert set(told) == {*OF_NODES, "power_off"}
     assert not [said for said in told.values() if "``" in said or not said]
 

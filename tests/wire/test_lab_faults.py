@@ -1,4 +1,4 @@
-"""Disks, clocks and tiers of a lab's nodes in trouble, as their verbs cause it."""
+"""Disks, clocks and tiers of a lab's nodes in trouble, as their commands cause it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_broker_whose_disk_is_full_gives_its_partitions_away_until_it_is_start
 ) -> None:
     place_topic(lab.bootstrap, topic, [[1, 2]])
     write(lab, topic, "before")
-    assert lab.verbs(1).call("fill_disk") == {"full": directory(lab, 1)}
+    assert lab.lab_commands(1).call("fill_disk") == {"full": directory(lab, 1)}
     assert log_of(lab, 1, topic) == ["before"]  # it can be read
     write(lab, topic, "while it is full")
     wait_until(lambda: lab.nodes[1].pid is None, "the broker without a directory to end")
@@ -55,11 +55,11 @@ def test_a_broker_whose_disk_is_full_gives_its_partitions_away_until_it_is_start
 def test_each_sync_of_a_slow_disk_takes_longer(lab: LocalCluster, topic: str) -> None:
     place_topic(lab.bootstrap, topic, [[1]])
     write(lab, topic, "x")
-    assert lab.verbs(1).call("slow_disk", path=directory(lab, 1), ms=700)["ms"] == 700
+    assert lab.lab_commands(1).call("slow_disk", path=directory(lab, 1), ms=700)["ms"] == 700
     began = time.monotonic()
-    lab.verbs(1).call("flush", topic=topic, partition=0)
+    lab.lab_commands(1).call("flush", topic=topic, partition=0)
     assert time.monotonic() - began >= 0.7
-    lab.verbs(1).call("slow_disk", ms=0)
+    lab.lab_commands(1).call("slow_disk", ms=0)
 
 
 def timestamps(lab: LocalCluster, topic: str) -> list[int]:
@@ -75,7 +75,7 @@ def test_a_clock_jumps_ahead_and_back_and_is_right_again(lab: LocalCluster, topi
     place_topic(lab.bootstrap, topic, [[2]], {"message.timestamp.type": "LogAppendTime"})
     began = time.time_ns() // 1_000_000
     for ms in (10 * HOUR, -10 * HOUR, 0):
-        lab.verbs(2).call("jump_clock", ms=ms)
+        lab.lab_commands(2).call("jump_clock", ms=ms)
         write(lab, topic, "x")
     ended = time.time_ns() // 1_000_000
     found = [time - ms for time, ms in zip(timestamps(lab, topic), (10 * HOUR, -10 * HOUR, 0), strict=True)]
@@ -84,13 +84,13 @@ def test_a_clock_jumps_ahead_and_back_and_is_right_again(lab: LocalCluster, topi
 
 def segments(lab: LocalCluster, topic: str) -> dict[int, str]:
     """State of each segment, by start offset, as broker 1 knows it."""
-    told = lab.verbs(1).call("remote_segments", topic=topic, partition=0)
+    told = lab.lab_commands(1).call("remote_segments", topic=topic, partition=0)
     return {one["start_offset"]: one["state"] for one in told}
 
 
 def test_a_tier_is_away_and_then_loses_segments(lab: LocalCluster, topic: str) -> None:
     place_topic(lab.bootstrap, topic, [[1]], TIERED | {"local.retention.bytes": "-2"})
-    first = lab.verbs(1)
+    first = lab.lab_commands(1)
     write(lab, topic, "kept")
     first.call("break_tier", away=True)
     first.call("roll", topic=topic, partition=0)
@@ -114,14 +114,14 @@ def test_a_tier_is_away_and_then_loses_segments(lab: LocalCluster, topic: str) -
 
 def test_what_is_asked_of_disks_clocks_and_tiers_is_checked(lab: LocalCluster) -> None:
     at, path = ("--dir", lab.directory), f"path={directory(lab, 1)}"
-    for verb in ("fill_disk", "slow_disk"):
-        elsewhere = ["path=/elsewhere", *(["ms=1"] if verb == "slow_disk" else [])]
-        assert refused("lab", "1", verb, *elsewhere, *at).startswith("/elsewhere is not one of the log directories")
+    for command in ("fill_disk", "slow_disk"):
+        elsewhere = ["path=/elsewhere", *(["ms=1"] if command == "slow_disk" else [])]
+        assert refused("lab", "1", command, *elsewhere, *at).startswith("/elsewhere is not one of the log directories")
     assert refused("lab", "1", "slow_disk", path, "ms=-1", *at) == "ms=-1: not between 0 and 60000"
     assert refused("lab", "1", "jump_clock", "ms=soon", *at) == "jump_clock: ms=soon: not a value of type int"
     assert refused("lab", "1", "jump_clock", f"ms={1 << 60}", *at) == f"ms={1 << 60}: out of range"
     assert refused("lab", "1", "break_tier", "away=yes", *at) == "break_tier: away=yes: not a value of type bool"
     assert refused("lab", "1", "break_tier", "lose=2", *at) == "lose=2: not between 0 and 1"
-    assert refused("lab", str(lab.controller.id), "break_tier", *at).startswith("no verb 'break_tier'; there are ")
+    assert refused("lab", str(lab.controller.id), "break_tier", *at).startswith("no command 'break_tier'; there are ")
     assert json.loads(milena("lab", "1", "break_tier", "delay_ms=5", *at).out)["delay_ms"] == 5
     milena("lab", "1", "break_tier", *at)

@@ -35,12 +35,12 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def described(cluster: LocalCluster, broker: int, topic: str) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.verbs(broker).call("describe_partition", topic=topic, partition=0)
+    found: dict[str, Any] = cluster.lab_commands(broker).call("describe_partition", topic=topic, partition=0)
     return found
 
 
 def local_values(cluster: LocalCluster, broker: int, topic: str) -> list[int]:
-    return [int(value) for _, value, _ in cluster.verbs(broker).call("read_log", topic=topic, partition=0)]
+    return [int(value) for _, value, _ in cluster.lab_commands(broker).call("read_log", topic=topic, partition=0)]
 
 
 def write(cluster: LocalCluster, topic: str, records: Sequence[Record]) -> None:

@@ -305,7 +305,7 @@ class LeaderState:
         self._events.info("ISR not changed", topic=partition.topic, partition=partition.index, error=error.name)
 
     def describe(self) -> dict[str, object]:
-        """The state as a verb reports it; null if unknown. Times are milliseconds ago."""
+        """The state as a command reports it; null if unknown. Times are milliseconds ago."""
         now = self._replication.now_ms()
         return {
             "isr_state": type(self._registration.state).__name__,

@@ -1,6 +1,6 @@
 """Whether a fault does anything: what is seen of it over the wire, or told by its node, while it lasts.
 
-A fault that was ordered and not carried out (a verb that nobody heard, a rule that matches nothing) would otherwise
+A fault that was ordered and not carried out (a command that nobody heard, a rule that matches nothing) would otherwise
 look like one that the cluster bore well. An answer that is slow is no evidence: a node that has ended has no connection
 left, and one that stands still answers nothing for as long as it does, while others answer.
 """

@@ -166,12 +166,12 @@ async def _wait(stage: Stage, conditions: Fields) -> None:
     await stage.until(f"waiting for {conditions}", lambda: missing(stage, conditions))
 
 
-def _rule(verb: str) -> Callable[[Stage, Fields], Awaitable[None]]:
+def _rule(command: str) -> Callable[[Stage, Fields], Awaitable[None]]:
     async def add(stage: Stage, arguments: Fields) -> None:
         more = {key: value for key, value in arguments.items() if key not in ("at", "from", "as")}
         if (peer := arguments.get("from")) is not None:
             more["peer"] = str(node_id(peer)) if peer in BROKERS else peer
-        added = await stage.verb(arguments["at"], verb, **more)
+        added = await stage.command(arguments["at"], command, **more)
         if (name := arguments.get("as")) is not None:
             stage.rules[name] = arguments["at"], added["rule"]
 
@@ -181,7 +181,7 @@ def _rule(verb: str) -> Callable[[Stage, Fields], Awaitable[None]]:
 async def _release(stage: Stage, name: str) -> None:
     node, number = stage.rule(name)
     del stage.rules[name]
-    await stage.verb(node, "release", rule=number)
+    await stage.command(node, "release", rule=number)
 
 
 async def _cut(stage: Stage, nodes: list[str]) -> None:
@@ -217,7 +217,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "replace": _replace,
     "produce": _produce,
     "wait": _wait,
-    **{verb: _rule(verb) for verb in ("hold", "drop", "delay", "disconnect", "fail", "trace")},
+    **{command: _rule(command) for command in ("hold", "drop", "delay", "disconnect", "fail", "trace")},
     "release": _release,
     "cut": _cut,
     "heal": _heal,

@@ -125,7 +125,7 @@ async def _registered_again(stage: Stage, wanted: Mapping[str, int]) -> str | No
 
 async def _in_step(stage: Stage, wanted: list[str]) -> str | None:
     for broker in wanted:
-        known, there_is = [(await stage.verb(node, "image"))["offset"] for node in (broker, CONTROLLER)]
+        known, there_is = [(await stage.command(node, "image"))["offset"] for node in (broker, CONTROLLER)]
         if known < there_is:
             return f"{broker} knows the metadata up to {known} of {there_is}"
     return None
@@ -153,7 +153,7 @@ async def _published(stage: Stage, wanted: Mapping[str, int]) -> str | None:
 async def _metrics(stage: Stage, wanted: Mapping[str, Mapping[str, float]]) -> str | None:
     for broker, values in wanted.items():
         for name, value in values.items():
-            found = await stage.verb(broker, "metric", name=f"{OF_TOPICS}_{name}", topic=THE_PARTITION.topic)
+            found = await stage.command(broker, "metric", name=f"{OF_TOPICS}_{name}", topic=THE_PARTITION.topic)
             if found["value"] != value:
                 return f"{name} of {broker} is {found['value']:g}"
     return None
@@ -162,7 +162,7 @@ async def _metrics(stage: Stage, wanted: Mapping[str, Mapping[str, float]]) -> s
 async def _hits(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     for name, count in wanted.items():
         node, number = stage.rule(name)
-        rules = {rule["rule"]: rule for rule in await stage.verb(node, "rules")}
+        rules = {rule["rule"]: rule for rule in await stage.command(node, "rules")}
         if (hits := rules[number]["hits"]) < count:
             return f"{name} was hit {hits} times"
     return None

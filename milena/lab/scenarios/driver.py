@@ -98,6 +98,6 @@ class Driver(Protocol):
 
     async def heal(self, one: str, other: str) -> None: ...
 
-    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
-        """Send a command to a running node. Raises VerbError, and what the command raises."""
+    async def command(self, node: str, command: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
+        """Send a command to a running node. Raises LabCommandError, and what the command raises."""
         ...

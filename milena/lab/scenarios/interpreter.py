@@ -29,7 +29,7 @@ from milena.lab.scenarios.script import (
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
 from milena.lab.scenarios.tables import Table, TableError
 from milena.lab.scenarios.vocabulary import OTHERS, check
-from milena.node.serving.verbs import VerbError
+from milena.node.serving.lab_commands import LabCommandError
 
 
 def silent(_: PlayedStep) -> None:
@@ -50,7 +50,7 @@ async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[st
             place = f"{script.id} ({script.variant}), step {number}: {step.title}"
             try:
                 await _play_step(stage, step)
-            except (ScenarioFailed, ScriptError, TableError, VerbError, OSError) as error:
+            except (ScenarioFailed, ScriptError, TableError, LabCommandError, OSError) as error:
                 watch(played := _played(stage, place, step, str(error)))
                 raise ScenarioFailed(f"{place}\n{error}\n\n{played.replicas()}") from error
             watch(played := _played(stage, place, step))
@@ -130,7 +130,7 @@ async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[object]
     numbers = None if stage.numbering is None else stage.numbering.numbers
 
     async def missing() -> str | None:
-        found = [renumbered(one, numbers) for one in await stage.verb(node, "traced", rule=number)]
+        found = [renumbered(one, numbers) for one in await stage.command(node, "traced", rule=number)]
         return "\n".join(differences(expected, found)) or None
 
     await stage.until(f"exchanges {name}", missing)

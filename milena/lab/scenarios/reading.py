@@ -36,7 +36,7 @@ from milena.lab.scenarios.script import BROKERS, Fields, Partition, partition_of
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
 from milena.lab.scenarios.tables import Log, epochs_drawn, log_of
 from milena.node.links.outgoing import ChannelError
-from milena.node.serving.verbs import VerbError
+from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, retriable
 from milena.protocol.records.batch import iter_batches
@@ -157,7 +157,7 @@ async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
 async def _fetch(
     stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANYONE
 ) -> tuple[FetchedPartition, bytes]:
-    """Send one consumer's fetch. Raises VerbError if the broker cannot be reached."""
+    """Send one consumer's fetch. Raises LabCommandError if the broker cannot be reached."""
     wanted = FetchPartition(partition.number, offset, MAX_BYTES, reader.leader_epoch)
     request = FetchRequest(
         MAX_WAIT_MS, 1, MAX_BYTES, [(partition.topic, None, [wanted])], isolation_level=int(reader.committed)
@@ -172,16 +172,16 @@ async def _fetch(
     try:
         return await channel.request_raw(ApiKey.FETCH, BY_NAME, [encode_fetch_request(BY_NAME, request)], decode)
     except ChannelError as error:
-        raise VerbError(str(error)) from error
+        raise LabCommandError(str(error)) from error
 
 
 async def _metadata_records(stage: Stage) -> list[tuple[int, bytes]]:
-    """Return all records of the metadata topic as (offset, value), one partition after the other. Raises VerbError."""
+    """Return all records of the metadata topic as (offset, value), by partition. Raises LabCommandError."""
     found = []
-    for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
+    for name, partition in (await stage.command(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
         broker = BROKERS[partition["leader"] - 1] if partition["leader"] > 0 else "none"
         if broker not in stage.up:
-            raise VerbError(f"{broker} leads {name}")
+            raise LabCommandError(f"{broker} leads {name}")
         found += await _all_records(stage, broker, partition_of(name))
     return found
 
@@ -191,7 +191,7 @@ async def _all_records(stage: Stage, broker: str, partition: Partition) -> list[
     while True:
         fetched, data = await _fetch(stage, broker, partition, found[-1][0] + 1 if found else 0)
         if fetched.error_code:
-            raise VerbError(f"{partition}: {ErrorCode(fetched.error_code).name}")
+            raise LabCommandError(f"{partition}: {ErrorCode(fetched.error_code).name}")
         before = len(found)
         found += [
             (offset_of(batch, record), bytes(record.value or b""))
@@ -227,7 +227,7 @@ async def _metadata(stage: Stage, place: Place, expected: Fields) -> Compared:
 
 
 async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
-    """Return the number of segments by published state. Raises VerbError."""
+    """Return the number of segments by published state. Raises LabCommandError."""
     return Counter(one.state.name for one in published(await _metadata_records(stage), place).values())
 
 

@@ -22,7 +22,7 @@ from milena.lab.scenarios.exchanges import mismatch, renumbered
 from milena.lab.scenarios.script import Fields, node_id
 from milena.lab.scenarios.stage import PARTITION, ScenarioFailed, Stage
 from milena.node.rules.tracing import plain
-from milena.node.serving.verbs import api_of
+from milena.node.serving.lab_commands import api_of
 from milena.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:

@@ -120,10 +120,10 @@ class SimulatedDriver:
     async def heal(self, one: str, other: str) -> None:
         self._world.fabric.heal(_machine(one), _machine(other))
 
-    async def verb(self, node: str, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
+    async def command(self, node: str, command: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         found = self._cluster.controller if node == CONTROLLER else self._cluster.brokers[node_id(node)]
         assert found is not None
-        return await found.verbs.call(verb, **arguments)
+        return await found.lab_commands.call(command, **arguments)
 
     def check_alive(self) -> None:
         """Raises if a node has ended by itself."""

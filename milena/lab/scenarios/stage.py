@@ -15,7 +15,7 @@ from milena.lab.scenarios.remote import Ids, Place
 from milena.lab.scenarios.script import THE_PARTITION, Fields, Partition, Script, node_id, replica_of
 from milena.lab.scenarios.tables import Renumbering, Table
 from milena.node.links.outgoing import Channel
-from milena.node.serving.verbs import VerbError
+from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.types import ZERO_UUID
 
@@ -110,8 +110,8 @@ class Stage:
         """Send a request. Raises ChannelError, KafkaError."""
         return await self.channel(node).request(api, version, timeout=LIMIT, **fields)
 
-    async def verb(self, node: str, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
-        return await self.driver.verb(node, verb, **arguments)
+    async def command(self, node: str, command: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
+        return await self.driver.command(node, command, **arguments)
 
     def rule(self, name: str) -> tuple[str, int]:
         """Return the node and the number of a rule that the scenario has named. Raises ScenarioFailed."""
@@ -119,10 +119,10 @@ class Stage:
             raise ScenarioFailed(f"no rule is called {name!r}{nearest(name, list(self.rules))}")
         return self.rules[name]
 
-    async def of_replica(self, name: str, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
+    async def of_replica(self, name: str, command: str, **arguments: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
         """Send a command about a replica, ``A`` or ``A/u-1``, to its broker."""
         broker, partition = replica_of(name)
-        return await self.verb(broker, verb, topic=partition.topic, partition=partition.number, **arguments)
+        return await self.command(broker, command, topic=partition.topic, partition=partition.number, **arguments)
 
     async def replica(self, name: str) -> Fields:
         """Return a replica as its broker describes it."""
@@ -130,11 +130,11 @@ class Stage:
         return described
 
     async def partition(self, partition: Partition = THE_PARTITION) -> Fields:
-        """Return a partition as registered at the controller. Raises VerbError if there is none."""
-        found = await self.verb(CONTROLLER, "partitions", topic=partition.topic)
+        """Return a partition as registered at the controller. Raises LabCommandError if there is none."""
+        found = await self.command(CONTROLLER, "partitions", topic=partition.topic)
         one: Fields | None = found.get(str(partition))
         if one is None:
-            raise VerbError(f"the controller has no partition {partition}")
+            raise LabCommandError(f"the controller has no partition {partition}")
         return one
 
     @property
@@ -147,7 +147,7 @@ class Stage:
 
     async def registration(self, broker: str) -> Fields | None:
         """Return the registration of a broker at the controller."""
-        found: Fields | None = (await self.verb(CONTROLLER, "brokers")).get(str(node_id(broker)))
+        found: Fields | None = (await self.command(CONTROLLER, "brokers")).get(str(node_id(broker)))
         return found
 
     async def directories(self, broker: str) -> dict[str, bool]:
@@ -203,7 +203,7 @@ class Stage:
         for partition, brokers in self.replicas.items():
             for broker in brokers:
                 if broker in self.up:
-                    with contextlib.suppress(VerbError):  # the broker does not know the topic yet
+                    with contextlib.suppress(LabCommandError):  # the broker does not know the topic yet
                         self.tables[partition.on(broker)] = await self._table(broker, partition)
         if self.numbering is not None:
             self.numbering.observe(self.tables.values())
@@ -246,5 +246,5 @@ async def _tried(condition: Callable[[], Awaitable[str | None]]) -> str | None:
     """Treat a node that cannot be asked yet like a condition that does not hold."""
     try:
         return await condition()
-    except VerbError as error:
+    except LabCommandError as error:
         return str(error)

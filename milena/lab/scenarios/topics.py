@@ -163,18 +163,18 @@ async def _metadata_at(stage: Stage, broker: str) -> None:
     async def unknown() -> str | None:
         return (
             None
-            if await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)
+            if await stage.command(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)
             else "the topic does not exist"
         )
 
     async def elsewhere() -> str | None:
-        for name, partition in (await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
+        for name, partition in (await stage.command(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC)).items():
             if (partition["leader"], partition["isr"]) != (node_id(broker), [node_id(broker)]):
                 return f"{name} is {partition}"
         return None
 
     await stage.until(f"topic {REMOTE_METADATA_TOPIC}", unknown)
-    for name in await stage.verb(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC):
+    for name in await stage.command(CONTROLLER, "partitions", topic=REMOTE_METADATA_TOPIC):
         await _place(stage, partition_of(name), [broker])
     await stage.until(f"{REMOTE_METADATA_TOPIC} at {broker}", elsewhere)
 

@@ -20,17 +20,17 @@ from typing import Final
 from milena.lab.scenarios.stage import Action, Stage
 
 
-def _of_replicas(verb: str) -> Callable[[Stage, str | list[str]], Awaitable[None]]:
+def _of_replicas(command: str) -> Callable[[Stage, str | list[str]], Awaitable[None]]:
     async def act(stage: Stage, names: str | list[str]) -> None:
         for name in _all(names):
-            await stage.of_replica(name, verb)
+            await stage.of_replica(name, command)
 
     return act
 
 
 async def _retention(stage: Stage, brokers: str | list[str]) -> None:
     for broker in _all(brokers):
-        await stage.verb(broker, "retention")
+        await stage.command(broker, "retention")
 
 
 async def _close(stage: Stage, _arguments: None) -> None:

@@ -53,7 +53,7 @@ class Links:
         self._connections: dict[LinkConnection, None] = {}
         self._healed = asyncio.Event()
 
-    # -- verbs
+    # -- commands
 
     def cut(self, peer: str | int, direction: str = "both") -> list[dict[str, object]]:
         """peer (node id or prefix of a client id), direction=both (in, out): let nothing through"""
@@ -310,6 +310,6 @@ def _client_of(request: memoryview) -> str | None:
         return None
 
 
-def link_verbs(network: Network) -> dict[str, Callable[..., object]]:
-    """The verbs of a node whose network has links."""
+def link_commands(network: Network) -> dict[str, Callable[..., object]]:
+    """The commands of a node whose network has links."""
     return {"cut": network.cut, "heal": network.heal, "links": network.links} if isinstance(network, Links) else {}

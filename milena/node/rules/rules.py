@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Effect(enum.Enum):
-    """What a rule does with matching requests. The values are the names of the verbs."""
+    """What a rule does with matching requests. The values are the names of the commands."""
 
     HOLD = "hold"
     DELAY = "delay"
@@ -142,10 +142,10 @@ class Rule:
         )
 
     def describe(self) -> dict[str, object]:
-        """The rule as the verb ``rules`` shows it."""
+        """The rule as the command ``rules`` shows it."""
         said = {
             "rule": self.number,
-            "verb": self.effect.value,
+            "command": self.effect.value,
             "side": self.side.value,
             "api": None if self.api is None else self.api.name,
             "peer": self.peer,

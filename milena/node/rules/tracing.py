@@ -1,4 +1,4 @@
-"""A record of the messages between a node and its peers, kept as bytes and shown as plain data: the rule verb
+"""A record of the messages between a node and its peers, kept as bytes and shown as plain data: the rule command
 ``trace``.
 
 Records that a Fetch sends from files are not kept: they are shown as zeros.
@@ -37,8 +37,8 @@ class Exchange(NamedTuple):
     response: bytes
 
     def told(self) -> dict[str, object]:
-        """The exchange as the verb shows it. Byte fields are shown as their lengths; ``request_bytes`` is that of the
-        whole body."""
+        """The exchange as the command shows it. Byte fields are shown as their lengths; ``request_bytes`` is the length
+        of the whole body."""
         try:
             request = plain(messages.decode_request(self.key, self.version, self.request))
             response = plain(messages.decode_response(self.key, self.version, self.response))

@@ -147,8 +147,8 @@ class _Client:
         self._number = number
         self._closed = False
 
-    def ask(self, verb: str, **request: Any) -> asyncio.Future[dict[str, Any]]:
-        return self._jvm.ask(on=self._number, do=verb, **request)[1]
+    def ask(self, command: str, **request: Any) -> asyncio.Future[dict[str, Any]]:
+        return self._jvm.ask(on=self._number, do=command, **request)[1]
 
     async def close(self, seconds: float) -> None:
         if not self._closed:

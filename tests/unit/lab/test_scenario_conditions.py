@@ -12,12 +12,12 @@ from milena.lab.scenarios.script import Script
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
 from milena.lab.scenarios.tables import TableError
 from milena.lab.world.world import World, simulate
-from milena.node.serving.verbs import VerbError
+from milena.node.serving.lab_commands import LabCommandError
 from milena.runtime.context import Runtime
 
 
 class Told:
-    """A cluster of two brokers (``lab.scenarios.driver.Driver`` as far as it is asked): verbs by node and name."""
+    """A cluster of two brokers (``lab.scenarios.driver.Driver`` as far as it is asked): commands by node and name."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -30,8 +30,8 @@ class Told:
         self.known = {"A": 7, "B": 6, "controller": 7}
         self.rules = [{"rule": 1, "hits": 2}]
 
-    async def verb(self, node: str, verb: str, /, **arguments: Any) -> Any:
-        match verb:
+    async def command(self, node: str, command: str, /, **arguments: Any) -> Any:
+        match command:
             case "partitions":
                 return {"t-0": self.partition}
             case "brokers":
@@ -43,7 +43,7 @@ class Told:
             case "remote_segments":
                 return [{"state": "COPY_SEGMENT_FINISHED"}, {"state": "COPY_SEGMENT_STARTED"}]
             case _:
-                assert verb == "describe_partition"
+                assert command == "describe_partition"
                 return self.replicas[node]
 
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_asked_yet_is_waited_for() -> None:
             nonlocal asked
             asked += 1
             if asked < 3:
-                raise VerbError("nobody listens")
+                raise LabCommandError("nobody listens")
             return None
 
         await stage.until("an answer", condition)

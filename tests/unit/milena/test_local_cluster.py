@@ -33,10 +33,10 @@ def test_a_node_that_there_is_not_cannot_be_killed(cluster: LocalCluster) -> Non
         cluster.kill(9)
 
 
-@pytest.mark.parametrize("verb", ["restart", "log"])
-def test_nor_can_anything_else_be_done_with_it(cluster: LocalCluster, verb: str) -> None:
+@pytest.mark.parametrize("command", ["restart", "log"])
+def test_nor_can_anything_else_be_done_with_it(cluster: LocalCluster, command: str) -> None:
     with pytest.raises(UserError, match=r"^there is no node 9: there are 1, 2$"):
-        getattr(cluster, verb)(9)
+        getattr(cluster, command)(9)
 
 
 def test_a_node_that_runs_is_not_started_a_second_time(cluster: LocalCluster) -> None:

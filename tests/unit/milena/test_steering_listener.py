@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from milena.runtime.process import real_runtime
-from milena.steering.listener import VerbListener
+from milena.steering.listener import CommandListener
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def test_a_lab_socket_is_for_its_owner_alone_from_its_first_moment(
 
     monkeypatch.setattr(socket, "socket", Watched)
     path = tmp_path / "broker-1.sock"
-    listener = VerbListener(str(path), {}, real_runtime().new_tasks("verbs"))
+    listener = CommandListener(str(path), {}, real_runtime().new_tasks("commands"))
     await listener.start()
     assert modes_at_bind == [0o600]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

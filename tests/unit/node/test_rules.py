@@ -10,15 +10,15 @@ import pytest
 
 from milena.node.rules.rule_topics import fits
 from milena.node.rules.rules import is_peer, uuid_namer
-from milena.node.serving.verbs import VerbError, Verbs
+from milena.node.serving.lab_commands import LabCommandError, LabCommands
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
 from tests.unit.node.peers import Client, Running, running, until
 
 
-def verbs_of(r: Running) -> Verbs:
-    return Verbs(r.rules, {})
+def commands_of(r: Running) -> LabCommands:
+    return LabCommands(r.rules, {})
 
 
 async def silent(client: Client) -> bool:
@@ -39,16 +39,16 @@ def produce(client: Client, topic: str, partition: int) -> int:
 class TestHolding:
     async def test_a_held_request_waits_with_all_that_follows_on_its_connection(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold", api="ListGroups"))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold", api="ListGroups"))["rule"]
             held, other = await r.client(), await r.client()
             held.send(ApiKey.LIST_GROUPS, 4)
             held.send_raw(ApiKey.PRODUCE, 9, b"behind")
-            await verbs.call("wait", rule=rule)
+            await lab_commands.call("wait", rule=rule)
             other.send_raw(ApiKey.PRODUCE, 9, b"beside")
             assert (await other.receive())[1] == b"beside"
             assert await silent(held)
-            assert await verbs.call("release", rule=rule) == {"hits": 1, "released": 1}
+            assert await lab_commands.call("release", rule=rule) == {"hits": 1, "released": 1}
             assert (await held.receive())[0] == 0
             assert await held.receive() == (1, b"behind")
             for client in (held, other):
@@ -58,15 +58,15 @@ class TestHolding:
         async with running() as r:
             effects: list[bytes] = []
             r.node.raw = lambda ctx, body: effects.append(bytes(body))
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold", api="PRODUCE"))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold", api="PRODUCE"))["rule"]
             client = await r.client()
             client.send_raw(ApiKey.PRODUCE, 9, b"late")
-            await verbs.call("wait", rule=rule)
+            await lab_commands.call("wait", rule=rule)
             await client.close()
             await until(lambda: not list(r.server.connections()))
             assert not effects
-            await verbs.call("release", rule=rule)
+            await lab_commands.call("release", rule=rule)
             assert effects == [b"late"]
 
     async def test_a_held_answer_belongs_to_a_request_that_took_effect(self) -> None:
@@ -78,15 +78,15 @@ class TestHolding:
                 ctx.respond([b"done"])
 
             r.node.raw = handle
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold", api="PRODUCE", side="response", count=1))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold", api="PRODUCE", side="response", count=1))["rule"]
             client = await r.client()
             client.send_raw(ApiKey.PRODUCE, 9, b"one")
             client.send_raw(ApiKey.PRODUCE, 9, b"two")
-            await verbs.call("wait", rule=rule)
+            await lab_commands.call("wait", rule=rule)
             await until(lambda: effects == [b"one", b"two"])
             assert await silent(client), "answers keep their order"
-            await verbs.call("release", rule=rule)
+            await lab_commands.call("release", rule=rule)
             assert [await client.receive() for _ in range(2)] == [(0, b"done"), (1, b"done")]
             await client.close()
 
@@ -94,22 +94,22 @@ class TestHolding:
         async with running() as r:
             waiting: list[Any] = []
             r.node.raw = lambda ctx, body: waiting.append(ctx)
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold", side="response"))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold", side="response"))["rule"]
             client = await r.client()
             client.send_raw(ApiKey.PRODUCE, 9)
             await until(lambda: waiting)
-            assert await verbs.call("clear") == {"released": 0}
+            assert await lab_commands.call("clear") == {"released": 0}
             waiting[0].respond([b"x"])
             assert await client.receive() == (0, b"x")
-            with pytest.raises(VerbError, match=f"wait: there is no rule {rule}"):
-                await verbs.call("wait", rule=rule)
+            with pytest.raises(LabCommandError, match=f"wait: there is no rule {rule}"):
+                await lab_commands.call("wait", rule=rule)
             await client.close()
 
     async def test_a_delayed_request_is_handled_later(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            await verbs.call("delay", api="PRODUCE", ms=30)
+            lab_commands = commands_of(r)
+            await lab_commands.call("delay", api="PRODUCE", ms=30)
             client = await r.client()
             begin = asyncio.get_running_loop().time()
             client.send_raw(ApiKey.PRODUCE, 9, b"x")
@@ -119,20 +119,20 @@ class TestHolding:
 
     async def test_a_stopping_server_forgets_what_is_held(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold"))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold"))["rule"]
             client = await r.client()
             client.send_raw(ApiKey.PRODUCE, 9)
-            await verbs.call("wait", rule=rule)
+            await lab_commands.call("wait", rule=rule)
             await r.server.stop()
-            assert await verbs.call("rules") == []
+            assert await lab_commands.call("rules") == []
             await client.close()
 
 
 class TestMatching:
     async def test_a_count_bounds_what_is_caught(self) -> None:
         async with running() as r:
-            await verbs_of(r).call("drop", api="LIST_GROUPS", count=1)
+            await commands_of(r).call("drop", api="LIST_GROUPS", count=1)
             first, second = await r.client(), await r.client()
             first.send(ApiKey.LIST_GROUPS, 4)
             assert await silent(first)
@@ -142,18 +142,18 @@ class TestMatching:
 
     async def test_topics_and_partitions_are_found_in_the_request(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold", topic="a", partition=1))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold", topic="a", partition=1))["rule"]
             client = await r.client()
             produce(client, "a", 0)
             produce(client, "b", 1)
             for number in range(2):
                 assert (await client.receive())[0] == number
             produce(client, "a", 1)
-            shown = await verbs.call("wait", rule=rule)
+            shown = await lab_commands.call("wait", rule=rule)
             assert shown == {
                 "rule": rule,
-                "verb": "hold",
+                "command": "hold",
                 "side": "request",
                 "topic": "a",
                 "partition": 1,
@@ -164,13 +164,13 @@ class TestMatching:
 
     async def test_transactional_ids_are_found_in_the_request(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold", transactional_id="tx"))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold", transactional_id="tx"))["rule"]
             client = await r.client()
             for name in ("other", "tx"):
                 client.send(ApiKey.PRODUCE, 9, transactional_id=name, acks=-1, timeout_ms=1000, topic_data=[])
             assert (await client.receive())[0] == 0
-            assert (await verbs.call("wait", rule=rule))["hits"] == 1
+            assert (await lab_commands.call("wait", rule=rule))["hits"] == 1
             await client.close()
 
     @pytest.mark.parametrize(
@@ -194,8 +194,8 @@ class TestMatching:
 
     async def test_every_third_is_caught(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            await verbs.call("fail", api="LIST_GROUPS", every=3, error="COORDINATOR_NOT_AVAILABLE")
+            lab_commands = commands_of(r)
+            await lab_commands.call("fail", api="LIST_GROUPS", every=3, error="COORDINATOR_NOT_AVAILABLE")
             client = await r.client()
             codes = [(await client.ask(ApiKey.LIST_GROUPS, 4)).error_code for _ in range(7)]
             assert [bool(code) for code in codes] == [False, False, True, False, False, True, False]
@@ -204,22 +204,22 @@ class TestMatching:
     @pytest.mark.parametrize(("probability", "hits"), [(0, 0), (1, 5)])
     async def test_a_probability_decides_of_each_request(self, probability: float, hits: int) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            await verbs.call("trace", api="LIST_GROUPS", probability=probability)
+            lab_commands = commands_of(r)
+            await lab_commands.call("trace", api="LIST_GROUPS", probability=probability)
             client = await r.client()
             for _ in range(5):
                 await client.ask(ApiKey.LIST_GROUPS, 4)
-            (rule,) = await verbs.call("rules")
+            (rule,) = await lab_commands.call("rules")
             assert (rule["hits"], rule["probability"]) == (hits, probability)
             await client.close()
 
     async def test_a_node_is_not_the_beginning_of_a_client_id(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            rule = (await verbs.call("trace", node=1))["rule"]
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("trace", node=1))["rule"]
             client = await r.client()
             await client.ask(ApiKey.LIST_GROUPS, 4)
-            assert (await verbs.call("rules"))[0]["hits"] == 0
+            assert (await lab_commands.call("rules"))[0]["hits"] == 0
             assert r.rules.get(rule).node == 1
             await client.close()
 
@@ -249,7 +249,7 @@ class TestMatching:
 class TestRefusing:
     async def test_a_refusal_goes_to_each_partition_of_a_produce(self) -> None:
         async with running() as r:
-            await verbs_of(r).call("fail", api="PRODUCE", error="NOT_LEADER_OR_FOLLOWER")
+            await commands_of(r).call("fail", api="PRODUCE", error="NOT_LEADER_OR_FOLLOWER")
             client = await r.client()
             produce(client, "t", 3)
             _, body = await client.receive()
@@ -280,7 +280,7 @@ class TestRefusing:
                 ctx.respond_fields(responses=told)
 
             r.node.raw = handle
-            await verbs_of(r).call(
+            await commands_of(r).call(
                 "fail", api="PRODUCE", topic="a", partition=1, error="NOT_LEADER_OR_FOLLOWER", side=side
             )
             client = await r.client()
@@ -306,7 +306,7 @@ class TestRefusing:
     async def test_a_topic_is_refused_with_all_its_partitions(self) -> None:
         async with running() as r:
             r.node.raw = lambda ctx, body: ctx.respond_fields(responses=[])
-            await verbs_of(r).call("fail", topic="a", error="NOT_LEADER_OR_FOLLOWER")
+            await commands_of(r).call("fail", topic="a", error="NOT_LEADER_OR_FOLLOWER")
             client = await r.client()
             data = [
                 {"name": name, "partition_data": [{"index": number, "records": None} for number in (0, 1)]}
@@ -329,7 +329,7 @@ class TestRefusing:
                 ctx.no_response()
 
             r.node.raw = handle
-            await verbs_of(r).call("fail", topic="a", partition=0, error="NOT_LEADER_OR_FOLLOWER")
+            await commands_of(r).call("fail", topic="a", partition=0, error="NOT_LEADER_OR_FOLLOWER")
             client = await r.client()
             data = [{"name": "a", "partition_data": [{"index": number, "records": None} for number in (0, 1)]}]
             client.send(ApiKey.PRODUCE, 9, transactional_id=None, acks=0, timeout_ms=1000, topic_data=data)
@@ -339,7 +339,7 @@ class TestRefusing:
 
     async def test_a_refusal_goes_to_the_response_where_that_has_an_error(self) -> None:
         async with running() as r:
-            await verbs_of(r).call("fail", api="LIST_GROUPS", error="COORDINATOR_NOT_AVAILABLE", side="response")
+            await commands_of(r).call("fail", api="LIST_GROUPS", error="COORDINATOR_NOT_AVAILABLE", side="response")
             client = await r.client()
             answer = await client.ask(ApiKey.LIST_GROUPS, 4)
             assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -354,7 +354,7 @@ class TestRefusing:
                 ctx.respond([b"done"])
 
             r.node.raw = handle
-            await verbs_of(r).call("disconnect", api="PRODUCE", side="response")
+            await commands_of(r).call("disconnect", api="PRODUCE", side="response")
             client = await r.client()
             client.send_raw(ApiKey.PRODUCE, 9, b"x")
             assert await client.closed()
@@ -362,11 +362,11 @@ class TestRefusing:
             await client.close()
 
 
-class TestVerbs:
+class TestLabCommands:
     @pytest.mark.parametrize(
-        ("verb", "arguments", "message"),
+        ("command", "arguments", "message"),
         [
-            ("hodl", {}, "no verb 'hodl'"),
+            ("hodl", {}, "no command 'hodl'"),
             ("hold", {"api": "Nonsense"}, "hold: unknown API 'Nonsense'"),
             ("hold", {"count": "two"}, "hold: count=two: not a value of type int"),
             ("delay", {"ms": "2s"}, "delay: ms=2s: not a value of type float"),
@@ -380,20 +380,20 @@ class TestVerbs:
             ("release", {"rule": 7}, "release: there is no rule 7"),
         ],
     )
-    async def test_a_mistake_is_one_sentence(self, verb: str, arguments: dict[str, Any], message: str) -> None:
+    async def test_a_mistake_is_one_sentence(self, command: str, arguments: dict[str, Any], message: str) -> None:
         async with running() as r:
-            with pytest.raises(VerbError, match=message):
-                await verbs_of(r).call(verb, **arguments)
+            with pytest.raises(LabCommandError, match=message):
+                await commands_of(r).call(command, **arguments)
 
     async def test_waiting_has_a_limit(self) -> None:
         async with running() as r:
-            verbs = verbs_of(r)
-            rule = (await verbs.call("hold"))["rule"]
-            with pytest.raises(VerbError, match="wait: timed out"):
-                await verbs.call("wait", rule=rule, seconds=0.01)
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold"))["rule"]
+            with pytest.raises(LabCommandError, match="wait: timed out"):
+                await lab_commands.call("wait", rule=rule, seconds=0.01)
 
-    async def test_each_verb_says_what_it_takes(self) -> None:
+    async def test_each_command_says_what_it_takes(self) -> None:
         async with running() as r:
-            said = await verbs_of(r).call("help")
+            said = await commands_of(r).call("help")
             assert all(said.values()), said
             assert {"hold", "release", "wait"} <= set(said)

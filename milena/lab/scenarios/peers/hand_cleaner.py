@@ -11,7 +11,7 @@ from uuid import UUID
 
 from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
-from milena.node.serving.verbs import Verbs
+from milena.node.serving.lab_commands import LabCommands
 from milena.protocol.records.batch import BatchView
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.protocol.uuids import from_text, to_text
@@ -48,11 +48,11 @@ class HandCleaner(Broker):
         """Segments by id: a fenced leader does not find them in its metadata."""
 
     @cached_property
-    def verbs(self) -> Verbs:
-        verbs = super().verbs
-        verbs.add("clean", self._clean)
-        verbs.add("finish", self._finish)
-        return verbs
+    def lab_commands(self) -> LabCommands:
+        lab_commands = super().lab_commands
+        lab_commands.add("clean", self._clean)
+        lab_commands.add("finish", self._finish)
+        return lab_commands
 
     async def _clean(
         self,

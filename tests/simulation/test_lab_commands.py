@@ -1,4 +1,4 @@
-"""The verbs of simulated nodes: requests caught on the way, and what nodes tell of themselves."""
+"""The commands of simulated nodes: requests caught on the way, and what nodes tell of themselves."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pytest
 from milena.client import admin
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.world.world import World, simulate
-from milena.node.serving.verbs import VerbError
+from milena.node.serving.lab_commands import LabCommandError
 from tests.simulation.steps import QUICK, create, write
 
 
 def test_a_held_produce_waits_and_is_written_on_release() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world)
-        verbs = cluster.brokers[1].verbs
+        lab_commands = cluster.brokers[1].lab_commands
         async with cluster.client() as client, asyncio.TaskGroup() as tasks:
             await create(client)
             await write(client, 2)
-            rule = (await verbs.call("hold", api="PRODUCE", topic="t"))["rule"]
+            rule = (await lab_commands.call("hold", api="PRODUCE", topic="t"))["rule"]
             writing = tasks.create_task(write(client, 1, first=2))
-            await verbs.call("wait", rule=rule)
-            assert (await verbs.call("describe_partition", topic="t", partition=0))["log_end_offset"] == 2
-            await verbs.call("release", rule=rule)
+            await lab_commands.call("wait", rule=rule)
+            assert (await lab_commands.call("describe_partition", topic="t", partition=0))["log_end_offset"] == 2
+            await lab_commands.call("release", rule=rule)
             await writing
-            described = await verbs.call("describe_partition", topic="t", partition=0)
+            described = await lab_commands.call("describe_partition", topic="t", partition=0)
             assert {key: described[key] for key in ("role", "leader", "isr", "log_end_offset", "epochs")} == {
                 "role": "leader",
                 "leader": 1,
@@ -35,9 +35,9 @@ def test_a_held_produce_waits_and_is_written_on_release() -> None:
                 "log_end_offset": 3,
                 "epochs": [[0, 0]],
             }
-            found = await verbs.call("read_log", topic="t", partition=0, **{"from": 1, "max": 5})
+            found = await lab_commands.call("read_log", topic="t", partition=0, **{"from": 1, "max": 5})
             assert [(offset, value.strip(), epoch) for offset, value, epoch in found] == [(1, "1", 0), (2, "2", 0)]
-            assert await verbs.call("roll", topic="t", partition=0) == {"base_offset": 3}
+            assert await lab_commands.call("roll", topic="t", partition=0) == {"base_offset": 3}
 
     simulate(scenario, seed=1)
 
@@ -46,16 +46,16 @@ def test_forwarded_requests_are_caught_at_the_controller() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world)
         assert cluster.controller is not None
-        verbs = cluster.controller.verbs
+        lab_commands = cluster.controller.lab_commands
         async with cluster.client() as client, asyncio.TaskGroup() as tasks:
-            rule = (await verbs.call("hold", api="CREATE_TOPICS", topic="late"))["rule"]
+            rule = (await lab_commands.call("hold", api="CREATE_TOPICS", topic="late"))["rule"]
             await create(client, "soon")
             creating = tasks.create_task(admin.create_topics(client, [admin.NewTopic("late", 1, 1)]))
-            await verbs.call("wait", rule=rule)
-            assert set(await verbs.call("partitions")) == {"soon-0"}
-            await verbs.call("release", rule=rule)
+            await lab_commands.call("wait", rule=rule)
+            assert set(await lab_commands.call("partitions")) == {"soon-0"}
+            await lab_commands.call("release", rule=rule)
             assert await creating == {"late": None}
-            assert (await verbs.call("partitions", topic="late"))["late-0"]["leader"] == 1
+            assert (await lab_commands.call("partitions", topic="late"))["late-0"]["leader"] == 1
 
     simulate(scenario, seed=2)
 
@@ -64,14 +64,14 @@ def test_held_requests_of_a_broker_do_not_hold_its_heartbeats() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, overrides=QUICK)
         assert cluster.controller is not None
-        verbs = cluster.controller.verbs
+        lab_commands = cluster.controller.lab_commands
         async with cluster.client() as client, asyncio.TaskGroup() as tasks:
-            rule = (await verbs.call("hold", api="ENVELOPE", peer=1))["rule"]
+            rule = (await lab_commands.call("hold", api="ENVELOPE", peer=1))["rule"]
             creating = tasks.create_task(admin.create_topics(client, [admin.NewTopic("t", 1, 1)]))
-            await verbs.call("wait", rule=rule)
+            await lab_commands.call("wait", rule=rule)
             creating.cancel()
             await asyncio.sleep(10)
-            assert (await verbs.call("brokers"))["1"]["fenced"] is False
+            assert (await lab_commands.call("brokers"))["1"]["fenced"] is False
 
     simulate(scenario, seed=3)
 
@@ -80,11 +80,11 @@ def test_dropped_heartbeats_fence_a_broker() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, brokers=2, overrides=QUICK)
         assert cluster.controller is not None
-        verbs = cluster.controller.verbs
-        rule = (await verbs.call("drop", api="BROKER_HEARTBEAT", peer=2))["rule"]
+        lab_commands = cluster.controller.lab_commands
+        rule = (await lab_commands.call("drop", api="BROKER_HEARTBEAT", peer=2))["rule"]
         await _fenced(cluster, {1: False, 2: True})
-        assert (await verbs.call("rules"))[0]["hits"] >= 1
-        await verbs.call("release", rule=rule)
+        assert (await lab_commands.call("rules"))[0]["hits"] >= 1
+        await lab_commands.call("release", rule=rule)
         await _fenced(cluster, {1: False, 2: False})
 
     simulate(scenario, seed=4)
@@ -96,30 +96,30 @@ def test_a_follower_whose_fetches_are_held_holds_the_high_watermark() -> None:
         async with cluster.client() as client, asyncio.TaskGroup() as tasks:
             await create(client, replicas=3)
             await write(client, 1)
-            told = await cluster.brokers[1].verbs.call("describe_partition", topic="t", partition=0)
+            told = await cluster.brokers[1].lab_commands.call("describe_partition", topic="t", partition=0)
             leader = told["leader"]
             slow, quick = (number for number in cluster.brokers if number != leader)
-            verbs = cluster.brokers[leader].verbs
-            rule = (await verbs.call("hold", api="FETCH", peer=slow))["rule"]
-            await verbs.call("wait", rule=rule)
+            lab_commands = cluster.brokers[leader].lab_commands
+            rule = (await lab_commands.call("hold", api="FETCH", peer=slow))["rule"]
+            await lab_commands.call("wait", rule=rule)
             writing = tasks.create_task(write(client, 1, first=1))
             await asyncio.sleep(1)
-            told = await verbs.call("describe_partition", topic="t", partition=0)
+            told = await lab_commands.call("describe_partition", topic="t", partition=0)
             assert (told["role"], told["log_end_offset"], told["high_watermark"]) == ("leader", 2, 1)
             assert {int(node): state["log_end_offset"] for node, state in told["replicas"].items()} == {
                 quick: 2,
                 slow: 1,
             }
-            told = await cluster.brokers[slow].verbs.call("describe_partition", topic="t", partition=0)
+            told = await cluster.brokers[slow].lab_commands.call("describe_partition", topic="t", partition=0)
             assert (told["role"], told["leader"], told["log_end_offset"], told["fetcher"]["leader"]) == (
                 "follower",
                 leader,
                 1,
                 leader,
             )
-            await verbs.call("release", rule=rule)
+            await lab_commands.call("release", rule=rule)
             await writing
-            assert (await verbs.call("describe_partition", topic="t", partition=0))["high_watermark"] == 2
+            assert (await lab_commands.call("describe_partition", topic="t", partition=0))["high_watermark"] == 2
 
     simulate(scenario, seed=7)
 
@@ -132,7 +132,7 @@ def test_images_are_equal_at_equal_offsets() -> None:
             await create(client, partitions=3)
         nodes: list[Any] = [cluster.controller, *cluster.brokers.values()]
         async with asyncio.timeout(10):
-            while len({_ordered(await node.verbs.call("image")) for node in nodes}) > 1:  # noqa: ASYNC110
+            while len({_ordered(await node.lab_commands.call("image")) for node in nodes}) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
     simulate(scenario, seed=5)
@@ -141,8 +141,8 @@ def test_images_are_equal_at_equal_offsets() -> None:
 def test_an_unknown_partition_is_a_sentence() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world)
-        with pytest.raises(VerbError, match="describe_partition: UNKNOWN_TOPIC_OR_PARTITION"):
-            await cluster.brokers[1].verbs.call("describe_partition", topic="none", partition=0)
+        with pytest.raises(LabCommandError, match="describe_partition: UNKNOWN_TOPIC_OR_PARTITION"):
+            await cluster.brokers[1].lab_commands.call("describe_partition", topic="none", partition=0)
 
     simulate(scenario, seed=6)
 
@@ -154,5 +154,7 @@ def _ordered(values: dict[str, Any]) -> tuple[Any, ...]:
 async def _fenced(cluster: SimulatedCluster, wanted: dict[int, bool]) -> None:
     assert cluster.controller is not None
     async with asyncio.timeout(30):
-        while {int(n): b["fenced"] for n, b in (await cluster.controller.verbs.call("brokers")).items()} != wanted:  # noqa: ASYNC110
+        while {
+            int(n): b["fenced"] for n, b in (await cluster.controller.lab_commands.call("brokers")).items()
+        } != wanted:
             await asyncio.sleep(0.1)

@@ -25,7 +25,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class Inspected(Protocol):
-    """What the verbs look at."""
+    """The part of the node that the commands read."""
 
     @property
     def fetchers(self) -> Fetchers: ...
@@ -43,8 +43,8 @@ class Inspected(Protocol):
     def tier(self) -> RemoteLogManager | None: ...
 
 
-class BrokerVerbs:
-    """The verbs of one broker. Offsets and epochs are numbers; what is not known is null."""
+class BrokerLabCommands:
+    """The commands of one broker. Offsets and epochs are numbers; what is not known is null."""
 
     def __init__(self, node: Inspected) -> None:
         self._node = node
@@ -113,7 +113,7 @@ class BrokerVerbs:
         """topic, partition: copy to the tier and expire there now, or, on a follower, learn what is copied"""
         found = self._node.partitions.get(topic, partition)
         if self._node.tier is not None:
-            from milena.broker.tier_verbs import work_now
+            from milena.broker.tier_lab_commands import work_now
 
             await work_now(self._node.tier, found)
         return _bounds_in_tier(found.online_log)
@@ -123,7 +123,7 @@ class BrokerVerbs:
         found = self._node.partitions.get(topic, partition)
         if self._node.tier is None:
             return []
-        from milena.broker.tier_verbs import segments_now
+        from milena.broker.tier_lab_commands import segments_now
 
         return await segments_now(self._node.tier, found)
 

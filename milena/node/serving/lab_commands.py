@@ -1,9 +1,9 @@
-"""The verbs of a running node, for tests, scenarios and manual use: rules for its requests, and the node's own verbs.
+"""Lab commands of a running node, for tests and manual use: rules for its requests, and commands of its role.
 
-Every node has ``verbs``. In the simulation it is called directly; `milena up --lab` opens it as a Unix socket. A verb
-takes named arguments of JSON's kinds (``from`` is its parameter ``from_``) and returns what JSON can say.
+Every node has ``lab_commands``. The simulation calls it directly; `milena up --lab` opens a Unix socket to it. Named
+arguments and results are JSON values (``from`` is the parameter ``from_``).
 
-Verbs of all nodes::
+Commands of all nodes::
 
     hold | drop | delay | disconnect | fail   api, peer, node, topic, partition, group, transactional_id, every,
                                               probability, count, side (request | response), ms (delay),
@@ -14,7 +14,7 @@ Verbs of all nodes::
     rules     all rules, with their hits and what they hold
     clear     releases all rules
     wait      rule, hits, seconds: waits until the rule has this many hits
-    help      the verbs of this node
+    help      the commands of this node
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from milena.node.rules.rules import Effect, Rule, Rules, Side
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 
-Verb = Callable[..., object]
+LabCommand = Callable[..., object]
 DEFAULT_WAIT: Final = 30.0
 """Seconds."""
 
 
-class VerbError(Exception):
-    """A verb that cannot be executed; the message says why."""
+class LabCommandError(Exception):
+    """A command that cannot be executed; the message says why."""
 
 
-class Verbs:
-    """The verbs of one node. ``own`` are the node's verbs beside the rules; a verb's docstring is its help."""
+class LabCommands:
+    """The commands of one node. ``own``: the commands of its role; a command's docstring is its help."""
 
-    def __init__(self, rules: Rules, own: dict[str, Verb]) -> None:
+    def __init__(self, rules: Rules, own: dict[str, LabCommand]) -> None:
         self._rules = rules
-        self._verbs: dict[str, Verb] = {
+        self._commands: dict[str, LabCommand] = {
             "release": self._release,
             "rules": self._all_rules,
             "clear": self._clear,
@@ -52,35 +52,37 @@ class Verbs:
             **own,
         }
 
-    def add(self, name: str, verb: Verb) -> None:
-        """Add a verb of the environment in which the node runs."""
-        self._verbs[name] = verb
+    def add(self, name: str, command: LabCommand) -> None:
+        """Add a command of the environment in which the node runs."""
+        self._commands[name] = command
 
-    def __contains__(self, verb: str) -> bool:
-        return verb in self._verbs or verb in _EFFECTS
+    def __contains__(self, command: str) -> bool:
+        return command in self._commands or command in _EFFECTS
 
-    async def call(self, verb: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON of any command
-        """Execute a verb. Raises VerbError with a sentence if it cannot be executed."""
-        effect = _EFFECTS.get(verb)
-        function = self._verbs.get(verb) if effect is None else self._add_rule
+    async def call(self, command: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON of any command
+        """Execute a command. Raises LabCommandError if it cannot be executed."""
+        effect = _EFFECTS.get(command)
+        function = self._commands.get(command) if effect is None else self._add_rule
         if function is None:
-            raise VerbError(f"no verb {verb!r}; there are {', '.join(sorted([*self._verbs, *_EFFECTS]))}")
+            raise LabCommandError(
+                f"no command {command!r}; there are {', '.join(sorted([*self._commands, *_EFFECTS]))}"
+            )
         places = [] if effect is None else [effect]
         arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in arguments.items()}
         try:
             bound = inspect.signature(function).bind(*places, **arguments)
         except TypeError as misuse:
             said = str(misuse).replace("got an unexpected keyword argument", "unknown argument")
-            raise VerbError(f"{verb}: {said}") from None
+            raise LabCommandError(f"{command}: {said}") from None
         for name, kind in misfits(bound):
-            raise VerbError(f"{verb}: {name.rstrip('_')}={bound.arguments[name]}: not a value of type {kind}")
+            raise LabCommandError(f"{command}: {name.rstrip('_')}={bound.arguments[name]}: not a value of type {kind}")
         try:
             result = function(*places, **arguments)
             return await result if isinstance(result, Awaitable) else result
         except TimeoutError:
-            raise VerbError(f"{verb}: timed out") from None
+            raise LabCommandError(f"{command}: timed out") from None
         except (KafkaError, LookupError, ValueError, OSError) as error:
-            raise VerbError(f"{verb}: {error.args[0] if isinstance(error, LookupError) else error}") from error
+            raise LabCommandError(f"{command}: {error.args[0] if isinstance(error, LookupError) else error}") from error
 
     def _add_rule(
         self,
@@ -150,9 +152,11 @@ class Verbs:
         return (await self._rules.wait(rule, hits, seconds)).describe()
 
     def _help(self) -> dict[str, str]:
-        """the verbs of this node"""
+        """the commands of this node"""
         rules = dict.fromkeys(_EFFECTS, RULE_HELP)
-        return rules | {name: inspect.cleandoc(verb.__doc__ or "") for name, verb in sorted(self._verbs.items())}
+        return rules | {
+            name: inspect.cleandoc(command.__doc__ or "") for name, command in sorted(self._commands.items())
+        }
 
 
 _EFFECTS: Final = {effect.value: effect for effect in Effect}
@@ -172,7 +176,7 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
 
 
 def misfits(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
-    """The arguments whose values do not match the annotated types of the verb's parameters, with these types."""
+    """The arguments whose values do not match the annotated types of the command's parameters, with these types."""
     for name, value in bound.arguments.items():
         kinds = str(bound.signature.parameters[name].annotation).split(" | ")
         if set(kinds) <= set(_KINDS) and not any(isinstance(value, _KINDS[kind]) for kind in kinds):

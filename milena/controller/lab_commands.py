@@ -1,4 +1,4 @@
-"""What can be asked of a controller by hand beside the rules: what it holds of brokers and partitions."""
+"""The lab commands of a controller: its metadata, brokers and partitions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Inspected(Protocol):
-    """What the verbs look at."""
+    """The part of the node that the commands read."""
 
     @property
     def state(self) -> ControllerState: ...
 
 
-class ControllerVerbs:
-    """The verbs of one controller."""
+class ControllerLabCommands:
+    """The commands of one controller. A docstring is the help text."""
 
     def __init__(self, controller: Inspected) -> None:
         self._controller = controller

@@ -27,11 +27,11 @@ def _listed(name: str, listed: dict[str, str]) -> bool:
 
 def compiled_files(root: Path = ROOT) -> list[Path]:
     """Return the files to compile, sorted. ``__init__`` files are not compiled: they contain almost nothing."""
-    rooms: list[str] = tomllib.loads(LIST.read_text())["rooms"]
+    packages: list[str] = tomllib.loads(LIST.read_text())["packages"]
     out = reasons()
     found = []
-    for room in rooms:
-        place = root.joinpath(*room.split("."))
+    for package in packages:
+        place = root.joinpath(*package.split("."))
         files = [place.with_suffix(".py")] if not place.is_dir() else sorted(place.rglob("*.py"))
         found += [file for file in files if file.name != "__init__.py" and not _listed(name_of(file, root), out)]
     return sorted(found)

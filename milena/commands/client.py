@@ -9,9 +9,8 @@ from functools import partial
 from typing import TypeAlias
 
 from milena.client.cluster import Cluster
-from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
-from milena.command_line.options import CommandLine, Option, Values
+from milena.command_line.options import CommandLine, Option, Values, chosen
 from milena.command_line.table import say, show_json
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
-from milena.command_line.options import CommandLine, Option, Positional
+from milena.command_line.options import CommandLine, Option, Positional, chosen
 from milena.lab.histories.anomalies import Violation
 from milena.lab.histories.files import NOTHING, BadLine, HistoryFile, violations_of
 from milena.lab.histories.parts import Demands, Judge

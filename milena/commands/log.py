@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 from errno import EISDIR
 
-from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError
-from milena.command_line.options import CommandLine, Option, Positional
+from milena.command_line.options import CommandLine, Option, Positional, chosen
 
 DUMP = CommandLine(
     "log dump",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from milena.command_line.choosing import chosen
 from milena.command_line.errors import UserError, reason_of
-from milena.command_line.options import CommandLine, Option, Positional, Values
+from milena.command_line.options import CommandLine, Option, Positional, Values, chosen
 
 PLACE = Positional("FOLDER", "a __cluster_metadata-0 folder, or the log directory that holds it")
 CHECK = CommandLine(

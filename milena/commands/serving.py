@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from milena.broker.metadata.metadata_source import SharedLog
     from milena.broker.server import Broker
     from milena.command_line.options import Values
+    from milena.config.listeners import Endpoint
+    from milena.config.node_config import NodeConfig
     from milena.controller.log.formatting import Formatting
     from milena.controller.server import Controller
     from milena.node.serving.control_http import ControlServer
@@ -91,6 +93,7 @@ class NodeProcess:
                 settle_memory()
                 DescriptorWatch(runtime.clock, self._log).start()
                 if self._broker is not None:
+                    # Not before: imports of codecs would delay the start. Not later: the first batch would wait.
                     runtime.clock.call_later(CODECS_AFTER, load_codecs)
                 checking = asyncio.ensure_future(self._check_own_address(stop))
                 await stop.requested.wait()
@@ -130,7 +133,6 @@ class NodeProcess:
 
     async def _check_own_address(self, stop: Stop) -> None:
         """Stop a broker that cannot reach its own advertised address."""
-        from milena.commands.own_address import among_brokers, fault_of
 
         endpoint = among_brokers(self._config)
         if endpoint is None or self._own_address_limit == 0:
@@ -266,3 +268,47 @@ async def _unless_stopped(stop: Stop, work: Coroutine[None, None, None]) -> bool
     with contextlib.suppress(asyncio.CancelledError):
         await working
     return False
+
+
+PAUSE: Final = 1.0
+"""Seconds between two attempts, and the timeout of each."""
+
+
+def among_brokers(config: NodeConfig) -> Endpoint | None:
+    """Return the advertised inter-broker address if clients do not use it too, else None: an address for clients
+    outside need not be reachable from here."""
+    if not config.is_broker or len(config.advertised_listeners) < 2:
+        return None
+    found = next(one for one in config.advertised_listeners if one.name == config.inter_broker_listener)
+    return found if found.host and found.port else None
+
+
+async def fault_of(endpoint: Endpoint, seconds: float) -> str | None:
+    """Return an error message if no process accepts a connection within ``seconds``; None as soon as one does."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        why = await _refused(endpoint.host, endpoint.port)
+        if why is None:
+            return None
+        if loop.time() >= deadline:
+            where = f"{endpoint.name}://{bracketed(endpoint.host)}:{endpoint.port}"
+            return (
+                f"advertised.listeners: the advertised inter-broker address {where} cannot be reached "
+                f"from this broker within {seconds:g} s ({why})"
+            )
+        await asyncio.sleep(PAUSE)
+
+
+async def _refused(host: str, port: int) -> str | None:
+    try:
+        async with asyncio.timeout(PAUSE):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return reason_of(error)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return None

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from milena.runtime.causes import cause_of
 from milena.runtime.clock import Clock
 from milena.runtime.logging import get_logger
 
@@ -59,3 +58,8 @@ class Containment:
         unsaid = self._unsaid.pop(place, 0)
         more = {"others_since": unsaid} if unsaid else {}
         self._log.error(f"{place} failed", **context, **more, exc_info=error)
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return the cause of ``error``. Compiled code does not set ``__cause__``, only ``__context__``."""
+    return error.__cause__ or error.__context__

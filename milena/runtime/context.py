@@ -9,9 +9,16 @@ from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 from milena.runtime.disk import Disk
 from milena.runtime.network import Network
-from milena.runtime.object_store import connect
 from milena.runtime.randomness import Randomness
 from milena.runtime.tasks import Tasks
+
+
+def connect(url: str, options: Mapping[str, object]) -> tuple[object, str]:
+    """As ``Runtime.connect_store``."""
+    from fsspec.core import url_to_fs
+
+    system, path = url_to_fs(url, **options)
+    return system, str(path)
 
 
 @dataclass(frozen=True, slots=True)

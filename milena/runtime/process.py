@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn
 
+from milena.runtime.clock import SystemClock
 from milena.runtime.containment import Containment
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.logging import get_logger
 from milena.runtime.randomness import Randomness
-from milena.runtime.system_clock import SystemClock
-from milena.runtime.task_scope import TaskScope
+from milena.runtime.tasks import TaskScope
 from milena.runtime.tcp.sockets import TcpNetwork
 
 PARENT_FD: Final = "MILENA_PARENT_FD"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from milena.runtime.context import Runtime
-from milena.runtime.faults.troubled_disk import TroubledDisk
+from milena.runtime.faults.failing_disk import TroubledDisk
 from milena.runtime.process import TIER_THREADS
 from milena.tiered.store import tier_names
 from milena.tiered.store.fsspec_system import FileSystem, Info

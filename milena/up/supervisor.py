@@ -111,6 +111,7 @@ class Supervisor:
         """The checks before the first process is started."""
         settings = self._settings
         names = [name for name in os.listdir(self._cluster.path) if os.path.isdir(self._cluster.folder(name))]
+        # Nodes whose supervisor was killed stop by themselves, and hold their directories until then.
         held = locks.wait_released([os.path.join(self._cluster.data(name), ".lock") for name in names], ORPHANS_END)
         if held:
             raise UserError(f"{os.path.dirname(held)} is in use by a running node")
@@ -122,6 +123,7 @@ class Supervisor:
             settings.metrics = ports.free(settings.host, settings.brokers + 1, avoid=settings.ports)[0]
         ports.check(settings.host, settings.metrics_ports, "--metrics")
         taken, own = {*settings.ports, *settings.metrics_ports}, settings.controller_port
+        # Keep the controller's port of the last start, unless another process uses it now.
         if own is None or own in taken or ports.refusal(local, own) is not None:
             settings.controller_port = ports.free(local, 1, avoid=taken)[0]
         settings.cluster_id = settings.cluster_id or draw_cluster_id()

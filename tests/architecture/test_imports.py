@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.source import PACKAGES, ROOT, modules, tree
 
 
-def test_the_rooms_keep_their_contract() -> None:
+def test_the_packages_keep_their_contracts() -> None:
     linter = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
         cwd=ROOT,

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from milena.runtime.tcp.unresolved_host import UnresolvedHost
+from milena.runtime.tcp.hosts import UnresolvedHost
 from tests.contract.peers import Peer
 from tests.contract.worlds import Surroundings, on_all_networks
 

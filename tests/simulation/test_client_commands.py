@@ -13,7 +13,7 @@ from milena.client.group_consumer import GroupConsumer
 from milena.client.producer import Producer
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Values
-from milena.commands import broker, deleted_records, elect, group, group_offsets, reassign, topic
+from milena.commands import broker, elect, group, reassign, topic
 from milena.lab.cluster import start_cluster
 from milena.lab.world.world import World, simulate
 from milena.protocol.errors import KafkaError
@@ -23,11 +23,11 @@ COMMANDS: Mapping[str, tuple[CommandLine, Body]] = {
     "topic create": (topic.CREATE, topic.create),
     "topic list": (topic.LIST, topic.list_topics),
     "topic describe": (topic.DESCRIBE, topic.describe),
-    "topic delete-records": (deleted_records.DELETE_RECORDS, deleted_records.delete_records),
+    "topic delete-records": (topic.DELETE_RECORDS, topic.delete_records),
     "group list": (group.LIST, group.list_groups),
     "group describe": (group.DESCRIBE, group.describe),
     "group delete": (group.DELETE, group.delete),
-    "group reset-offsets": (group_offsets.RESET, group_offsets.reset),
+    "group reset-offsets": (group.RESET, group.reset),
     "broker list": (broker.LIST, broker.list_all),
     "broker describe": (broker.DESCRIBE, broker.describe),
     "broker alter": (broker.ALTER, broker.alter),

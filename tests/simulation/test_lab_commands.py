@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -154,7 +155,6 @@ def _ordered(values: dict[str, Any]) -> tuple[Any, ...]:
 async def _fenced(cluster: SimulatedCluster, wanted: dict[int, bool]) -> None:
     assert cluster.controller is not None
     async with asyncio.timeout(30):
-        while {
-            int(n): b["fenced"] for n, b in (await cluster.controller.lab_commands.call("brokers")).items()
-        } != wanted:
+        brokers = partial(cluster.controller.lab_commands.call, "brokers")
+        while {int(n): b["fenced"] for n, b in (await brokers()).items()} != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.1)

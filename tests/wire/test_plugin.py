@@ -1,4 +1,4 @@
-"""The pytest plugin in a project of somebody else, whose modules have the names of Milena's rooms.
+"""The pytest plugin in a project of somebody else, whose modules have the names of Milena's packages.
 
 tests/wire/test_wheel.py has the same from the wheel, in an environment of its own.
 """

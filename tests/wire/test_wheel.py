@@ -98,7 +98,7 @@ def test_the_wheel_serves_a_foreign_project(installed: Installed, tmp_path: Path
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
-def test_the_wheels_command_runs_where_the_names_of_its_rooms_are_taken(
+def test_the_wheels_command_runs_where_the_names_of_its_packages_are_taken(
     installed: Installed, tmp_path: Path, pure: str
 ) -> None:
     write_project(tmp_path)

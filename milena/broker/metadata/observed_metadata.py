@@ -14,7 +14,7 @@ from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from milena.node.metadata.snapshots import SnapshotStore
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID, NodeId, Offset
-from milena.runtime.causes import cause_of
+from milena.runtime.containment import cause_of
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks

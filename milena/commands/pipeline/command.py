@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from milena.command_line.choosing import chosen
 from milena.command_line.errors import UserError
-from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, port_number
+from milena.command_line.options import CommandLine, Option, Positional, Values, chosen, key_value, port_number
 from milena.commands.history import DEMANDS, FILE
 from milena.commands.tier.places import PLACES
 

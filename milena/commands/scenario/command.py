@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from milena.command_line.choosing import chosen
 from milena.command_line.errors import UsageError, UserError, reason_of
-from milena.command_line.options import CommandLine, Option, Positional, Values, nearest
+from milena.command_line.options import CommandLine, Option, Positional, Values, chosen, nearest
 from milena.command_line.table import say, show_json
 from milena.commands.client import JSON
 from milena.commands.scenario.showing import described, described_comparison

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from milena.command_line.choosing import chosen
-from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
+from milena.command_line.options import CommandLine, Option, Positional, Values, chosen, key_value
 from milena.commands.tier.places import PLACES, STORAGE_OPTIONS
 from milena.up.command import COMMAND as UP
 from milena.up.layout import DEFAULT_DIR

@@ -8,7 +8,7 @@ from milena.controller.commands.producer_ids import allocate
 from milena.node.api import Reply, RequestContext
 
 if TYPE_CHECKING:
-    from milena.controller.state.committing import Committing
+    from milena.controller.state.result import Committing
     from milena.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponseFields
 
 

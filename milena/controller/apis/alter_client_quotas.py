@@ -15,7 +15,7 @@ from milena.node.metadata.access_views import Entity, entity_of, failed_entries
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from milena.controller.state.committing import Committing
+    from milena.controller.state.result import Committing
     from milena.protocol.apis.alter_client_quotas import (
         AlterClientQuotasRequest,
         AlterClientQuotasResponseFields,

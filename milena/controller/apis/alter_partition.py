@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.controller.commands.alter_partition import EPOCH_UNCHECKED, Outcome, Proposal, alter_partitions
-from milena.controller.state.committing import Committing
+from milena.controller.state.result import Committing
 from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID, NodeId

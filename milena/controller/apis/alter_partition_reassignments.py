@@ -12,7 +12,7 @@ from milena.node.api import Reply, RequestContext
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.controller.state.committing import Committing
+    from milena.controller.state.result import Committing
     from milena.protocol.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponseFields,

@@ -13,7 +13,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
-    from milena.controller.state.committing import Committing
+    from milena.controller.state.result import Committing
     from milena.protocol.apis.assign_replicas_to_dirs import (
         AssignReplicasToDirsRequest,
         AssignReplicasToDirsResponseFields,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.heartbeats import Heartbeat, HeartbeatReply, heartbeat
-from milena.controller.state.committing import Committing
+from milena.controller.state.result import Committing
 from milena.node.api import Reply, RequestContext
 from milena.protocol.requests import messages
 from milena.protocol.types import ZERO_UUID, NodeId

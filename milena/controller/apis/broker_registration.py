@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.controller.commands.brokers import Registration, register
-from milena.controller.state.committing import Committing
+from milena.controller.state.result import Committing
 from milena.node.api import Reply, RequestContext
 from milena.node.metadata.image import ListenerImage
 from milena.protocol.errors import KafkaError

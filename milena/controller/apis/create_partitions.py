@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.topics import NewPartitions, create_partitions
-from milena.controller.state.committing import Committing
+from milena.controller.state.result import Committing
 from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import KafkaError
 

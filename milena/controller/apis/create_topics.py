@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from milena.controller.commands.topics import NewTopic, create_topics
-from milena.controller.state.committing import Committing
+from milena.controller.state.result import Committing
 from milena.node.api import Reply, RequestContext
 from milena.node.metadata.config_views import ConfigView
 from milena.protocol.errors import KafkaError

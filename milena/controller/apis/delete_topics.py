@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from milena.controller.commands.topic_deletion import Deletion, DoomedTopic, delete_topics
-from milena.controller.state.committing import Committing
+from milena.controller.commands.topics import Deletion, DoomedTopic, delete_topics
+from milena.controller.state.result import Committing
 from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 

@@ -51,7 +51,7 @@ async def handle(node: Needs, ctx: RequestContext, request: FetchSnapshotRequest
         read = node.metadata.snapshots.read_at
         try:
             data = await node.runtime.disk.offload(read, snapshot, asked.position, max(request.max_bytes, 1))
-        except FileNotFoundError:
+        except FileNotFoundError:  # deleted by retention since it was located
             error, size = ErrorCode.SNAPSHOT_NOT_FOUND, 0
     leader = node.current_leader()
     partition: ResponsePartitionSnapshotFields = {

@@ -8,7 +8,7 @@ from milena.controller.commands.brokers import unregister
 from milena.node.api import Reply, RequestContext
 
 if TYPE_CHECKING:
-    from milena.controller.state.committing import Committing
+    from milena.controller.state.result import Committing
     from milena.protocol.apis.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponseFields
 
 

@@ -13,7 +13,7 @@ from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.controller.state.committing import Committing
+    from milena.controller.state.result import Committing
     from milena.protocol.apis.update_features import (
         FeatureUpdateKey,
         UpdatableFeatureResultFields,

@@ -104,9 +104,11 @@ def _alter(
         election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
     )
     change = partition_change(state, topic, present, acceptance(state.image.brokers, present), targets)
+    # The proposed ISR is the present one: a retry of a request whose response was lost.
     if change is None:
         return Outcome(number, registration=present)
     records[topic.id, number] = change.record(topic.id, number)
+    # The new ISR completed a reassignment that removes the leader, so the change also elected another one.
     if change.leader not in (None, sender):
         reason = f"its reassignment is complete, {change.leader} leads"
         return Outcome(number, ErrorCode.NEW_LEADER_ELECTED, reason=reason)

@@ -67,10 +67,13 @@ def register(state: ControllerState, request: Registration, now: float) -> Resul
     _check_address(request)
     _check_features(state.image.features, request.features)
     _check_tiered(state, request)
+    # The same incarnation registers again, as after a lost response: it keeps its epoch and its partitions.
     if existing is not None and same:
         return Result((_record(state, request, existing.epoch, existing),), existing.epoch)
+    # KIP-966: a broker knows its previous epoch only after a clean shutdown.
     clean = existing is not None and request.previous_epoch == existing.epoch
     records = broker_restarted(state, request.broker_id, clean=clean, log_dirs=request.log_dirs)
+    # A broker epoch is the offset of the registration record, which comes after the partition changes.
     epoch = BrokerEpoch(state.next_offset + len(records))
     return Result((*records, _record(state, request, epoch, None)), epoch, atomic=False)
 

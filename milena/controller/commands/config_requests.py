@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from milena.controller.commands.configs import Outcome, Resource
-from milena.controller.state.committing import Committing
-from milena.controller.state.result import Result
+from milena.controller.state.result import Committing, Result
 from milena.controller.state.state import ControllerState
 from milena.node.api import RequestContext
 from milena.node.metadata.image import (

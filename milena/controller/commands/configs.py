@@ -176,6 +176,7 @@ def _check(
         if kind == TOPIC_RESOURCE:
             _check_topic_name(name)
             validate_topic_config(state.config, after, before=state.image.config(kind, name), defaults=defaults)
+            # Kafka too checks the values before the existence of the topic.
             topic = state.image.topics.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -123,6 +123,7 @@ def _next(
         case BrokerState.CONTROLLED_SHUTDOWN:
             if state.index.leads(request.broker_id):
                 return current
+            # The broker may stop when all active brokers have read which brokers lead its former partitions.
             lowest = state.sessions.lowest_active_offset(state.image.brokers.values())
             known = lowest is None or (progress.shutdown_offset or 0) <= lowest
             return BrokerState.SHUTDOWN_NOW if known else current

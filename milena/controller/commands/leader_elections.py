@@ -66,6 +66,7 @@ def elect_leaders(
         results: list[tuple[int, KafkaError | None]] = []
         for number in numbers:
             error = _elect(state, name, number, election_type, records)
+            # A request for all partitions is not answered with every partition that needs nothing.
             if not (everything and error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED):
                 results.append((number, error))
         outcomes.append((name, results))

@@ -18,7 +18,7 @@ from milena.controller.state.result import MAX_RECORDS_PER_BATCH, Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import TOPIC_RESOURCE, BrokerImage, TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
+from milena.protocol.metadata_records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from milena.protocol.requests.repeated import repeated_in
 from milena.protocol.topic_names import collision_key, topic_name_problem
 from milena.protocol.types import METADATA_TOPIC, NodeId
@@ -66,6 +66,7 @@ def create_topics(
     twice = repeated_in(names)
     single = [topic for topic in requested if topic.name not in twice]
     _check_total(state, single)
+    # Names that differ only in "." and "_" would share names of metrics. The map of all topics is built only if needed.
     may_collide = any("." in name or "_" in name for name in names)
     colliding = {collision_key(name): name for name in state.image.topics} if may_collide else {}
     records: list[MetadataRecord] = []
@@ -272,3 +273,64 @@ def _directories(state: ControllerState, replicas: Sequence[NodeId]) -> tuple[UU
     if not state.directories_supported:
         return ()
     return tuple(state.default_directory(broker) for broker in replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedTopic:
+    """One topic of a request, by name or by id, not both."""
+
+    name: str | None
+    id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The result for one topic; ``error`` is None if it is deleted."""
+
+    name: str | None
+    id: UUID | None
+    error: KafkaError | None = None
+
+
+def delete_topics(state: ControllerState, requested: Sequence[DoomedTopic]) -> Result[list[Deletion]]:
+    """Delete the topics that exist and are in the request once. The caller checks whether deletion is allowed at
+    all."""
+    outcomes: list[Deletion] = []
+    named: dict[str, int] = {}
+    by_id: dict[UUID, int] = {}
+    for topic in requested:
+        if topic.name is not None and topic.id is not None:
+            outcomes.append(_refused(topic, "A topic must be given by name or by id, not by both."))
+        elif topic.name is not None:
+            named[topic.name] = named.get(topic.name, 0) + 1
+        elif topic.id is not None:
+            by_id[topic.id] = by_id.get(topic.id, 0) + 1
+        else:
+            outcomes.append(_refused(topic, "Neither a name nor an id is given."))
+    deletions: dict[UUID, Deletion] = {}
+    for topic_id, times in by_id.items():
+        found = state.image.topics_by_id.get(topic_id)
+        if times > 1:
+            outcomes.append(_refused(DoomedTopic(None, topic_id), "The topic id is in the request twice."))
+        elif found is None:
+            outcomes.append(Deletion(None, topic_id, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)))
+        else:
+            deletions[topic_id] = Deletion(found.name, topic_id)
+    for name, times in named.items():
+        found = state.image.topics.get(name)
+        if times > 1:
+            outcomes.append(_refused(DoomedTopic(name, None), "The topic is in the request twice."))
+        elif found is None:
+            outcomes.append(Deletion(name, None, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+        elif found.id in by_id:  # one topic, named in both ways: neither entry counts
+            deletions.pop(found.id, None)
+            outcomes.append(_refused(DoomedTopic(name, found.id), "The topic is also given by its id."))
+        else:
+            deletions[found.id] = Deletion(name, found.id)
+    if len(deletions) > MAX_RECORDS_PER_BATCH:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(deletions)} topics are too many for one request.")
+    return Result([RemoveTopicRecord(topic_id=topic_id) for topic_id in deletions], [*outcomes, *deletions.values()])
+
+
+def _refused(topic: DoomedTopic, why: str) -> Deletion:
+    return Deletion(topic.name, topic.id, KafkaError(ErrorCode.INVALID_REQUEST, why))

@@ -1,17 +1,20 @@
-"""The result of a command: the records of its change, and the response to send once they are committed."""
+"""The result of a command: its records and its response; and the part of the controller that commits it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
+from milena.controller.state.state import ControllerState
+from milena.node.api import Fields
 from milena.protocol.metadata_records import MetadataRecord
 
 MAX_RECORDS_PER_BATCH: Final = 10_000
 """Also the limit of records that one request may generate, because they are written in one batch."""
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +28,14 @@ class Result(Generic[T]):
     def without_records(self) -> Result[T]:
         """Return the result for a request that only validates."""
         return Result((), self.response)
+
+
+class Committing(Protocol):
+    """The state on which commands decide, and the function that writes their records."""
+
+    @property
+    def state(self) -> ControllerState: ...
+
+    def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
+        """Write a command's records now; the response is sent once they are committed. Raises KafkaError."""
+        ...

@@ -12,8 +12,7 @@ from milena.lab.world.life import Life
 from milena.lab.world.pipe import SimulatedConnection
 from milena.runtime.network import Connection, ConnectionHandler, Framer, Listener
 from milena.runtime.randomness import Randomness
-from milena.runtime.tcp.hosts import LAST_PORT, fault_of
-from milena.runtime.tcp.unresolved_host import UnresolvedHost
+from milena.runtime.tcp.hosts import LAST_PORT, UnresolvedHost, fault_of
 
 LATENCY = (0.00005, 0.0005)
 """Latency in seconds, at random."""

@@ -14,7 +14,7 @@ from milena.lab.world.network import Fabric, SimulatedNetwork
 from milena.runtime.containment import Containment
 from milena.runtime.context import Runtime
 from milena.runtime.randomness import Randomness
-from milena.runtime.task_scope import TaskScope
+from milena.runtime.tasks import TaskScope
 
 T = TypeVar("T")
 

@@ -8,8 +8,7 @@ import os
 import socket
 from typing import Any, Final
 
-from milena.runtime.tcp.hosts import LAST_PORT, fault_of
-from milena.runtime.tcp.unresolved_host import UnresolvedHost
+from milena.runtime.tcp.hosts import LAST_PORT, UnresolvedHost, fault_of
 
 BACKLOG: Final = 1024
 

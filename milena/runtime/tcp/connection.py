@@ -253,7 +253,7 @@ class TcpConnection:
             if len(parts) == IOV_LIMIT or budget <= 0:
                 break
             if isinstance(part, FileRange):
-                if part.length > SMALL_RANGE:
+                if part.length > SMALL_RANGE:  # sent next, with sendfile
                     flags = MORE
                     break
                 part = self._queue[index] = self._read(part, part.position, part.length)

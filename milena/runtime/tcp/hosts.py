@@ -3,6 +3,7 @@ names."""
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Final
 
@@ -58,3 +59,10 @@ def is_numeric(host: str) -> bool:
 def shown(host: str) -> str:
     """For messages: quoted, escaped, and shortened if it is long."""
     return ascii(host) if len(host) <= _SHOWN else f"{host[:_SHOWN]!a}... ({len(host)} characters)"
+
+
+class UnresolvedHost(OSError):
+    """The host name of an address cannot be resolved, for whatever reason."""
+
+    def __init__(self, host: str, why: str) -> None:
+        super().__init__(errno.EADDRNOTAVAIL, f"cannot resolve {shown(host)}: {why}")

@@ -20,7 +20,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.runtime.system_clock import SystemClock
+from milena.runtime.clock import SystemClock
 from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 

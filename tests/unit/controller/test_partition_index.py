@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.controller.commands.topic_deletion import DoomedTopic, delete_topics
+from milena.controller.commands.topics import DoomedTopic, delete_topics
 from milena.controller.state.partition_index import PartitionIndex, PartitionKey
 from milena.node.metadata.image import MetadataImage
 from milena.protocol.errors import KafkaError

@@ -9,13 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from milena.controller.commands.topic_deletion import DoomedTopic, delete_topics
 from milena.controller.commands.topics import (
     CreatedTopic,
+    DoomedTopic,
     NewPartitions,
     NewTopic,
     create_partitions,
     create_topics,
+    delete_topics,
 )
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -16,7 +16,7 @@ from milena.lab.histories.events import Event, FinalLog, Invoke, RequestOutcome,
 from milena.lab.histories.faults import Effect
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import KeyedWrite
-from milena.runtime.system_clock import SystemClock
+from milena.runtime.clock import SystemClock
 
 PLACE = ("plain", 0)
 OK = RequestOutcome.OK

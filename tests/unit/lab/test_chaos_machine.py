@@ -25,7 +25,7 @@ from milena.lab.histories.files import HistoryFile, violations_of
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.parts import DEFAULT, Judge
-from milena.runtime.system_clock import SystemClock
+from milena.runtime.clock import SystemClock
 from milena.testing.chaos import NOT_JUDGED, exit_code
 from milena.testing.chaos_header import header, processor
 

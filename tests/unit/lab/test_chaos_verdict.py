@@ -18,7 +18,7 @@ from milena.lab.histories.events import Event, FinalLog, Poll, RequestOutcome, S
 from milena.lab.histories.faults import Effect
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import FullRead, KeyedWrite
-from milena.runtime.system_clock import SystemClock
+from milena.runtime.clock import SystemClock
 
 OK, UNKNOWN = RequestOutcome.OK, RequestOutcome.UNKNOWN
 KEYED = TOPICS["compacted"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from milena.commands.own_address import among_brokers, fault_of
+from milena.commands.serving import among_brokers, fault_of
 from milena.config.listeners import Endpoint
 from milena.config.node_config import NodeConfig
 

@@ -9,7 +9,7 @@ import pytest
 
 from milena.lab.world.world import World, simulate
 from milena.runtime.containment import LOG_INTERVAL, Containment
-from milena.runtime.task_scope import TaskScope
+from milena.runtime.tasks import TaskScope
 
 
 def of(world: World) -> Containment:

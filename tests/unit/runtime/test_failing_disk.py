@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from milena.runtime.faults.failing_disk import FailingDisk
+from milena.runtime.clock import SystemClock
+from milena.runtime.faults.failing_disk import FailingDisk, TroubledDisk
 from milena.runtime.faults.power_loss import LossyDisk
 from milena.runtime.faults.shifted_clock import ShiftedClock
-from milena.runtime.faults.troubled_disk import TroubledDisk
-from milena.runtime.system_clock import SystemClock
 
 
 @pytest.fixture(params=["failing", "lossy"])

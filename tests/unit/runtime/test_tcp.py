@@ -10,10 +10,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from milena.runtime.clock import Timer
+from milena.runtime.clock import SystemClock, Timer
 from milena.runtime.descriptors import kept, limit
 from milena.runtime.network import Framer
-from milena.runtime.system_clock import SystemClock
 from milena.runtime.tcp.connection import TcpConnection
 from milena.runtime.tcp.hosts import from_here
 from milena.runtime.tcp.sockets import TcpNetwork

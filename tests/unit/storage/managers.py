@@ -12,7 +12,7 @@ from milena.runtime.containment import Containment
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.randomness import Randomness
-from milena.runtime.task_scope import TaskScope
+from milena.runtime.tasks import TaskScope
 from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager

@@ -11,7 +11,7 @@ import pytest
 from milena.node.metrics import Metrics
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.containment import Containment
-from milena.runtime.task_scope import TaskScope
+from milena.runtime.tasks import TaskScope
 from milena.tiered.reading.reader_pool import ReaderPool
 from milena.tiered.store.remote_storage import RemoteStorageError
 from tests.unit.broker.hand_clock import HandClock

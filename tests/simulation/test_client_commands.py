@@ -228,14 +228,14 @@ def test_elections_and_reassignments_as_json(capsys: pytest.CaptureFixture[str])
         (
             "group reset-offsets",
             ["g", "t", "--to-latest", "--execute", "--dry-run"],
-            "goes without --dry-run",
+            "--execute and --dry-run exclude each other",
         ),
         ("group reset-offsets", ["g", "t", "--to-offset", "-1"], "--to-offset -1: not a number of at least 0"),
         ("group delete", [], "needs the names of groups"),
         ("topic delete-records", [], "needs TOPIC:PARTITION=OFFSET"),
         ("topic delete-records", ["t=4"], "t=4: write it as TOPIC:PARTITION=OFFSET"),
-        ("broker describe", [], "name one broker by its id, or say --default"),
-        ("broker describe", ["1", "--default"], "name one broker by its id, or say --default"),
+        ("broker describe", [], "name one broker by its id, or use --default"),
+        ("broker describe", ["1", "--default"], "name one broker by its id, or use --default"),
         ("broker alter", ["1"], "needs --config or --delete-config"),
     ],
 )

@@ -20,7 +20,7 @@ def test_a_node_alone_is_steered_by_name_or_id(tmp_path: Path) -> None:
         slow = milena("lab", "1", "slow_disk", f"path={tmp_path}/data", "ms=1", env=env)
         assert json.loads(slow.out) == {"slow": [f"{tmp_path}/data"], "ms": 1}
         assert refused("lab", "2", "ready", env=env).startswith(f"no node listens at {lab}/broker-2.sock")
-        assert refused("lab", "1", "kill", env=env).startswith("kill: 1 has no `milena up` that could do it")
+        assert refused("lab", "1", "kill", env=env).startswith("kill: 1 has no `milena up`; use the container")
         assert refused("lab", "1", "hodl", env=env).startswith("no command 'hodl'; there are ")
         assert milena("lab", "1", "power_off", env=env).out == ""
         assert running.process.wait(20) == POWER_OFF_EXIT

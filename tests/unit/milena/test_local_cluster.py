@@ -45,5 +45,5 @@ def test_a_node_that_runs_is_not_started_a_second_time(cluster: LocalCluster) ->
 
 
 def test_a_node_that_is_down_cannot_be_killed(cluster: LocalCluster) -> None:
-    with pytest.raises(UserError, match=r"^node 2 does not run$"):
+    with pytest.raises(UserError, match=r"^node 2 is not running$"):
         cluster.kill(2)

@@ -15,13 +15,14 @@ from functools import lru_cache
 from sys import intern
 from typing import Any, Final, TypeAlias
 
-from milena.lab.histories.faults import Effect, Fault, Kind
+import msgspec
+
+from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.group_events import TopicPartition as TopicPartition
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
-from milena.lab.histories.shapes import tests_of
 
 ACKS_ALL: Final = -1
 
@@ -187,13 +188,14 @@ KINDS: Final[Mapping[str, type[Event]]] = {
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _FIELDS: Final = {kind: tuple(one.name for one in fields(kind)) for kind in KINDS.values()}
-_TESTS: Final = {kind: tests_of(kind) for kind in KINDS.values()}
 _ENDS: Final = {
     kind: name for kind, names in _FIELDS.items() for name in ("ended", "mended") if name in names and "begun" in names
 }
-"""What lasts, and the field that tells until when."""
+"""Kinds of events that last, and the field with their end."""
 _SHARED: Final = frozenset({"lane", "session", "series", "reader", "group", "node", "member", "instance", "key"})
-"""Texts that come again and again: one object for all."""
+"""Texts that occur in many events: equal ones share one object."""
+_SHARED_FIELDS: Final = {kind: _SHARED & set(names) for kind, names in _FIELDS.items()}
+_JSON: Final = msgspec.json.Decoder[Any]()
 
 
 def to_line(event: Event) -> str:
@@ -206,36 +208,26 @@ def to_line(event: Event) -> str:
 
 
 def from_line(line: str | bytes) -> Event:
-    """Raises ValueError if the line is not an event."""
-    values = json.loads(line)
-    if not isinstance(values, dict):
-        raise ValueError(f"not an event of a history: {_shown(line)}")
-    kind = KINDS.get(values.pop("event", ""))
-    if kind is None:
-        raise ValueError(f"not an event of a history: {_shown(line)}")
-    tests = _TESTS[kind]
+    """Return the event of a line. Raises ValueError if the line is not an event."""
     try:
-        for name, value in values.items():
-            if isinstance(value, list):
-                values[name] = value = _frozen(value)
-            if not tests[name](value):
-                raise ValueError(f"{name} cannot be {str(value)[:40]!r}: {_shown(line)}")
-            if name in _SHARED:
-                values[name] = intern(value)
-        if "partition" in values:
-            values["partition"] = _partition(*values["partition"])
-        if "outcome" in values:
-            values["outcome"] = RequestOutcome(values["outcome"])
-        if kind is Fault:
-            values["kind"] = Kind(values["kind"])
-            values["effect"] = Effect(values["effect"]) if values.get("effect") else None
-        if kind is Invoke and values["operation"] == "fault":
-            Kind(values["value"]), [int(node) for node in values.get("key", "").split()]
-        event: Event = kind(**values)
-    except KeyError as error:
-        raise ValueError(f"no field {error}: {_shown(line)}") from None
-    except TypeError as error:
+        values = _JSON.decode(line)
+        name = values.pop("event", None) if isinstance(values, dict) else None
+        kind = KINDS.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise ValueError(f"not an event of a history: {_shown(line)}")
+        if unknown := values.keys() - _FIELDS[kind]:
+            raise ValueError(f"no field {min(unknown)!r}: {_shown(line)}")
+        for name in _SHARED_FIELDS[kind]:
+            if isinstance(text := values.get(name), str):
+                values[name] = intern(text)
+        event = msgspec.convert(values, kind)
+    except msgspec.MsgspecError as error:
         raise ValueError(f"{error}: {_shown(line)}") from None
+    if "partition" in values:
+        # The event is new and nothing else has it yet, so it may be changed although its class is frozen.
+        object.__setattr__(event, "partition", _partition(*values["partition"]))
+    if isinstance(event, Invoke) and event.operation == "fault":
+        Kind(event.value), [int(node) for node in event.key.split()]
     ended = _ENDS.get(kind)
     if ended is not None and getattr(event, ended) < values["begun"]:
         raise ValueError(f"{ended} is before begun: {_shown(line)}")
@@ -250,10 +242,6 @@ def _shown(line: str | bytes) -> str:
 def _partition(topic: str, number: int) -> TopicPartition:
     """The same object for all events of a partition."""
     return topic, number
-
-
-def _frozen(value: Any) -> Any:  # noqa: ANN401 - fields of any event, from JSON
-    return tuple([_frozen(one) if isinstance(one, list) else one for one in value])
 
 
 def write(events: Iterable[Event]) -> Iterator[str]:

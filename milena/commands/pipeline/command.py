@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from milena.command_line.errors import UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, chosen, key_value, port_number
-from milena.commands.history import DEMANDS, FILE
 from milena.commands.tier.places import PLACES
 
 Body: TypeAlias = Callable[[Values], int]
@@ -17,10 +16,13 @@ SPARK = (
     Option("--master", "the Spark cluster (default: this machine)", "URL", default=MASTER),
     Option("--conf", "a Spark setting", "K=V", many=True, convert=key_value),
 )
-NO_COMPACT = (
-    "`milena pipeline compact` was removed: the leader of a partition compacts it in the tier itself "
-    "(docs/decisions/2026-11-25-no-work-orders.md)"
-)
+REMOVED: Final = {
+    "compact": "`milena pipeline compact` was removed: the leader of a partition compacts it in the tier itself "
+    "(docs/decisions/2026-11-25-no-work-orders.md)",
+    "history": "`milena pipeline history` was removed: `milena history check FILE` judges histories of any length "
+    "(docs/decisions/2026-11-25-histories-in-one-process.md)",
+}
+"""Jobs of earlier versions, and what replaces them."""
 TOPICS = Positional("TOPIC", "topics (default: all)", many=True)
 
 BOOTSTRAP = Option(
@@ -56,15 +58,6 @@ PROFILE = CommandLine(
     [*PLACES, BOOTSTRAP, out("milena-profile"), *SPARK],
     [TOPICS],
     ["milena pipeline profile", "milena pipeline profile orders -b 127.0.0.1:9092 --out orders-profile"],
-)
-
-HISTORY = CommandLine(
-    "pipeline history",
-    "Judge a history of client operations on Spark, part by part: the verdict of `milena history check`, for files\n"
-    "that are too large for one process. The exit code is 1 if there is an anomaly.",
-    [*DEMANDS, out("milena-history"), *SPARK],
-    [FILE],
-    ["milena pipeline history chaos/history.jsonl"],
 )
 EXPORT = CommandLine(
     "pipeline export",
@@ -125,14 +118,13 @@ def main(arguments: Sequence[str]) -> int:
     commands: dict[str, tuple[CommandLine, Body]] = {
         "audit": (AUDIT, _audit),
         "profile": (PROFILE, _profile),
-        "history": (HISTORY, _history),
         "export": (EXPORT, _export),
         "replay": (REPLAY, _replay),
         "demo": (DEMO_LINE, _demo),
         "look": (LOOK, _look),
     }
-    if arguments and arguments[0] == "compact":
-        raise UserError(NO_COMPACT)
+    if arguments and arguments[0] in REMOVED:
+        raise UserError(REMOVED[arguments[0]])
     meant = chosen("pipeline", commands, arguments)
     if meant is None:
         return 0
@@ -150,12 +142,6 @@ def _profile(values: Values) -> int:
     from milena.commands.pipeline.running import profile
 
     return profile(values)
-
-
-def _history(values: Values) -> int:
-    from milena.commands.pipeline.running import history
-
-    return history(values)
 
 
 def _export(values: Values) -> int:

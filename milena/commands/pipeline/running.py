@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Values
-from milena.command_line.table import say
 from milena.commands.pipeline.places import not_tiered, place_of, topics_chosen
-from milena.lab.histories.parts import Demands
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.export.forms import Form
 from milena.pipeline.jobs.telling import told_bytes
@@ -40,8 +38,6 @@ DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-SHOWN: Final = 100
-"""The maximum number of anomalies to print."""
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """On this machine alone no other host needs to reach the driver."""
 
@@ -69,26 +65,6 @@ def look(values: Values) -> int:
         code = _audit(spark, both, os.path.join(values.out, "audit"), 0.0)
         _profile(spark, both, os.path.join(values.out, "profile"))
         return code
-
-
-def history(values: Values) -> int:
-    """Return 1 if there is an anomaly. Raises UserError."""
-    if not values.patience >= 0:
-        raise UsageError(f"--patience {values.patience:g}: not a number of seconds")
-    with _session(values, "history") as spark:
-        from milena.commands.pipeline.judging import LabRules
-        from milena.pipeline.jobs.history.job import history as job
-
-        rules = LabRules(Demands(frozenset(values.promised), values.patience))
-        about = {"promised": ",".join(sorted(values.promised)), "patience": str(values.patience)}
-        found = job(spark, values.file, rules, values.out, about=about, progress=Terminal())
-        for one in found.first[:SHOWN]:
-            say(f"{one.anomaly}: {one.where}: {one.text}")
-        if found.anomalies > SHOWN:
-            print(f"and {found.anomalies - SHOWN} more")
-        word = "anomaly" if found.anomalies == 1 else "anomalies"
-        print(f"{found.events} events, {found.anomalies or 'no'} {word}: {found.page}")
-        return 1 if found.anomalies else 0
 
 
 def export(values: Values) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -28,17 +27,6 @@ def as_arrow(rows: list[Row], schema: StructType) -> pa.RecordBatch:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC"))
-
-
-def as_columns(columns: Iterable[Sequence[object]], schema: StructType) -> pa.RecordBatch:
-    """The values of each column of ``schema``."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    made = to_arrow_schema(schema, timezone="UTC")
-    return pa.RecordBatch.from_arrays(
-        [pa.array(one, of.type) for one, of in zip(columns, made, strict=True)], schema=made
-    )
 
 
 def frame_of(spark: SparkSession, rows: list[Row], schema: StructType) -> DataFrame:

@@ -15,7 +15,7 @@ from milena.commands.pipeline import running
 from milena.commands.pipeline.running import message_of, progress_line
 
 
-@pytest.mark.parametrize("job", ["audit", "profile", "history", "export", "replay", "demo", "look"])
+@pytest.mark.parametrize("job", ["audit", "profile", "export", "replay", "demo", "look"])
 def test_each_job_has_help_without_spark(
     job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -26,15 +26,26 @@ def test_each_job_has_help_without_spark(
 
 
 @pytest.mark.parametrize("more", [[], ["--dir", "milena-data"], ["--help"]])
-def test_compact_was_removed_and_says_who_compacts(
-    more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("job", "instead"),
+    [
+        (
+            "compact",
+            "the leader of a partition compacts it in the tier itself (docs/decisions/2026-11-25-no-work-orders.md)",
+        ),
+        (
+            "history",
+            "`milena history check FILE` judges histories of any length "
+            "(docs/decisions/2026-11-25-histories-in-one-process.md)",
+        ),
+    ],
+)
+def test_a_removed_job_names_what_replaces_it(
+    job: str, instead: str, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["milena", "pipeline", "compact", *more])
+    monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, *more])
     assert main() == 1
-    assert capsys.readouterr().err == (
-        "milena: `milena pipeline compact` was removed: the leader of a partition compacts it in the tier itself "
-        "(docs/decisions/2026-11-25-no-work-orders.md)\n"
-    )
+    assert capsys.readouterr().err == f"milena: `milena pipeline {job}` was removed: {instead}\n"
 
 
 def test_without_spark_one_sentence_says_what_to_install(

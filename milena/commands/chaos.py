@@ -47,6 +47,7 @@ CHAOS = CommandLine(
             "that are installed",
             "NAMES",
         ),
+        Option("--tier", "where the tier is: folder, or fsspec (as an object store is used)", "KIND", default="folder"),
         Option("--port", "the first broker's port; 0: free ports", "PORT", default=0, convert=port_number),
         Option("--history", "also write the history to FILE, one JSON object per line", "FILE"),
         Option("--report", "an empty or new folder for the report; by default a temporary one", "FOLDER"),
@@ -69,7 +70,8 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
         return 0
     # Imported here, because completion and --help import this module and need no cluster.
     from milena.lab.chaos.runner import Order
-    from milena.testing.chaos import SETTING, SIMULATION, Task, copy_history, pace_of, perform
+    from milena.testing.chaos import PROCESSES, SETTING, SIMULATION, Task, copy_history, pace_of, perform
+    from milena.testing.chaos_processes import FOLDER, TIERS
 
     setting = SETTING if setting is None else setting
     if options.on not in setting.place_names:
@@ -79,6 +81,8 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
             raise UsageError(f"{name} 0: must be more than 0 seconds")
     if options.on == SIMULATION and options.clients not in (None, "milena"):
         raise UsageError("--clients: the simulation has Milena's own client only")
+    if options.tier not in TIERS or (options.tier != FOLDER and options.on != PROCESSES):
+        raise UsageError(f"--tier {options.tier}: must be {' or '.join(TIERS)}; fsspec needs --on processes")
     names = None if options.clients is None else options.clients.split(",")
     for name in names or ():
         if name not in setting.library_names:
@@ -88,7 +92,7 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
     if options.history is not None:
         _check_writable(Path(options.history))
     report = _report_folder(options.report)
-    task = Task(options.on, order, report, again_of(arguments, setting.program), names, options.port)
+    task = Task(options.on, order, report, again_of(arguments, setting.program), names, options.port, options.tier)
     try:
         return perform(task, setting)
     finally:

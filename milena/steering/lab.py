@@ -17,7 +17,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.faults.power_loss import LossyDisk
 from milena.runtime.faults.shifted_clock import ShiftedClock
 from milena.steering.listener import CommandListener
-from milena.steering.tier_troubles import TierTroubles
+from milena.steering.tier_troubles import ODD_ANSWERS, TierTroubles
 from milena.up.layout import ClusterDir
 
 POWER_OFF_EXIT: Final = 70
@@ -139,21 +139,25 @@ class Lab:
             "failed": disk.failed,
             "slowed": disk.slowed,
             "tier_failed": tier.failed,
+            "tier_odd": tier.odd,
             "tier_slowed": tier.disk.slowed,
             "tier_lost": len(tier.lost),
         }
 
-    def _break_tier(self, away: bool = False, delay_ms: float = 0, lose: float = 0) -> dict[str, object]:
-        """let each call of the remote tier fail, or be delayed, or lose this share (0 to 1) of new segments' logs;
-        without arguments the tier works again, but lost logs stay lost"""
+    def _break_tier(self, away: bool = False, delay_ms: float = 0, lose: float = 0, odd: str = "") -> dict[str, object]:
+        """let each call of the remote tier fail, or be delayed, or lose this share (0 to 1) of new segments' logs, or
+        give wrong answers (odd=page, json, value, cancelled, short or sizes; fsspec stores only); without arguments the
+        tier works again, but lost logs stay lost"""
         if not self._config.get_bool("remote.log.storage.system.enable"):
             raise LabCommandError("this broker has no remote tier (remote.log.storage.system.enable)")
         if not 0 <= delay_ms <= LONGEST_MS:
             raise LabCommandError(f"delay_ms={delay_ms}: not between 0 and {LONGEST_MS}")
         if not 0 <= lose <= 1:
             raise LabCommandError(f"lose={lose}: not between 0 and 1")
-        self._tier.set(away=away, delay=delay_ms / 1000, lose=lose)
-        return {"away": away, "delay_ms": delay_ms, "lose": lose}
+        if odd and odd not in ODD_ANSWERS:
+            raise LabCommandError(f"odd={odd}: none of {', '.join(ODD_ANSWERS)}")
+        self._tier.set(away=away, delay=delay_ms / 1000, lose=lose, odd=odd)
+        return {"away": away, "delay_ms": delay_ms, "lose": lose, "odd": odd}
 
     def _lost_objects(self) -> list[str]:
         """the paths of the tier's objects that break_tier has lost at this broker"""

@@ -6,10 +6,12 @@ store. Logs of segments that are already open, and data sent from them with send
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from milena.runtime.context import Runtime
 from milena.runtime.faults.failing_disk import TroubledDisk
@@ -18,6 +20,50 @@ from milena.tiered.store import tier_names
 from milena.tiered.store.fsspec_system import FileSystem, Info
 from milena.tiered.store.remote_storage import LOG_SUFFIX
 
+T = TypeVar("T")
+PAGE: Final = b"<html><body><h1>502 Bad Gateway</h1></body></html>\n"
+
+
+def _json_error(_: Callable[[], object], __: str) -> object:
+    return json.loads(PAGE)
+
+
+def _value_error(_: Callable[[], object], name: str) -> object:
+    raise ValueError(f"{name}: the answer has no such header")
+
+
+def _cancelled(_: Callable[[], object], __: str) -> object:
+    raise asyncio.CancelledError
+
+
+def _page(call: Callable[[], object], name: str) -> object:
+    """Objects read as an error page; other calls fail like a library that parses one."""
+    return PAGE if name == "cat_file" else _json_error(call, name)
+
+
+def _short(call: Callable[[], object], _: str) -> object:
+    """Reads return the first half."""
+    answer = call()
+    return answer[: len(answer) // 2] if isinstance(answer, bytes) else answer
+
+
+def _sizes(call: Callable[[], object], _: str) -> object:
+    """Listings have other sizes, and reads return more than was requested."""
+    answer = call()
+    if isinstance(answer, list):
+        return [{**one, "size": (one["size"] or 0) // 2} for one in answer]
+    return answer + PAGE if isinstance(answer, bytes) else answer
+
+
+ODD_ANSWERS: Final[Mapping[str, Callable[[Callable[[], object], str], object]]] = {
+    "page": _page,
+    "json": _json_error,
+    "value": _value_error,
+    "cancelled": _cancelled,
+    "short": _short,
+    "sizes": _sizes,
+}
+"""Wrong answers of a store, by name: a function of the right call and the name of the method."""
 EVERYTHING: Final = ""
 """The folder that contains all paths."""
 
@@ -36,13 +82,17 @@ class TierTroubles:
         self.disk = TroubledDisk(TIER_THREADS, runtime.clock, lambda path: self.written(path, self.disk.remove))
         """Both stores do all their work with its ``offload``."""
         self._away = False
+        self._odd = ""
+        self.odd = 0
+        """Wrong answers so far."""
         self._refused = 0
         self._lose = 0.0
 
-    def set(self, *, away: bool, delay: float, lose: float) -> None:
-        """``away``: each call of the store fails with EIO. ``delay``: seconds before each offloaded call starts.
-        ``lose``: the share of new segments whose log (the object with the records) is removed after it was written."""
-        self._away, self._lose, self.disk.delay = away, lose, delay
+    def set(self, *, away: bool, delay: float, lose: float, odd: str = "") -> None:
+        """``away``: each call of the store fails with EIO. ``delay``: seconds that each of its work items waits before
+        it begins. ``lose``: the share of new segments whose log, the object with the records, is removed after it was
+        written. ``odd``: a key of ``ODD_ANSWERS``; only stores of fsspec give such answers."""
+        self._away, self._lose, self.disk.delay, self._odd = away, lose, delay, odd
         if away:
             self.disk.faults.fail(EVERYTHING)
         else:
@@ -58,6 +108,14 @@ class TierTroubles:
         self.check(url)
         system, path = self._connect_store(url, options)
         return TroubledSystem(cast("FileSystem", system), self), path
+
+    def answer(self, path: str, name: str, call: Callable[[], T]) -> T:
+        """Return what a call of the file system returns, or a wrong answer. Raise OSError while the tier is away."""
+        self.check(path)
+        if not self._odd:
+            return call()
+        self.odd += 1
+        return cast("T", ODD_ANSWERS[self._odd](call, name))
 
     def check(self, path: str) -> None:
         """Raises OSError while the tier is unavailable."""
@@ -95,27 +153,23 @@ class TroubledSystem:
         self.protocol = system.protocol
 
     def cat_file(self, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
-        self._troubles.check(path)
-        return self._system.cat_file(path, start=start, end=end)
+        call = lambda: self._system.cat_file(path, start=start, end=end)  # noqa: E731
+        return self._troubles.answer(path, "cat_file", call)
 
     def pipe_file(self, path: str, value: bytes) -> None:
-        self._troubles.check(path)
-        self._system.pipe_file(path, value)
+        self._troubles.answer(path, "pipe_file", lambda: self._system.pipe_file(path, value))
         self._troubles.written(path, self._system.rm_file)
 
     def put_file(self, lpath: str, rpath: str) -> None:
-        self._troubles.check(rpath)
-        self._system.put_file(lpath, rpath)
+        self._troubles.answer(rpath, "put_file", lambda: self._system.put_file(lpath, rpath))
         self._troubles.written(rpath, self._system.rm_file)
 
     def mv(self, path1: str, path2: str) -> None:
-        self._troubles.check(path1)
-        self._system.mv(path1, path2)
+        self._troubles.answer(path1, "mv", lambda: self._system.mv(path1, path2))
         self._troubles.written(path2, self._system.rm_file)
 
     def rm_file(self, path: str) -> object:
-        self._troubles.check(path)
-        return self._system.rm_file(path)
+        return self._troubles.answer(path, "rm_file", lambda: self._system.rm_file(path))
 
     def rmdir(self, path: str) -> object:
         self._troubles.check(path)
@@ -126,12 +180,10 @@ class TroubledSystem:
         return self._system.rm(path, recursive=recursive)
 
     def exists(self, path: str) -> bool:
-        self._troubles.check(path)
-        return self._system.exists(path)
+        return self._troubles.answer(path, "exists", lambda: self._system.exists(path))
 
     def ls(self, path: str, detail: bool = True) -> list[Info]:
-        self._troubles.check(path)
-        return self._system.ls(path, detail=detail)
+        return self._troubles.answer(path, "ls", lambda: self._system.ls(path, detail=detail))
 
     def makedirs(self, path: str, exist_ok: bool = False) -> object:
         self._troubles.check(path)

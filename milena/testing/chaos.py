@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
@@ -33,7 +33,7 @@ from milena.lab.histories.checker import counts
 from milena.lab.world.trace import quiet_logs
 from milena.testing.chaos_clients.contained import Contained
 from milena.testing.chaos_header import header
-from milena.testing.chaos_processes import ProcessesPlace
+from milena.testing.chaos_processes import FOLDER, ProcessesPlace
 
 SIMULATION: Final = "simulation"
 PROCESSES: Final = "processes"
@@ -51,8 +51,13 @@ class OpenedPlace(Place, Protocol):
     def use(self, libraries: Sequence[Clients]) -> None: ...
 
 
-async def _processes(folder: Path, port: int) -> OpenedPlace:
-    return await ProcessesPlace.open(folder, port=port)
+async def _processes(folder: Path, port: int, tier: str) -> OpenedPlace:
+    return await ProcessesPlace.open(folder, port=port, tier=tier)
+
+
+Opening: TypeAlias = Callable[[Path, int, str], Awaitable[OpenedPlace]]
+"""Open a cluster in a folder. The first broker listens at the port unless it is 0. The third argument is where the tier
+is: one of ``chaos_processes.TIERS``. Raise UserError if the cluster cannot run here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +96,11 @@ LIBRARIES: Final[Mapping[str, LibraryLike]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """``program``: the words of the command, for messages. ``places``: functions that open a cluster in a folder, with
-    its first broker at a port if the port is not 0; they raise UserError if the cluster cannot run here. The
-    simulation is available in addition, and Milena's own client in addition to ``libraries``."""
+    """``program``: the words of the command, for messages. The simulation is available in addition to ``places``, and
+    Milena's own client in addition to ``libraries``."""
 
     program: Sequence[str]
-    places: Mapping[str, Callable[[Path, int], Awaitable[OpenedPlace]]]
+    places: Mapping[str, Opening]
     libraries: Mapping[str, LibraryLike]
 
     @property
@@ -133,8 +137,8 @@ SETTING: Final = Setting(("milena", "chaos"), {PROCESSES: _processes}, LIBRARIES
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run: where, with what order, which libraries (None: all that are installed), which port, and the folder of
-    the report. ``again``: the command that repeats it."""
+    """One run: where, with what order, which libraries (None: all that are installed), which port, which tier, and the
+    folder of the report. ``again``: the command that repeats it."""
 
     place: str
     order: Order
@@ -142,6 +146,7 @@ class Task:
     again: str
     libraries: Sequence[str] | None = None
     port: int = 0
+    tier: str = FOLDER
 
 
 def pace_of(place: str) -> float:
@@ -211,11 +216,9 @@ def _run(task: Task, setting: Setting) -> tuple[Verdict, list[str]]:
     return asyncio.run(run_at(setting.places[task.place], task, lambda place: setting.clients(names, place)))
 
 
-async def run_at(
-    opened: Callable[[Path, int], Awaitable[OpenedPlace]], task: Task, clients: Callable[[Place], list[Clients]]
-) -> tuple[Verdict, list[str]]:
+async def run_at(opened: Opening, task: Task, clients: Callable[[Place], list[Clients]]) -> tuple[Verdict, list[str]]:
     """Open a place, run there and close it. The nodes' logs are kept in any case."""
-    place = await opened(task.report / "cluster", task.port)
+    place = await opened(task.report / "cluster", task.port, task.tier)
     try:
         used = clients(place)
         place.use(used)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,7 @@ from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
 from milena.steering.caller import NotListening
 from milena.steering.nodes import SteeredNode
+from milena.steering.tier_troubles import ODD_ANSWERS
 from milena.testing.local_cluster import LocalCluster
 from milena.up.layout import ClusterDir
 from milena.up.processes import runs
@@ -42,8 +45,16 @@ SIGNALS_AND_LINKS: Final = frozenset(
         Kind.UNCLEAN,
     }
 )
+FOLDER, FSSPEC = "folder", "fsspec"
+TIERS: Final = (FOLDER, FSSPEC)
+"""Where the tier is: a folder, or the same folder through fsspec, as an object store is used."""
+OF_FOLDER: Final = frozenset({Kind.TIER_UNMOUNTED, Kind.ODD_TIER})
+LOG_DIRS: Final = 2
+ERROR_PAGE: Final = b"<html><body><h1>502 Bad Gateway</h1></body></html>\n"
+PAGE, SHORT = "page", "short"
 BY_COMMAND: Final[Mapping[str, frozenset[Kind]]] = {
     "fill_disk": frozenset({Kind.FULL_DISK}),
+    "fail_disk": frozenset({Kind.LOST_DIRECTORY}),
     "slow_disk": frozenset({Kind.SLOW_DISK}),
     "jump_clock": frozenset({Kind.CLOCK}),
     "break_tier": frozenset({Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS}),
@@ -56,7 +67,8 @@ class ProcessesPlace:
 
     name = "processes"
 
-    def __init__(self, cluster: LocalCluster, runtime: Runtime, failures: list[str]) -> None:
+    def __init__(self, cluster: LocalCluster, runtime: Runtime, failures: list[str], tier: str = FOLDER) -> None:
+        """``tier``: ``FOLDER`` or ``FSSPEC``."""
         self._cluster = cluster
         self._runtime = runtime
         self._failures = failures
@@ -71,18 +83,26 @@ class ProcessesPlace:
         """What it was last told to do wrong."""
         commands = cluster.lab_commands(self._brokers[0]).call("help")
         self._kinds = SIGNALS_AND_LINKS.union(*(kinds for command, kinds in BY_COMMAND.items() if command in commands))
+        self._kinds |= OF_FOLDER if tier == FOLDER else {Kind.ODD_TIER}
+        self._has_folder = tier == FOLDER
+        self._folder = Path(cluster.directory, "remote")
+        self._hidden = Path(cluster.directory, "remote-hidden")
         self._libraries: Sequence[Clients] = [OwnClients(runtime, self.bootstrap)]
 
     @classmethod
-    async def open(cls, directory: Path, *, brokers: int = BROKERS, port: int = 0) -> ProcessesPlace:
-        """A new cluster in a directory. Raises UserError."""
+    async def open(
+        cls, directory: Path, *, brokers: int = BROKERS, port: int = 0, tier: str = FOLDER
+    ) -> ProcessesPlace:
+        """Start a new cluster in a directory; each broker has two log directories. ``tier``: ``FOLDER`` or ``FSSPEC``.
+        Raise UserError."""
         failures: list[str] = []
         runtime = real_runtime(lambda description, error: failures.append(f"{description}: {error!r}"))
         overrides = {**CLUSTER, **COMPACTED_TIER, **SMALL_TIER}
+        options = _options(directory, tier)
         cluster = await asyncio.to_thread(
-            LocalCluster.start, directory, brokers=brokers, port=port, overrides=overrides, lab=True
+            LocalCluster.start, directory, brokers=brokers, port=port, overrides=overrides, lab=True, options=options
         )
-        return cls(cluster, runtime, failures)
+        return cls(cluster, runtime, failures, tier)
 
     @property
     def runtime(self) -> Runtime:
@@ -101,10 +121,12 @@ class ProcessesPlace:
         if self._of(node).pid is None or node in self._paused:
             return {}
         try:
-            told: Mapping[str, float] = await asyncio.to_thread(self._cluster.lab_commands(node).call, "troubles")
+            counts: dict[str, float] = await asyncio.to_thread(self._cluster.lab_commands(node).call, "troubles")
         except UserError:
-            return {}  # it has ended meanwhile
-        return told
+            return {}  # the node has ended in between
+        if self._has_folder:
+            counts.pop("tier_odd", None)  # this place replaces files; nodes do not count that
+        return counts
 
     @property
     def brokers(self) -> Sequence[int]:
@@ -129,6 +151,10 @@ class ProcessesPlace:
     @property
     def topics(self) -> frozenset[str]:
         return frozenset(TOPICS)
+
+    @property
+    def odd_answers(self) -> Sequence[str]:
+        return [PAGE, SHORT] if self._has_folder else list(ODD_ANSWERS)
 
     @property
     def session(self) -> float:
@@ -196,17 +222,55 @@ class ProcessesPlace:
     async def fill_disk(self, node: int) -> None:
         await self._command(node, "fill_disk")
 
+    async def fail_directory(self, node: int) -> None:
+        await self._command(node, "fail_disk", path=self._of(node).entry["log.dirs"][-1])
+
     async def slow_disk(self, node: int, seconds: float) -> None:
         await self._command(node, "slow_disk", ms=1000 * seconds)
 
     async def jump_clock(self, node: int, seconds: float) -> None:
         await self._command(node, "jump_clock", ms=int(1000 * seconds))
 
-    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0, odd: str = "") -> None:
+        if self._has_folder:
+            await asyncio.to_thread(self._restore_objects)
+            if odd:
+                await asyncio.to_thread(self._spoil_objects, odd)
+                odd = ""
         async with self._steering:
-            self._tier = {"away": away, "delay_ms": 1000 * delay, "lose": lose}
+            self._tier = {"away": away, "delay_ms": 1000 * delay, "lose": lose, "odd": odd}
             for broker in self._brokers:
                 await self._command(broker, "break_tier", **self._tier)
+
+    def _spoil_objects(self, odd: str) -> None:
+        """Each object reads as an error page, or as its first half."""
+        for path in [path for path in self._folder.rglob("*") if path.is_file()]:
+            kept = self._hidden / path.relative_to(self._folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # a copy that has just been published under its final name
+                os.rename(path, kept)
+                whole = kept.read_bytes()
+                path.write_bytes(ERROR_PAGE if odd == PAGE else whole[: len(whole) // 2])
+
+    def _restore_objects(self) -> None:
+        for kept in [path for path in self._hidden.rglob("*") if path.is_file()]:
+            path = self._folder / kept.relative_to(self._hidden)
+            if path.exists():  # else a broker has deleted the segment
+                os.replace(kept, path)
+        shutil.rmtree(self._hidden, ignore_errors=True)
+
+    async def mount_tier(self, *, mounted: bool) -> None:
+        await asyncio.to_thread(self._mount_folder if mounted else self._unmount_folder)
+
+    def _unmount_folder(self) -> None:
+        os.rename(self._folder, self._hidden)
+        self._folder.mkdir()
+
+    def _mount_folder(self) -> None:
+        made = [str(path) for path in self._folder.rglob("*")]
+        shutil.rmtree(self._folder)
+        os.rename(self._hidden, self._folder)
+        assert not made, f"{made} was written where no tier was mounted"
 
     async def lost_objects(self) -> Sequence[str]:
         found: list[str] = []
@@ -250,3 +314,9 @@ class ProcessesPlace:
 
     def _of(self, node: int) -> SteeredNode:
         return SteeredNode(self._layout, node)
+
+
+def _options(directory: Path, tier: str) -> list[str]:
+    """Options of `milena up`."""
+    options = ["--log-dirs", str(LOG_DIRS)]
+    return [*options, "--tier", f"local://{directory.absolute()}/remote"] if tier == FSSPEC else options

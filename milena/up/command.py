@@ -34,6 +34,7 @@ COMMAND = CommandLine(
     "and options\nthat are not given keep their values from the last start, which DIR/settings lists.",
     options=[
         Option("--brokers", "number of brokers", "N", default=BROKERS, convert=int),
+        Option("--log-dirs", "number of log directories of each broker", "N", default=1, convert=int),
         Option(
             "--port",
             "port of the first broker; the others use the next ports; 0: free ports",

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 class NodePlan:
     """The configuration of one node."""
 
-    def __init__(self, cluster: ClusterDir, node_id: int, role: str, listener: str, address: str) -> None:
+    def __init__(
+        self, cluster: ClusterDir, node_id: int, role: str, listener: str, address: str, log_dirs: int = 1
+    ) -> None:
+        """``log_dirs``: the number of log directories."""
         self.id = node_id
         self.role = role
         self.name = f"{role}-{node_id}"
@@ -26,6 +29,7 @@ class NodePlan:
         """The address ``host:port`` for clients and other nodes."""
         self.properties = cluster.properties(self.name)
         self.data = cluster.data(self.name)
+        self.log_dirs = [self.data, *(f"{self.data}-{number}" for number in range(2, log_dirs + 1))]
         self.log = cluster.log(self.name)
         self.remote = cluster.remote
         """The folder of the remote tier, unless the settings name another place."""
@@ -41,7 +45,7 @@ class NodePlan:
             "roles": [self.role],
             "pid": pid,
             "listeners": {self.listener: self.address},
-            "log.dirs": [self.data],
+            "log.dirs": self.log_dirs,
             "ready": False,
         }
         return entry | ({"metrics": self.metrics_address} if self.metrics_address else {})
@@ -68,7 +72,7 @@ def nodes_of(cluster: ClusterDir, settings: Settings) -> list[NodePlan]:
         f"{settings.local_host}:{settings.controller_port}",
     )
     brokers = [
-        NodePlan(cluster, index, "broker", "PLAINTEXT", f"{settings.reachable_host}:{port}")
+        NodePlan(cluster, index, "broker", "PLAINTEXT", f"{settings.reachable_host}:{port}", settings.log_dirs)
         for index, port in enumerate(settings.ports, 1)
     ]
     for plan, number in zip([*brokers, controller], settings.metrics_ports, strict=False):
@@ -86,7 +90,7 @@ def properties_of(settings: Settings, node: NodePlan, controller: NodePlan) -> d
         "controller.quorum.voters": f"{controller.id}@{controller.address}",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "log.dirs": node.data,
+        "log.dirs": ",".join(node.log_dirs),
     }
     if node.role == "controller":
         properties["listeners"] = f"CONTROLLER://{controller.address}"

@@ -29,6 +29,8 @@ class Settings:
 
     def __init__(self) -> None:
         self.brokers = BROKERS
+        self.log_dirs = 1
+        """Log directories of each broker."""
         self.port = PORT
         self.host = HOST
         self.advertised_host = ""
@@ -67,7 +69,7 @@ class Settings:
 
     def take(self, values: Values) -> None:
         """Apply the options of the command line. Raises UserError."""
-        for key in ("brokers", "port", "host", "advertised_host", "cluster_id"):
+        for key in ("brokers", "log_dirs", "port", "host", "advertised_host", "cluster_id"):
             if key in values.given:
                 setattr(self, key, getattr(values, key))
         if {"override", "no_override"} & values.given:
@@ -82,6 +84,8 @@ class Settings:
                 )
         if self.brokers < 1:
             raise UserError(f"--brokers {self.brokers}: a cluster needs at least one broker")
+        if self.log_dirs < 1:
+            raise UserError(f"--log-dirs {self.log_dirs}: a broker needs at least one log directory")
         if not 0 <= self.port <= 65535 - self.brokers + 1:
             raise UserError(f"--port {self.port}: {self.brokers} ports from there on exceed 65535")
         self._check_hosts()
@@ -150,7 +154,7 @@ def load(cluster: ClusterDir) -> Settings:
         if key == "override":
             name, _, text = value.partition("=")
             settings.overrides.append((name, text))
-        elif key in ("brokers", "port", "controller_port", "metrics"):
+        elif key in ("brokers", "log_dirs", "port", "controller_port", "metrics"):
             setattr(settings, key, int(value))
         elif key in ("host", "advertised_host", "cluster_id", "tier"):
             setattr(settings, key, value)
@@ -159,7 +163,17 @@ def load(cluster: ClusterDir) -> Settings:
 
 def save(cluster: ClusterDir, settings: Settings) -> None:
     """Write the settings atomically."""
-    keys = ("brokers", "port", "host", "advertised_host", "cluster_id", "controller_port", "tier", "metrics")
+    keys = (
+        "brokers",
+        "log_dirs",
+        "port",
+        "host",
+        "advertised_host",
+        "cluster_id",
+        "controller_port",
+        "tier",
+        "metrics",
+    )
     lines = [f"{key}={value}" for key in keys if (value := getattr(settings, key)) is not None]
     lines += [f"override={key}={value}" for key, value in settings.overrides]
     private_files.replace(cluster.settings, "\n".join(lines) + "\n")

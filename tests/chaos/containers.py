@@ -60,7 +60,8 @@ class ContainersPlace:
     name = "containers"
     brokers: Sequence[int] = BROKERS
     controller: int = CONTROLLER
-    kinds: frozenset[Kind] = frozenset(Kind)
+    kinds: frozenset[Kind] = frozenset(Kind) - {Kind.TIER_UNMOUNTED, Kind.ODD_TIER}
+    odd_answers: Sequence[str] = ()
 
     def __init__(
         self,
@@ -160,6 +161,9 @@ class ContainersPlace:
 
     # -- disks, clocks and the tier. A process that another fault has ended has nothing left to be changed
 
+    async def fail_directory(self, node: int) -> None:
+        await _in_thread(self._ask_if_up, node, "fail_disk", path=LOG_DIRS[1])
+
     async def fill_disk(self, node: int) -> None:
         await _in_thread(self._ask_if_up, node, "fill_disk", path=LOG_DIRS[1])
 
@@ -169,7 +173,10 @@ class ContainersPlace:
     async def jump_clock(self, node: int, seconds: float) -> None:
         await _in_thread(self._ask_if_up, node, "jump_clock", ms=round(seconds * 1000))
 
-    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+    async def mount_tier(self, *, mounted: bool) -> None:
+        raise UserError("containers cannot unmount the tier")
+
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0, odd: str = "") -> None:
         self._tier = TierState(away, delay * 1000, lose)
         await asyncio.gather(*(_in_thread(self._break_tier, node) for node in BROKERS))
 

@@ -68,6 +68,7 @@ class KafkaPlace:
     name = "kafka"
     brokers: Sequence[int] = BROKERS
     controller: int = CONTROLLER
+    odd_answers: Sequence[str] = ()
     topics = TOPICS
 
     def __init__(self, folder: Path, settings: Mapping[str, str], networks: Networks | None) -> None:
@@ -191,14 +192,20 @@ class KafkaPlace:
     async def fill_disk(self, node: int) -> None:
         _cannot("have a full disk")
 
+    async def fail_directory(self, node: int) -> None:
+        _cannot("lose a log directory")
+
+    async def mount_tier(self, *, mounted: bool) -> None:
+        _cannot("have a tier")
+
     async def slow_disk(self, node: int, seconds: float) -> None:
         _cannot("have a slow disk")
 
     async def jump_clock(self, node: int, seconds: float) -> None:
         _cannot("have a clock of its own")
 
-    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
-        if away or delay or lose:
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0, odd: str = "") -> None:
+        if away or delay or lose or odd:
             _cannot("have a tier in trouble")
 
     async def lost_objects(self) -> Sequence[str]:

@@ -16,11 +16,11 @@ from tests.chaos.kafka import KafkaPlace
 from tests.oracle.kafka import NoKafka, jars
 
 
-async def _containers(folder: Path, port: int) -> OpenedPlace:
+async def _containers(folder: Path, port: int, tier: str) -> OpenedPlace:
     return await ContainersPlace.open(folder, {**CLUSTER, **COMPACTED_TIER}, TOPICS)
 
 
-async def _kafka(folder: Path, port: int) -> OpenedPlace:
+async def _kafka(folder: Path, port: int, tier: str) -> OpenedPlace:
     return await KafkaPlace.open(folder, CLUSTER)
 
 

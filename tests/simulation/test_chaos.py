@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import events, faults
 from milena.lab.chaos.runner import PLAN, Order
 from milena.lab.chaos.simulated import run_simulated
@@ -26,6 +27,13 @@ def test_nothing_is_lost_with_safe_settings(seed: int, tmp_path: Path) -> None:
     assert not verdict.violations
     assert verdict.writes > 100
     assert list(faults(tmp_path / "history.jsonl"))
+
+
+def test_nothing_is_lost_when_a_directory_fails_and_the_tier_is_away_or_wrong(tmp_path: Path) -> None:
+    kinds = [Kind.LOST_DIRECTORY, Kind.TIER_UNMOUNTED, Kind.ODD_TIER, Kind.RESTART]
+    verdict, _ = run_simulated(Order(1, 45, kinds, pace=0.6), tmp_path)
+    assert not verdict.violations
+    assert {fault.kind for fault in faults(tmp_path / "history.jsonl")} == set(kinds)
 
 
 def test_a_seed_gives_the_same_run_twice(tmp_path: Path) -> None:

@@ -25,13 +25,15 @@ HEARTBEAT: Final = 0.5
 MARGIN: Final = 0.25
 """Seconds for what was under way."""
 _SAID: Final = {
+    None: "not observed",
     Effect.SEEN: "seen",
     Effect.NOT_SEEN: "not seen: nobody noticed it",
     Effect.HIDDEN: "not seen, since another fault hid it",
 }
 OF_ITS_NODE: Final = frozenset(
     {
-        *(Kind.KILL, Kind.STOP, Kind.HANG, Kind.RESTART, Kind.WIPE, Kind.POWER_LOSS, Kind.FULL_DISK, Kind.SLOW_DISK),
+        *(Kind.KILL, Kind.STOP, Kind.HANG, Kind.RESTART, Kind.WIPE, Kind.POWER_LOSS, Kind.FULL_DISK),
+        *(Kind.LOST_DIRECTORY, Kind.SLOW_DISK, Kind.TIER_UNMOUNTED, Kind.ODD_TIER),
         *(Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS, Kind.CLOCK, Kind.REASSIGN),
     }
 )
@@ -75,9 +77,12 @@ class Nemesis:
             Kind.CUT_ONE_WAY: self._cut,
             Kind.WIPE: self._wipe,
             Kind.POWER_LOSS: self._lose_power,
-            Kind.FULL_DISK: self._fill_disk,
+            Kind.FULL_DISK: self._fail_disk,
+            Kind.LOST_DIRECTORY: self._fail_disk,
             Kind.SLOW_DISK: self._slow_disk,
             Kind.TIER_AWAY: self._break_tier,
+            Kind.TIER_UNMOUNTED: self._unmount_tier,
+            Kind.ODD_TIER: self._break_tier,
             Kind.SLOW_OBJECTS: self._break_tier,
             Kind.LOST_OBJECTS: self._break_tier,
             Kind.CONTROLLER: self._kill,
@@ -203,10 +208,13 @@ class Nemesis:
             await self._last(sight)
         await self._place.start(node)
 
-    async def _fill_disk(self, sight: Sight) -> None:
+    async def _fail_disk(self, sight: Sight) -> None:
         """The node may have ended by itself, if that was its only log directory."""
         (node,) = sight.step.nodes
-        await self._place.fill_disk(node)
+        if sight.step.kind is Kind.FULL_DISK:
+            await self._place.fill_disk(node)
+        else:
+            await self._place.fail_directory(node)
         await self._last(sight)
         await self._place.kill(node)
         await self._place.start(node)
@@ -227,12 +235,19 @@ class Nemesis:
         match sight.step.kind:
             case Kind.TIER_AWAY:
                 await self._place.break_tier(away=True)
+            case Kind.ODD_TIER:
+                await self._place.break_tier(odd=sight.step.text)
             case Kind.SLOW_OBJECTS:
                 await self._place.break_tier(delay=sight.step.amount)
             case _:
                 await self._place.break_tier(lose=sight.step.amount)
         await self._last(sight)
         await self._place.break_tier()
+
+    async def _unmount_tier(self, sight: Sight) -> None:
+        await self._place.mount_tier(mounted=False)
+        await self._last(sight)
+        await self._place.mount_tier(mounted=True)
 
     async def _cut(self, sight: Sight) -> None:
         for sender, receiver in cuts(sight.step, self._shape):
@@ -284,7 +299,7 @@ def deposed(
 
 
 def _details(step: Step) -> str:
-    return f"{step.amount:.2f}" if step.amount else ""
+    return f"{step.amount:.2f}" if step.amount else step.text
 
 
 def cuts(step: Step, shape: Shape) -> list[tuple[int, int]]:

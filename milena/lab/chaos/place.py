@@ -38,7 +38,7 @@ class Place(Protocol):
     async def troubles(self, node: int) -> Mapping[str, float]:
         """What the node tells of what was done to it; nothing if it is down, stands still, or cannot be asked.
         ``wall_ms``: its wall clock. Counts since its start: ``slowed`` (calls of its slow disk), ``tier_failed``,
-        ``tier_slowed`` and ``tier_lost``."""
+        ``tier_odd`` (if wrong answers are counted), ``tier_slowed`` and ``tier_lost``."""
         ...
 
     @property
@@ -60,6 +60,11 @@ class Place(Protocol):
     @property
     def topics(self) -> frozenset[str]:
         """The kinds of topics that this place can have: names of ``chaos.topics.TOPICS``."""
+        ...
+
+    @property
+    def odd_answers(self) -> Sequence[str]:
+        """The wrong answers that the tier's store can give (``Kind.ODD_TIER``)."""
         ...
 
     @property
@@ -110,6 +115,10 @@ class Place(Protocol):
         """Writes to one of its log directories fail with ENOSPC until it is started again."""
         ...
 
+    async def fail_directory(self, node: int) -> None:
+        """All access to one of its log directories fails with EIO until it is started again."""
+        ...
+
     async def slow_disk(self, node: int, seconds: float) -> None:
         """Each sync takes so much longer. 0: no longer."""
         ...
@@ -120,9 +129,15 @@ class Place(Protocol):
 
     # -- the tier, of all brokers
 
-    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0, odd: str = "") -> None:
         """``away``: each call fails. ``delay``: seconds added to each call. ``lose``: the share of new segments whose
-        objects vanish after they were written. Without arguments: the tier is whole again (what was lost stays so)."""
+        objects vanish after they were written. ``odd``: one of ``odd_answers``. Without arguments: the tier is whole
+        again (what was lost stays so)."""
+        ...
+
+    async def mount_tier(self, *, mounted: bool) -> None:
+        """Replace the tier's folder by an empty one, or put it back. Raise AssertionError if something was written to
+        the empty folder."""
         ...
 
     async def lost_objects(self) -> Sequence[str]:

@@ -15,9 +15,9 @@ from milena.lab.histories.progress import PATIENCE
 from milena.runtime.randomness import Randomness
 
 LOSING: Final = frozenset({Kind.WIPE, Kind.POWER_LOSS})
-QUIET: Final = frozenset({Kind.CONTROLLER, Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS, Kind.CLOCK})
+OF_TIER: Final = frozenset({Kind.TIER_AWAY, Kind.TIER_UNMOUNTED, Kind.ODD_TIER, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS})
+QUIET: Final = OF_TIER | {Kind.CONTROLLER, Kind.CLOCK}
 """They take no broker out of an ISR."""
-OF_TIER: Final = frozenset({Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS})
 OF_LINKS: Final = frozenset({Kind.ISOLATE, Kind.CUT_CONTROLLER, Kind.CUT_FOLLOWERS, Kind.CUT_ONE_WAY})
 """One of them at a time: all links are healed together."""
 ALONE: Final = frozenset({Kind.ROLLING, Kind.UNCLEAN})
@@ -45,20 +45,24 @@ class Shape:
     controller: int
     session: float
     lag: float
+    odd: Sequence[str] = ()
+    """The wrong answers that the tier's store can give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One fault. ``nodes``: those that it befalls; for a one-way cut sender and receiver; empty: all brokers, or the
-    nemesis chooses. ``amount``: seconds of delay or of a jump, or the share of objects."""
+    nemesis chooses. ``amount``: seconds of delay or of a jump, or the share of objects. ``text``: which wrong answer of
+    the tier's store."""
 
     kind: Kind
     nodes: tuple[int, ...]
     seconds: float
     amount: float = 0.0
+    text: str = ""
 
     def __str__(self) -> str:
-        amount = f" ({self.amount:.2f})" if self.amount else ""
+        amount = f" ({self.amount:.2f})" if self.amount else f" ({self.text})" if self.text else ""
         return f"{self.kind.value} {' '.join(map(str, self.nodes))}".rstrip() + f"{amount} for {self.seconds:.1f} s"
 
 
@@ -132,7 +136,7 @@ def _step(kind: Kind, brokers: list[int], random: Randomness, shape: Shape) -> S
     match kind:
         case Kind.KILL | Kind.RESTART | Kind.WIPE | Kind.POWER_LOSS:
             return Step(kind, (brokers.pop(),), random.choice((random.uniform(0, session), fenced)))
-        case Kind.STOP | Kind.ISOLATE | Kind.CUT_CONTROLLER | Kind.FULL_DISK:
+        case Kind.STOP | Kind.ISOLATE | Kind.CUT_CONTROLLER | Kind.FULL_DISK | Kind.LOST_DIRECTORY:
             return Step(kind, (brokers.pop(),), fenced)
         case Kind.HANG:
             return Step(kind, (brokers.pop(),), session * random.uniform(0.2, 0.5))
@@ -156,7 +160,9 @@ def _step(kind: Kind, brokers: list[int], random: Randomness, shape: Shape) -> S
             return Step(kind, (*brokers, shape.controller), len(brokers) * session)
         case Kind.UNCLEAN:
             return Step(kind, tuple(brokers), 3 * session)
-        case Kind.TIER_AWAY | Kind.REASSIGN:
+        case Kind.ODD_TIER:
+            return Step(kind, (), random.uniform(3, 8), text=random.choice(shape.odd or ("page",)))
+        case Kind.TIER_AWAY | Kind.TIER_UNMOUNTED | Kind.REASSIGN:
             return Step(kind, (), random.uniform(3, 8))
 
 
@@ -165,7 +171,16 @@ def within(step: Step, shape: Shape) -> float:
     match step.kind:
         case Kind.CUT_FOLLOWERS | Kind.CUT_ONE_WAY:
             return max(shape.session, 1.5 * shape.lag) + SLACK
-        case Kind.KILL | Kind.STOP | Kind.ISOLATE | Kind.CUT_CONTROLLER | Kind.WIPE | Kind.POWER_LOSS | Kind.FULL_DISK:
+        case (
+            Kind.KILL
+            | Kind.STOP
+            | Kind.ISOLATE
+            | Kind.CUT_CONTROLLER
+            | Kind.WIPE
+            | Kind.POWER_LOSS
+            | Kind.FULL_DISK
+            | Kind.LOST_DIRECTORY
+        ):
             return shape.session + SLACK
         case _:
             return SLACK

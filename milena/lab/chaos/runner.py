@@ -80,7 +80,7 @@ def reading_of(order: Order) -> float:
 
 
 def shape_of(place: Place) -> Shape:
-    return Shape(place.brokers, place.controller, place.session, place.lag)
+    return Shape(place.brokers, place.controller, place.session, place.lag, place.odd_answers)
 
 
 def rounds_of(order: Order, place: Place) -> list[Round]:

@@ -26,12 +26,14 @@ from milena.lab.cluster import (
     SimulatedCluster,
     host_of,
 )
-from milena.lab.world.disk import OFFLOAD_SECONDS
+from milena.lab.world.disk import OFFLOAD_SECONDS, Storage
+from milena.lab.world.power import Inode
 from milena.lab.world.tiering import FOLDER
 from milena.lab.world.world import Machine, World, simulate
 from milena.runtime.context import Runtime
 from milena.tiered.store.remote_storage import LOG_SUFFIX
 from milena.tiered.store.tier_config import LOCAL
+from milena.tiered.store.tier_names import ROOT
 
 BROKERS: Final = 3
 METADATA: Final = "rlmm.config.remote.log.metadata.topic"
@@ -46,6 +48,9 @@ TIER: Final = {
 SMALL_MEMORY: Final = {"log.cleaner.dedupe.buffer.size": str(4 << 20)}
 DISKS: Final = ("/data-1", "/data-2")
 METADATA_DISK: Final = "/metadata"
+PAGE, SHORT = "page", "short"
+"""Wrong answers of the tier: each object reads as an error page, or as its first half."""
+ERROR_PAGE: Final = b"<html><body><h1>502 Bad Gateway</h1></body></html>\n"
 ATTEMPTS: Final = 5
 """To start a node, which may end again, for example because a disk fails."""
 
@@ -66,6 +71,10 @@ class SimulatedPlace:
         self._losing = 0.0
         """The share of new segments that the tier loses."""
         self._there: set[str] = set()
+        self._spoiled: dict[str, tuple[Inode, bytes]] = {}
+        """Objects that read as something else, and what they were."""
+        self._empty = Storage(self._runtime.random)
+        """What brokers find in place of the tier while it is not mounted."""
         self._lost: list[str] = []
 
     async def open(self) -> None:
@@ -110,6 +119,10 @@ class SimulatedPlace:
     @property
     def topics(self) -> frozenset[str]:
         return frozenset(TOPICS)
+
+    @property
+    def odd_answers(self) -> Sequence[str]:
+        return [PAGE, SHORT]
 
     @property
     def session(self) -> float:
@@ -173,21 +186,51 @@ class SimulatedPlace:
         for operation in ("append", "write"):
             self._of(node).storage.fail(f"{DISKS[0]}/", errno.ENOSPC, operation=operation)
 
+    async def fail_directory(self, node: int) -> None:
+        self._of(node).storage.fail(f"{DISKS[1]}/", errno.EIO)
+
     async def slow_disk(self, node: int, seconds: float) -> None:
         self._of(node).storage.offload_seconds = (seconds, 1.5 * seconds) if seconds else OFFLOAD_SECONDS
 
     async def jump_clock(self, node: int, seconds: float) -> None:
         self._of(node).jump_clock(seconds)
 
-    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0) -> None:
+    async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0, odd: str = "") -> None:
         tier = self._world.tier
         self._forget_objects()
         tier.heal()
         tier.offload_seconds = (delay, 1.5 * delay) if delay else OFFLOAD_SECONDS
         self._losing = lose
         self._there = set(tier.files)
+        self._restore_objects()
         if away:
             tier.fail(FOLDER, errno.EIO)
+        if odd:
+            self._spoil_objects(odd)
+
+    def _spoil_objects(self, odd: str) -> None:
+        for path, inode in self._world.tier.files.items():
+            if path.startswith(f"{FOLDER}/{ROOT}/"):
+                whole = bytes(inode.data)
+                inode.data[:] = ERROR_PAGE if odd == PAGE else whole[: len(whole) // 2]
+                self._spoiled[path] = (inode, whole)
+
+    def _restore_objects(self) -> None:
+        """Those that brokers have deleted stay deleted."""
+        for inode, whole in self._spoiled.values():
+            inode.data[:] = whole
+        self._spoiled.clear()
+
+    async def mount_tier(self, *, mounted: bool) -> None:
+        machines = [self._of(broker) for broker in self._brokers]
+        if mounted:
+            made = [*self._empty.files, *(folder for folder in self._empty.folders if ROOT in folder)]
+            assert not made, f"{made} was written where no tier was mounted"
+        else:
+            self._empty = Storage(self._runtime.random)
+            self._empty.folders[FOLDER] = None
+        for machine in machines:
+            machine.mount_tier(None if mounted else self._empty)
 
     def _forget_objects(self) -> None:
         """The store loses some of the segments that were written while it was losing."""

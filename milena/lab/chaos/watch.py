@@ -33,12 +33,15 @@ DOWN: Final = frozenset({Kind.KILL, Kind.RESTART, Kind.WIPE, Kind.POWER_LOSS, Ki
 COUNTED: Final = {
     Kind.SLOW_DISK: "slowed",
     Kind.TIER_AWAY: "tier_failed",
+    Kind.ODD_TIER: "tier_odd",
     Kind.SLOW_OBJECTS: "tier_slowed",
     Kind.LOST_OBJECTS: "tier_lost",
 }
 """What a node counts of its troubles, by their names in ``Place.troubles``."""
 CLOCKS_DIFFER_MS: Final = 500.0
-NEEDS_TIME: Final = (DOWN | OF_LINKS | OF_TIER | {Kind.FULL_DISK, Kind.SLOW_DISK, Kind.REASSIGN}) - {Kind.POWER_LOSS}
+NEEDS_TIME: Final = (
+    DOWN | OF_LINKS | OF_TIER | {Kind.FULL_DISK, Kind.LOST_DIRECTORY, Kind.SLOW_DISK, Kind.REASSIGN}
+) - {Kind.POWER_LOSS}
 """They are seen once something happens that they affect, or somebody asks. A host without power is silent."""
 
 Told: TypeAlias = Mapping[int, Mapping[str, float]]
@@ -84,7 +87,7 @@ class Watch:
 
     async def linger(self, sight: Sight) -> None:
         """A fault that is about to be mended is left a little longer if it needs time and was not seen yet."""
-        if sight.step.kind in NEEDS_TIME and not sight.is_hidden:
+        if sight.step.kind in NEEDS_TIME and not sight.is_hidden and is_observable(sight.step, sight.before):
             await self.wait(sight)
 
     async def wait(self, sight: Sight) -> None:
@@ -140,7 +143,7 @@ class Watch:
                 return await self._hears_nothing(sight)
             case kind if kind in OF_LINKS:
                 return is_cut(step, self._shape, await self._views(), sight.away)
-            case Kind.FULL_DISK:
+            case Kind.FULL_DISK | Kind.LOST_DIRECTORY:
                 return await self._is_offline(step.nodes[0])
             case Kind.CLOCK:
                 return has_jumped(step, sight.before, await self._told(step))
@@ -236,10 +239,20 @@ class Sight:
         """Of the metadata log, and when they were told."""
 
     @property
-    def effect(self) -> Effect:
+    def effect(self) -> Effect | None:
+        """None if no node can notice the fault."""
         if self.seen.is_set():
             return Effect.SEEN
+        if not is_observable(self.step, self.before):
+            return None
         return Effect.HIDDEN if self.is_hidden else Effect.NOT_SEEN
+
+
+def is_observable(step: Step, before: Told) -> bool:
+    """Whether nodes can report the fault. Files that the place itself replaces are noticed by no node."""
+    if step.kind is Kind.ODD_TIER:
+        return any("tier_odd" in told for told in before.values())
+    return step.kind is not Kind.TIER_UNMOUNTED
 
 
 def is_hidden(step: Step, others: Collection[Step]) -> bool:

@@ -51,6 +51,7 @@ def effect_of(step: Step, shape: Shape) -> Effect:
             | Kind.WIPE
             | Kind.POWER_LOSS
             | Kind.FULL_DISK
+            | Kind.LOST_DIRECTORY
         ):
             return Effect(gone=frozenset(nodes))
         case Kind.HANG:

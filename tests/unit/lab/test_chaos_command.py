@@ -38,6 +38,8 @@ def test_the_command_that_runs_it_again_has_a_new_folder_for_its_report() -> Non
         (["--faults", "kill,fire"], "unknown fault 'fire'"),
         (["--clients", "milena,pykafka"], "unknown library 'pykafka'"),
         (["--on", "simulation", "--clients", "aiokafka"], "Milena's own client only"),
+        (["--tier", "moon"], "--tier moon: must be folder or fsspec"),
+        (["--on", "simulation", "--tier", "fsspec"], "fsspec needs --on processes"),
         (["--seconds", "0"], "must be more than 0 seconds"),
         (["--pace", "nan"], "not a number of seconds"),
     ],
@@ -117,7 +119,7 @@ def test_a_cluster_ends_even_if_its_logs_cannot_be_kept(tmp_path: Path, monkeypa
 
     place = Place()
 
-    async def opened(folder: Path, port: int) -> Any:
+    async def opened(folder: Path, port: int, tier: str) -> Any:
         return place
 
     async def failed(*_: object) -> Any:

@@ -83,8 +83,8 @@ def slow(now: float) -> Reply:
     return Reply.SILENT if now < 3.0 else Reply.ANSWERED
 
 
-def effect(kind: Kind, says: Mapping[int, Says], seconds: float = LASTS) -> Effect:
-    async def play(world: World) -> Effect:
+def effect(kind: Kind, says: Mapping[int, Says], seconds: float = LASTS) -> Effect | None:
+    async def play(world: World) -> Effect | None:
         runtime = world.machine("client").start()
         nodes = Nodes(runtime, says)
         watch = Watch(cast(Place, nodes), cast(Health, nodes), SHAPE)
@@ -129,7 +129,7 @@ def test_a_node_has_ended_if_there_is_no_connection(kind: Kind, says: Says, expe
 def test_a_reassignment_is_seen_while_it_is_under_way_though_it_never_ends(moves_from: float, expected: Effect) -> None:
     """One of the replicas that it wants is down until the others are wanted again."""
 
-    async def play(world: World) -> Effect:
+    async def play(world: World) -> Effect | None:
         runtime = world.machine("client").start()
         nodes = Nodes(runtime, {})
         nodes.moves_from = moves_from

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from milena.runtime.process import real_runtime
-from milena.steering.tier_troubles import TierTroubles
+from milena.steering.tier_troubles import ODD_ANSWERS, TierTroubles, TroubledSystem
+from milena.tiered.store.fsspec_system import FileSystem
 from milena.tiered.store.fsspec_tier import FsspecSettings, FsspecTier
 from milena.tiered.store.local_tier import LocalTier
 from milena.tiered.store.remote_storage import (
@@ -88,3 +91,30 @@ async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(
     with pytest.raises(RemoteResourceNotFound):
         await (await troubled.store.fetch(lost, 0)).read()
     assert await (await troubled.store.fetch(kept, 0)).read() == LOG
+
+
+@pytest.mark.parametrize("odd", list(ODD_ANSWERS))
+async def test_a_store_gives_wrong_answers_until_it_is_right_again(odd: str, tmp_path: Path) -> None:
+    """The store answers right afterwards."""
+    troubles = TierTroubles(real_runtime(), f"{tmp_path}/lost")
+    troubles.set(away=False, delay=0.0, lose=0.0, odd=odd)
+    system = TroubledSystem(cast("FileSystem", Answering()), troubles)
+    if odd in ("page", "short", "sizes"):
+        assert system.cat_file("o") != b"an object"
+    else:
+        with pytest.raises((ValueError, asyncio.CancelledError)):
+            system.cat_file("o")
+    assert troubles.odd == 1
+    troubles.set(away=False, delay=0.0, lose=0.0)
+    assert system.cat_file("o") == b"an object"
+    assert troubles.odd == 1
+    troubles.disk.close()
+
+
+class Answering:
+    """A file system with one object."""
+
+    protocol = "memory"
+
+    def cat_file(self, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        return b"an object"

@@ -37,6 +37,18 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
     assert again.overrides == [("a", "b=c"), ("d", "")]
 
 
+def test_brokers_have_as_many_log_directories_as_given_and_the_controller_has_one(tmp_path: Path) -> None:
+    cluster = ClusterDir(str(tmp_path))
+    save(cluster, settings_of("--brokers", "1", "--log-dirs", "2"))
+    controller, broker = nodes_of(cluster, load(cluster))
+    assert broker.log_dirs == [f"{tmp_path}/broker-1/data", f"{tmp_path}/broker-1/data-2"]
+    assert controller.entry(None)["log.dirs"] == [controller.data]
+    write_properties(load(cluster), broker, controller)
+    assert f"log.dirs={','.join(broker.log_dirs)}" in Path(broker.properties).read_text()
+    with pytest.raises(UserError, match="needs at least one log directory"):
+        settings_of("--log-dirs", "0")
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [

@@ -103,7 +103,7 @@ class Broker:
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
-        self.logs.tell(start_moved=self._log_start_moved, synced=self._log_synced)
+        self.logs.set_listeners(start_moved=self._log_start_moved, synced=self._log_synced)
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
         self.server = self._listening(config, self.rules, apis or broker_apis())

@@ -363,7 +363,7 @@ class Fetcher:
 
 def _may_not_tell(follower: FollowerState) -> bool:
     """Whether the next fetch would vouch for records that are not synced yet. They soon are."""
-    return follower.state is FetchState.FETCHING and follower.log.vouched_end < follower.log.log_end_offset
+    return follower.state is FetchState.FETCHING and follower.log.reportable_end < follower.log.log_end_offset
 
 
 def _move_up(follower: FollowerState, leader_start: Offset) -> Event | None:

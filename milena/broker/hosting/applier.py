@@ -105,7 +105,7 @@ class Applier:
         self._idle = asyncio.Event()
         self._progressed: Callable[[], None] = lambda: None
         self._log = get_logger("applier")
-        logs.tell_ended(self.log_ended)
+        logs.set_ended_listener(self.log_ended)
 
     def start(self, tasks: Tasks) -> None:
         """The logs are loaded: apply the whole image now, and every delta from now on."""

@@ -328,7 +328,7 @@ class LeaderState:
         leader move. Raises BrokenInvariant."""
         log, registration = self._log, self._registration
         end = log.log_end_offset
-        candidate = log.vouched_end
+        candidate = log.reportable_end
         if candidate <= log.high_watermark or len(registration.isr) < self._partition.effective_min_isr:
             return False
         maximal = registration.maximal_isr

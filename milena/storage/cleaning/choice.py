@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
     """A log with closed segments."""
 
     log: UnifiedLog
-    found: Cleanable
+    cleanable: Cleanable
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
@@ -55,25 +55,25 @@ class Candidate(NamedTuple):
 
 def candidate(log: UnifiedLog, now: int) -> Candidate:
     """``now``: ms. Raises CorruptBatch, CorruptIndex, OSError."""
-    found = cleanable(log, cleaned_to=log.cleaned_to, replicated_to=log.checkpointed_high_watermark, now=now)
+    offsets = cleanable(log, cleaned_to=log.cleaned_to, replicated_to=log.checkpointed_high_watermark, now=now)
     segments = list(log.segments)
-    dirty_from = max(log.segments.floor_index(min(found.first_dirty, found.end)), 0)
+    dirty_from = max(log.segments.floor_index(min(offsets.first_dirty, offsets.end)), 0)
     return Candidate(
         log,
-        found,
-        sum(segment.size for segment in segments if segment.base_offset < found.first_dirty),
-        sum(segment.size for segment in segments[dirty_from:] if segment.base_offset < found.end)
-        if found.first_dirty < found.end
+        offsets,
+        sum(segment.size for segment in segments if segment.base_offset < offsets.first_dirty),
+        sum(segment.size for segment in segments[dirty_from:] if segment.base_offset < offsets.end)
+        if offsets.first_dirty < offsets.end
         else 0,
-        _overdue(log, found, now),
+        _overdue(log, offsets, now),
     )
 
 
-def _overdue(log: UnifiedLog, found: Cleanable, now: int) -> int:
+def _overdue(log: UnifiedLog, offsets: Cleanable, now: int) -> int:
     lag = log.config.max_compaction_lag_ms
     if lag >= NEVER:
         return 0
-    closed = log.segments.since(found.first_dirty)[:-1]
+    closed = log.segments.since(offsets.first_dirty)[:-1]
     times = [time for segment in closed if segment.size and (time := segment.first_timestamp()) > 0]
     return max(now - lag - min(times), 0) if times else 0
 

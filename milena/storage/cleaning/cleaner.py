@@ -32,11 +32,11 @@ from milena.storage.log.unified_log import UnifiedLog
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Begun(NamedTuple):
-    """A round that has begun."""
+class StartedRound(NamedTuple):
+    """A round that has started."""
 
     log: UnifiedLog
-    since: Generation
+    generation: Generation
     work: Work
 
 
@@ -79,7 +79,7 @@ class Cleaner:
         if not self._may_clean(log):
             return None
         try:
-            found = candidate(log, now)
+            chosen = candidate(log, now)
         except (CorruptBatch, CorruptIndex) as error:
             self._mark(log, str(error))
             return None
@@ -89,7 +89,7 @@ class Cleaner:
         except Exception as unforeseen:  # of one log: it must not keep the others from being cleaned
             self._unforeseen(log, unforeseen)
             return None
-        if found.found.checkpoint_is_wrong:
+        if chosen.cleanable.checkpoint_is_wrong:
             if "delete" not in log.config.cleanup_policy:
                 log.context.events.warning(
                     "first dirty offset is outside of the log",
@@ -99,8 +99,8 @@ class Cleaner:
                     log_start=log.log_start_offset,
                     log_end=log.log_end_offset,
                 )
-            log.cleaned_to = found.found.first_dirty
-        return found
+            log.cleaned_to = chosen.cleanable.first_dirty
+        return chosen
 
     def _may_clean(self, log: UnifiedLog) -> bool:
         return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
@@ -122,33 +122,33 @@ class Cleaner:
             log: reason for log, reason in self.uncleanable.items() if not (log.retired or log.context.offline)
         }
 
-    def begin(self, log: UnifiedLog, now: int) -> Begun:
+    def begin(self, log: UnifiedLog, now: int) -> StartedRound:
         """``now``: ms, the time by which tombstones and markers are judged. Raises CleaningAborted if nothing is to be
         done, CorruptBatch, CorruptIndex, OSError."""
-        settings, found = self.settings, candidate(log, now).found
-        if found.first_dirty >= found.end:
+        settings, cleanable = self.settings, candidate(log, now).cleanable
+        if cleanable.first_dirty >= cleanable.end:
             raise CleaningAborted(f"{log} has nothing to be cleaned")
         work = work_on(
             log,
-            found,
+            cleanable,
             now=now,
             memory=settings.map_bytes,
             load_factor=settings.load_factor,
             chunk=settings.read_bytes,
         )
-        return Begun(log, generation_of(log), work)
+        return StartedRound(log, generation_of(log), work)
 
-    def check(self, begun: Begun) -> None:
-        """Raises CleaningAborted if a round that has begun comes to nothing."""
-        check_generation(begun.log, begun.since)
-        if not begun.log.config.compacted or self._paused(begun.log) or may_have_been_tiered(begun.log):
-            raise CleaningAborted(f"{begun.log} is no longer to be cleaned")
+    def check(self, started: StartedRound) -> None:
+        """Raises CleaningAborted if a round that has started comes to nothing."""
+        check_generation(started.log, started.generation)
+        if not started.log.config.compacted or self._paused(started.log) or may_have_been_tiered(started.log):
+            raise CleaningAborted(f"{started.log} is no longer to be cleaned")
 
-    def finish(self, begun: Begun, cleaned_to: Offset) -> None:
+    def finish(self, started: StartedRound, cleaned_to: Offset) -> None:
         """All new segments are swapped in, and the folder is synced: the checkpoint must not know of more than a power
         loss would leave. Raises CleaningAborted."""
-        check_generation(begun.log, begun.since)
-        begun.log.cleaned_to = cleaned_to
+        check_generation(started.log, started.generation)
+        started.log.cleaned_to = cleaned_to
 
     async def clean(self, log: UnifiedLog, now: int, worker: Worker, paced: Paced) -> Figures | None:
         """A round. None if it came to nothing, for a reason that is reported. ``paced``: awaited for the bytes that
@@ -177,45 +177,45 @@ class Cleaner:
         return None
 
     async def _attempt(self, log: UnifiedLog, now: int, worker: Worker, paced: Paced) -> Figures | Exception:
-        begun = None
+        started = None
         try:
             await self._disk.offload(remove_unfinished, self._disk, log.folder)
-            begun = self.begin(log, now)
-            return await self._round(begun, worker, paced)
+            started = self.begin(log, now)
+            return await self._round(started, worker, paced)
         except Exception as error:
-            return self._cause(begun, error)
+            return self._cause(started, error)
 
-    def _cause(self, begun: Begun | None, error: Exception) -> Exception:
+    def _cause(self, started: StartedRound | None, error: Exception) -> Exception:
         """If the log has changed under its worker, what that has found in the files means nothing."""
-        if begun is None:
+        if started is None:
             return error
         try:
-            self.check(begun)
+            self.check(started)
         except CleaningAborted as aborted:
             return aborted
         return error
 
-    async def _round(self, begun: Begun, worker: Worker, paced: Paced) -> Figures:
-        log = begun.log
+    async def _round(self, started: StartedRound, worker: Worker, paced: Paced) -> Figures:
+        log = started.log
 
         async def checked(amount: int) -> None:
-            self.check(begun)
+            self.check(started)
             await paced(amount)
-            self.check(begun)
+            self.check(started)
 
-        self.check(begun)
-        steps = worker.run(clean_segments, checked, begun.work, self._known_secret())
+        self.check(started)
+        steps = worker.run(clean_segments, checked, started.work, self._known_secret())
         cleaned_to, figures = None, None
         while (step := await steps.next()) is not None:
-            self.check(begun)
+            self.check(started)
             if isinstance(step, NewSegment):
-                swap_in(log, begun.since, step)
+                swap_in(log, started.generation, step)
             else:
                 cleaned_to, figures = step
         assert cleaned_to is not None
         assert figures is not None
         await self._disk.offload(self._disk.sync_folder, log.folder)
-        self.finish(begun, cleaned_to)
+        self.finish(started, cleaned_to)
         return figures
 
     def _known_secret(self) -> bytes:

@@ -33,19 +33,19 @@ Python is built."""
 class OffsetMap:
     """Open addressing; the number of slots is a prime, so that each step between them meets all."""
 
-    __slots__ = ("_count", "_most", "_room", "_secret", "_slots", "_table")
+    __slots__ = ("_capacity", "_count", "_most", "_secret", "_slots", "_table")
 
     def __init__(self, memory: int, load_factor: float, secret: bytes, *, keys: int) -> None:
         """``memory``: bytes of the table at most (log.cleaner.dedupe.buffer.size). ``load_factor``: share of it that is
         filled (log.cleaner.io.buffer.load.factor). ``secret``: up to 64 bytes. ``keys``: how many there are at most,
         for a smaller table. Raises ValueError if there is no room for a key."""
-        room = min(memory // ENTRY_SIZE, _MOST_SLOTS)
+        capacity = min(memory // ENTRY_SIZE, _MOST_SLOTS)
         load_factor = max(min(load_factor, 1.0), 0.0)
-        most = int(room * load_factor)
-        self._room = max(room, 1)
+        most = int(capacity * load_factor)
+        self._capacity = max(capacity, 1)
         if keys < most:
-            most, room = keys, min(room, int(keys / load_factor) + 2)
-        self._slots = _prime_up_to(room)
+            most, capacity = keys, min(capacity, int(keys / load_factor) + 2)
+        self._slots = _prime_up_to(capacity)
         self._most = min(most, self._slots - 1)
         if self._most < min(keys, 1):
             raise ValueError(
@@ -72,23 +72,23 @@ class OffsetMap:
     @property
     def utilization(self) -> float:
         """The share that is in use of the slots which ``memory`` has room for."""
-        return self._count / self._room
+        return self._count / self._capacity
 
     def put(self, key: bytes, offset: int) -> None:
         """Set the offset of ``key``. The map must not be full."""
         high, low = self._hash(key)
-        place = self._place(high, low)
+        index = self._index_of(high, low)
         table = self._table
-        if not table[place + 2]:
+        if not table[index + 2]:
             self._count += 1
-            table[place] = high
-            table[place + 1] = low
-        table[place + 2] = offset + 1
+            table[index] = high
+            table[index + 1] = low
+        table[index + 2] = offset + 1
 
     def get(self, key: bytes) -> int:
         """The offset that was put last for ``key``, -1 for none."""
         high, low = self._hash(key)
-        return self._table[self._place(high, low) + 2] - 1
+        return self._table[self._index_of(high, low) + 2] - 1
 
     def _hash(self, key: bytes) -> tuple[i64, i64]:
         if _HASH_IS_KEYED:
@@ -96,16 +96,16 @@ class OffsetMap:
         high, low = _HALVES.unpack(blake2b(key, digest_size=_HALVES.size, key=self._secret).digest())
         return high, low
 
-    def _place(self, high: i64, low: i64) -> i64:
+    def _index_of(self, high: i64, low: i64) -> i64:
         """Where the entry is, or may be put: there the slot is free."""
         table = self._table
         slots: i64 = self._slots
         slot: i64 = high % slots
         step: i64 = 1 + low % (slots - 1)
         while True:
-            place: i64 = slot * _FIELDS
-            if (table[place] == high and table[place + 1] == low) or not table[place + 2]:
-                return place
+            index: i64 = slot * _FIELDS
+            if (table[index] == high and table[index + 1] == low) or not table[index + 2]:
+                return index
             slot = (slot + step) % slots
 
 

@@ -94,8 +94,8 @@ class Retained:
         negative then."""
         if self.now is None:
             return None
-        found = self.now + self._rules.delete_retention_ms
-        return found if found <= _LATEST else None
+        horizon = self.now + self._rules.delete_retention_ms
+        return horizon if horizon <= _LATEST else None
 
     def _is_needed(self, batch: BatchView) -> bool:
         """Whether ``batch`` stays even if it is empty."""

@@ -37,30 +37,30 @@ def generation_of(log: UnifiedLog) -> Generation:
     )
 
 
-def check_generation(log: UnifiedLog, since: Generation) -> None:
+def check_generation(log: UnifiedLog, generation: Generation) -> None:
     """Raises CleaningAborted if the log was truncated at either end, moved, deleted, is offline, or has ended."""
     if log.context.offline:
         raise CleaningAborted(f"{log} is offline")
-    if log.retired or log.folder != since.folder:
+    if log.retired or log.folder != generation.folder:
         raise CleaningAborted(f"{log} was moved or deleted")
-    if log.truncations != since.truncations:
+    if log.truncations != generation.truncations:
         raise CleaningAborted(f"{log} was truncated")
-    if log.log_start_offset != since.log_start:
+    if log.log_start_offset != generation.log_start:
         raise CleaningAborted(f"{log} begins at {log.log_start_offset} now")
 
 
 @guarded
-def swap_in(log: UnifiedLog, since: Generation, new: NewSegment) -> None:
+def swap_in(log: UnifiedLog, generation: Generation, new: NewSegment) -> None:
     """Raises CleaningAborted, with the files of ``new`` removed, and KafkaError."""
-    old = [since.segments[base] for base in new.replaced]
+    old = [generation.segments[base] for base in new.replaced]
     try:
-        check_generation(log, since)
+        check_generation(log, generation)
         first = next((number for number, segment in enumerate(log.segments) if segment is old[0]), -1)
         if first < 0 or [log.segments[first + number] for number in range(len(old))] != old:
             raise CleaningAborted(f"{log} has other segments now")
         _check_files(log, new)
     except CleaningAborted:
-        discard(log, since, new)
+        discard(log, generation, new)
         raise
     for before, after in ((CLEANED, SWAP), (SWAP, "")):
         if after == "":
@@ -85,7 +85,7 @@ def _check_files(log: UnifiedLog, new: NewSegment) -> None:
         raise CleaningAborted(f"{paths[0]} and its indexes are not what was written")
 
 
-def discard(log: UnifiedLog, since: Generation, new: NewSegment) -> None:
+def discard(log: UnifiedLog, generation: Generation, new: NewSegment) -> None:
     """Remove the files of a new segment that is not swapped in. Raises OSError."""
     for suffix in SEGMENT_SUFFIXES:
-        log.context.disk.remove(f"{since.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}")
+        log.context.disk.remove(f"{generation.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}")

@@ -43,14 +43,14 @@ class Work(NamedTuple):
     """Bytes to which a compressed batch may grow."""
 
 
-def work_on(log: UnifiedLog, found: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
+def work_on(log: UnifiedLog, cleanable: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
     """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``; ``chunk``: see ``Work``. Raises OSError."""
     config = log.config
     return Work(
         log.folder,
         tuple(SegmentToClean(segment.base_offset, segment.size) for segment in log.segments),
-        found.first_dirty,
-        found.end,
+        cleanable.first_dirty,
+        cleanable.end,
         now,
         config.delete_retention_ms,
         config.segment_bytes,
@@ -65,7 +65,7 @@ def work_on(log: UnifiedLog, found: Cleanable, *, now: int, memory: int, load_fa
 
 def aborted_in(disk: Disk, work: Work, start: Offset, end: Offset) -> list[AbortedTxn]:
     """The aborted transactions with records in ``[start, end)``. Raises CorruptIndex, OSError."""
-    found: list[AbortedTxn] = []
+    aborted: list[AbortedTxn] = []
     for number, segment in enumerate(work.segments):
         following = number + 1
         if following < len(work.segments) and work.segments[following].base_offset <= start:
@@ -73,7 +73,7 @@ def aborted_in(disk: Disk, work: Work, start: Offset, end: Offset) -> list[Abort
         path = f"{work.folder}/{segment_file(segment.base_offset, TXN_INDEX)}"
         growing = following == len(work.segments)  # the active one
         some, complete = overlapping(read_aborted(disk, path, growing=growing), start, end)
-        found += some
+        aborted += some
         if complete:
             break
-    return found
+    return aborted

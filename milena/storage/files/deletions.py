@@ -18,7 +18,7 @@ class Deletions:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def later(self, due_ms: int, path: str) -> None:
+    def schedule(self, due_ms: int, path: str) -> None:
         self._waiting.append((due_ms, path))
 
     def take_due(self, now_ms: int) -> list[str]:

@@ -43,8 +43,8 @@ class IndexFile:
         self._in_file = 0
         if exists:
             size = disk.size(path)
-            self._in_file, rest = divmod(size, entry.size)
-            if rest:
+            self._in_file, remainder = divmod(size, entry.size)
+            if remainder:
                 raise CorruptIndex(f"{path} has {size} bytes, no multiple of {entry.size}")
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ _ENTRY: Final = Struct(">ii")
 ENTRY_SIZE: Final = _ENTRY.size
 
 
-class Place(NamedTuple):
+class PositionBounds(NamedTuple):
     """What an index says about the position of the batch that holds an offset.
 
     The batch begins at ``position`` or later; the batch at ``position`` ends at offset ``indexed`` or before, None if
@@ -58,7 +58,7 @@ class OffsetIndex(IndexFile):
         slot = self.floor_by_first(offset - self.base_offset)
         return self[slot][1] if slot >= 0 else 0
 
-    def between(self, offset: int) -> Place:
+    def position_bounds(self, offset: int) -> PositionBounds:
         """The bounds for the start of the batch that holds ``offset``."""
         slot = self.floor_by_first(offset - self.base_offset)
         position, indexed, beyond, beyond_indexed = 0, None, None, None
@@ -68,7 +68,7 @@ class OffsetIndex(IndexFile):
         if slot + 1 < len(self):
             relative, beyond = self[slot + 1]
             beyond_indexed = self.base_offset + relative
-        return Place(position, indexed, beyond, beyond_indexed)
+        return PositionBounds(position, indexed, beyond, beyond_indexed)
 
     def add(self, last_offset: int, position: int) -> None:
         """Add the batch that ends at ``last_offset``, which is greater than all before."""

@@ -71,10 +71,10 @@ def truncate_aborted(disk: Disk, path: str, offset: Offset) -> None:
 
 def overlapping(entries: list[AbortedTxn], start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool]:
     """The aborted transactions with records in ``[start, upper)``, and whether later segments can have no more."""
-    found = []
+    aborted = []
     for entry in entries:
         if entry.last_offset >= start and entry.first_offset < upper:
-            found.append(entry)
+            aborted.append(entry)
         if entry.last_stable_offset >= upper:
-            return found, True
-    return found, False
+            return aborted, True
+    return aborted, False

@@ -80,16 +80,16 @@ def _no_jitter(_bound: int) -> int:
     return 0
 
 
-def _ignore(_error: OSError) -> None: ...
+def _ignore_error(_error: OSError) -> None: ...
 
 
 def _nothing() -> None: ...
 
 
-def _unheard(_log: Log) -> None: ...
+def _ignore_log(_log: Log) -> None: ...
 
 
-def _unheard_end(_log: NamedLog, _error: KafkaError) -> None: ...
+def _ignore_end(_log: NamedLog, _error: KafkaError) -> None: ...
 
 
 @dataclass(slots=True)
@@ -105,22 +105,22 @@ class LogContext:
     producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
     jitter: Callable[[int], int] = _no_jitter
     """A random number in ``[0, bound)``, for ``segment.jitter.ms``."""
-    failed: Callable[[OSError], None] = _ignore
+    failed: Callable[[OSError], None] = _ignore_error
     """The disk has failed: the directory must go offline."""
     truncated: Callable[[], None] = _nothing
     """A log was truncated below its recovery point: the checkpoint on disk must be written again."""
     save_checkpoints: Callable[[], None] = _nothing
     """Write the directory's offset checkpoints now. Needed if a log begins a segment while its recovery point on disk
     is beyond a truncation: refilled segments would count as synced."""
-    rolled: Callable[[Log], None] = _unheard
+    rolled: Callable[[Log], None] = _ignore_log
     """A log has rolled: the segments before the new one should be flushed."""
-    sync_soon: Callable[[Log], None] = _unheard
+    sync_soon: Callable[[Log], None] = _ignore_log
     """A log that must be synced before other nodes see its records has unsynced ones."""
-    synced: Callable[[Log], None] = _unheard
+    synced: Callable[[Log], None] = _ignore_log
     """That sync is complete: it covers the log end offset at the time when it began."""
-    start_moved: Callable[[Log], None] = _unheard
+    start_moved: Callable[[Log], None] = _ignore_log
     """The log start offset has moved: by retention or DeleteRecords."""
-    ended: Callable[[NamedLog, KafkaError], None] = _unheard_end
+    ended: Callable[[NamedLog, KafkaError], None] = _ignore_end
     """A log refuses all calls from now on, with this error: its bounds are contradictory, or it is damaged."""
     tiered: bool = False
     """Tiered storage is enabled on this broker."""

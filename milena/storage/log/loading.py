@@ -98,18 +98,18 @@ def open_log(
     topic_id, new_id = _topic_id(loading, topic_id)
     # Records before the log start may never have been synced, and are never read.
     recovery_point = max(recovery_point, log_start_offset)
-    sound = _load_segments(loading, None if clean else recovery_point)
+    intact = _load_segments(loading, None if clean else recovery_point)
     files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
     _load_epochs(loading)
-    loading.log_start = _told_by_epochs(loading)
+    loading.log_start = _log_start_from_epochs(loading)
     try:
-        for segment, has_indexes in sound:
+        for segment, has_indexes in intact:
             _check_indexes(loading, segment, has_indexes)
         log_start, log_end = _bring_up(loading, files, recovery_point, clean)
     except (CorruptBatch, BrokenInvariant) as error:
         log_start, log_end = _recover_all(loading, files, log_start_offset, error)
     for segment in loading.segments:
-        segment.rest()
+        segment.release()
     log = UnifiedLog(
         context,
         folder,
@@ -164,7 +164,7 @@ def open_alone(
     )
 
 
-def _told_by_epochs(loading: _Loading) -> Offset:
+def _log_start_from_epochs(loading: _Loading) -> Offset:
     """The log start, as far as the epochs tell. A tiered log syncs its epochs when its start moves, while the
     checkpoint of log starts is written later: if its epochs begin above the start, they were cut there. Rebuilt epochs
     are an exception: they begin with the first local record, before which compaction may have left a gap."""
@@ -200,15 +200,15 @@ def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bo
     disk, path = loading.context.disk, f"{loading.folder}/{PARTITION_METADATA}"
     if PARTITION_METADATA in loading.names:
         try:
-            found = decode_partition_metadata(disk.read(path))
+            topic_id = decode_partition_metadata(disk.read(path))
         except CorruptCheckpoint as error:
             loading.event("topic id unreadable", path=path, reason=str(error))
         else:
-            if expected is not None and found != expected:
+            if expected is not None and topic_id != expected:
                 raise KafkaError(
-                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} has the topic id {found}, where {expected} is expected"
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} has the topic id {topic_id}, where {expected} is expected"
                 )
-            return found, False
+            return topic_id, False
     if expected is None:
         return None, False
     disk.write_atomic(path, encode_partition_metadata(expected), sync=False)  # it is synced before the first record
@@ -239,14 +239,14 @@ def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tup
             if segment_file(offset, LOG) not in names:
                 loading.event("index without a log removed", path=f"{folder}/{segment_file(offset, suffix)}")
                 disk.remove(f"{folder}/{segment_file(offset, suffix)}")
-    sound = len(bases) if recovery_point is None else max(bisect_right(bases, recovery_point) - 1, 0)
+    intact = len(bases) if recovery_point is None else max(bisect_right(bases, recovery_point) - 1, 0)
     checked = []
     for number, base in enumerate(bases):
         size = disk.size(f"{folder}/{segment_file(base, LOG)}")
         has_indexes = all(segment_file(base, suffix) in names for suffix in (OFFSET_INDEX, TIME_INDEX))
-        segment = Segment(loading.context, folder, base, size=size, indexes_exist=has_indexes and number < sound)
+        segment = Segment(loading.context, folder, base, size=size, indexes_exist=has_indexes and number < intact)
         loading.segments.add(segment)
-        if number < sound:
+        if number < intact:
             checked.append((segment, has_indexes))
     return checked
 
@@ -366,7 +366,7 @@ def _drop(loading: _Loading, segments: list[Segment]) -> None:
     due = context.clock.time_ms() + loading.config.file_delete_delay_ms
     for segment in segments:
         for path in segment.mark_deleted():
-            context.deletions.later(due, path)
+            context.deletions.schedule(due, path)
 
 
 def _report(loading: _Loading, cut: Cut, dropped: int) -> None:

@@ -184,7 +184,7 @@ class LocalLog:
         return self.segments.active.base_offset
 
     @property
-    def vouched_end(self) -> Offset:
+    def reportable_end(self) -> Offset:
         """The offset up to which this replica may tell others that it has the records. Starts a sync if that is not the
         log end."""
         if self.topic not in SYNCED_FIRST or self._recovery_point >= self._log_end:
@@ -312,8 +312,8 @@ class LocalLog:
         )
         return self._ended(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {reason}"))
 
-    def _broken(self, invariant: str, **wanted: int) -> BrokenLog:
-        """The error for a change of the bounds to ``wanted``. It ends this log, which is offline from now on."""
+    def _broken(self, invariant: str, **proposed: int) -> BrokenLog:
+        """The error for a change of the bounds to ``proposed``. It ends this log, which is offline from now on."""
         latest = self.epochs.latest_entry
         numbers = {
             "log_start": self._log_start,
@@ -335,9 +335,9 @@ class LocalLog:
             folder=self.folder,
             invariant=invariant,
             **numbers,
-            **{f"wanted_{name}": value for name, value in wanted.items()},
+            **{f"proposed_{name}": value for name, value in proposed.items()},
         )
-        change = ", but " + ", ".join(f"{name} {value}" for name, value in wanted.items()) if wanted else ""
+        change = ", but " + ", ".join(f"{name} {value}" for name, value in proposed.items()) if proposed else ""
         return self._ended(BrokenLog(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {invariant}{change} ({numbers})"))
 
     def _ended(self, error: E) -> E:
@@ -435,7 +435,7 @@ class LocalLog:
                 marked.append(self.producer_files.mark_deleted(self.folder, segment.base_offset))
             for path in marked:
                 if path is not None:
-                    self.context.deletions.later(due, path)
+                    self.context.deletions.schedule(due, path)
 
     # Flushing
 
@@ -455,7 +455,7 @@ class LocalLog:
         if upto <= self._recovery_point and (not self._unsynced.has_files or upto == self._log_start):
             return None
         pending = self._unsynced.pending()
-        behind = self.segments.since(self._recovery_point) if upto > self._recovery_point else ()
+        unflushed = self.segments.since(self._recovery_point) if upto > self._recovery_point else ()
         folders: tuple[str, ...] = ()
         if pending.folder:
             folders = (self.folder, self.folder.rpartition("/")[0])
@@ -466,7 +466,7 @@ class LocalLog:
             upto,
             self._truncations,
             self.folder,
-            tuple(segment.file() for segment in behind if segment.base_offset < upto),
+            tuple(segment.file() for segment in unflushed if segment.base_offset < upto),
             pending,
             folders,
         )

@@ -255,9 +255,9 @@ class Segment:
     def aborted(self) -> list[AbortedTxn]:
         if self._none_aborted:
             return []
-        found = read_aborted(self.context.disk, self.path(TXN_INDEX))
-        self._none_aborted = not found
-        return found
+        aborted = read_aborted(self.context.disk, self.path(TXN_INDEX))
+        self._none_aborted = not aborted
+        return aborted
 
     # Finding
 
@@ -397,7 +397,7 @@ class Segment:
         self.release_handle()
         self.release_indexes()
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Release everything that can be loaded again: index entries that are not in a file stay in memory."""
         self.context.files.closed(self)
         self.release_handle()

@@ -74,8 +74,8 @@ class Survey:
 
     def run_with(self, offset: int) -> Run | None:
         """The run that holds ``offset``, or ends at it."""
-        found = [run for run in self.runs if run.start <= offset <= run.end]
-        return found[-1] if found else None
+        runs = [run for run in self.runs if run.start <= offset <= run.end]
+        return runs[-1] if runs else None
 
     def damage_from(self, offset: int) -> Damage | None:
         """The first damage to records from ``offset`` on."""
@@ -116,16 +116,16 @@ def survey(disk: Disk, folder: str, *, since: int = 0) -> Survey:
     gaps, as those of a log that is never compacted do. Blocks. Raises OSError."""
     bases = segment_bases(disk, folder)
     first = max(sum(base <= since for base in bases) - 1, 0)
-    found = Survey(bases[first:])
-    surveyor = _Surveyor(found)
-    for base in found.bases:
+    result = Survey(bases[first:])
+    surveyor = _Surveyor(result)
+    for base in result.bases:
         path = f"{folder}/{segment_file(base, LOG)}"
         file = disk.open(path, read_only=True)
         try:
             surveyor.look_at(path, base, Window(file), file.size)
         finally:
             file.close()
-    return found
+    return result
 
 
 def batches_of(disk: Disk, run: Run) -> Iterator[tuple[str, ScannedBatch]]:
@@ -140,8 +140,8 @@ def batches_of(disk: Disk, run: Run) -> Iterator[tuple[str, ScannedBatch]]:
 
 
 class _Surveyor:
-    def __init__(self, found: Survey) -> None:
-        self._found = found
+    def __init__(self, result: Survey) -> None:
+        self._survey = result
         self._next = Offset(0)
         """The offset that comes next."""
         self._epoch = -1
@@ -152,25 +152,25 @@ class _Surveyor:
     def look_at(self, path: str, base: Offset, source: Window, size: int) -> None:
         if self._whole and base != self._next:
             reason = f"the segment before it ends at offset {self._next}"
-            self._damaged(path, 0, self._next, reason, torn=base > self._next)
+            self._add_damage(path, 0, self._next, reason, torn=base > self._next)
         self._next = max(base, self._next)
         position = 0
         while position < size:
-            begun = position
+            start = position
             try:
                 for batch in scan_batches(source, position, size):
                     self._check(source, batch, size)
                     position += batch.size
-                    self._sound(path, begun, position, batch)
+                    self._add_batch(path, start, position, batch)
             except CorruptBatch as error:
                 missing = self._next
-                found = self._find(source, position, size)
-                end = size if found is None else found.position
-                torn = _has_hole(source, position, end) or (found is None and _is_short(source, position, size))
+                following = self._find(source, position, size)
+                end = size if following is None else following.position
+                torn = _has_hole(source, position, end) or (following is None and _is_short(source, position, size))
                 misplaced = isinstance(error, Misplaced)
-                self._damaged(path, position, missing, str(error), torn=torn, misplaced=misplaced)
-                if found is not None:
-                    self._next, self._epoch = Offset(found.base_offset), found.leader_epoch
+                self._add_damage(path, position, missing, str(error), torn=torn, misplaced=misplaced)
+                if following is not None:
+                    self._next, self._epoch = Offset(following.base_offset), following.leader_epoch
                 position = end
 
     def _check(self, source: Window, batch: ScannedBatch, end: int) -> None:
@@ -195,13 +195,13 @@ class _Surveyor:
         other = self._batch_at(source, following.position + following.size, end)
         return other is not None and other.leader_epoch == epoch
 
-    def _sound(self, path: str, begun: int, position: int, batch: ScannedBatch) -> None:
-        """``batch`` continues the run that began at ``begun``, and ends at ``position``."""
-        runs = self._found.runs
+    def _add_batch(self, path: str, start: int, position: int, batch: ScannedBatch) -> None:
+        """``batch`` continues the run that began at ``start``, and ends at ``position``."""
+        runs = self._survey.runs
         if not self._whole or not runs:
             runs.append(Run(Offset(batch.base_offset), Offset(batch.base_offset)))
         run = runs[-1]
-        piece = Piece(path, begun, position - begun)
+        piece = Piece(path, start, position - start)
         if run.pieces and run.pieces[-1].path == path:
             run.pieces[-1] = piece
         else:
@@ -210,10 +210,10 @@ class _Surveyor:
         self._epoch = batch.leader_epoch
         self._whole = True
 
-    def _damaged(
+    def _add_damage(
         self, path: str, position: int, offset: Offset, reason: str, *, torn: bool, misplaced: bool = False
     ) -> None:
-        self._found.damages.append(Damage(path, position, offset, reason, torn, misplaced))
+        self._survey.damages.append(Damage(path, position, offset, reason, torn, misplaced))
         self._whole = False
 
     def _find(self, source: Window, start: int, end: int) -> ScannedBatch | None:
@@ -245,10 +245,10 @@ def _candidates(source: Window, start: int, end: int) -> Iterator[int]:
     while at + HEADER_SIZE <= end:
         data = source.pread(min(_WINDOW, end - at), at)
         last = len(data) - HEADER_SIZE
-        found = data.find(_MAGIC_BYTE, _MAGIC_AT)
-        while 0 <= found - _MAGIC_AT <= last:
-            yield at + found - _MAGIC_AT
-            found = data.find(_MAGIC_BYTE, found + 1)
+        at_magic = data.find(_MAGIC_BYTE, _MAGIC_AT)
+        while 0 <= at_magic - _MAGIC_AT <= last:
+            yield at + at_magic - _MAGIC_AT
+            at_magic = data.find(_MAGIC_BYTE, at_magic + 1)
         at += last + 1
 
 

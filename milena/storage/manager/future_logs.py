@@ -81,17 +81,17 @@ class FutureLogs:
 
     def settle(self) -> None:
         """After loading: of two logs of the same name the longer one stays, and a copy without a log is removed."""
-        found: dict[tuple[str, int], UnifiedLog] = {}
+        logs: dict[tuple[str, int], UnifiedLog] = {}
         for log in self._manager:
-            other = found.setdefault((log.topic, log.partition), log)
+            other = logs.setdefault((log.topic, log.partition), log)
             if other is not log:
                 shorter = min(other, log, key=lambda one: one.log_end_offset)
-                found[log.topic, log.partition] = log if shorter is other else other
-                self._log.warning("log is in two directories", kept=found[log.topic, log.partition].folder)
+                logs[log.topic, log.partition] = log if shorter is other else other
+                self._log.warning("log is in two directories", kept=logs[log.topic, log.partition].folder)
                 self._manager.set_aside(shorter)
         if self._manager.offline_dirs:
             return
         for directory in self._manager.online_dirs:
             for key, future in list(directory.futures.items()):
-                if key not in found:
+                if key not in logs:
                     self._manager.set_aside(future)

@@ -95,11 +95,11 @@ class LogCleaner:
 
     def dirty_bytes(self, logs: Iterable[UnifiedLog]) -> int:
         """What could be cleaned of ``logs``; of one that cannot be judged nothing is known."""
-        now, found = self._runtime.clock.time_ms(), 0
+        now, total = self._runtime.clock.time_ms(), 0
         for log in logs:
             with suppress(Exception):
-                found += candidate(log, now).cleanable_bytes
-        return found
+                total += candidate(log, now).cleanable_bytes
+        return total
 
     # What it does
 
@@ -162,18 +162,18 @@ class LogCleaner:
 
     async def _look(self, task: CleanerTask) -> list[Candidate]:
         """The logs that are due, the dirtiest first."""
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
 
         def look_at(log: UnifiedLog) -> None:
             one = self.cleaner.look(log, self._now())
             if one is not None and one.clean_bytes + one.cleanable_bytes:
-                found.append(one)
+                candidates.append(one)
 
         await self._in_slices(look_at)
-        self.dirtiest_ratio = max((one.dirty_ratio for one in found), default=0.0)
-        due = dirtiest_first(found)
+        self.dirtiest_ratio = max((one.dirty_ratio for one in candidates), default=0.0)
+        due = dirtiest_first(candidates)
         if due:
-            task.overdue_ms = max(one.overdue_ms for one in found)
+            task.overdue_ms = max(one.overdue_ms for one in candidates)
         return due
 
     async def _in_slices(self, work: Callable[[UnifiedLog], None]) -> None:
@@ -206,12 +206,12 @@ class LogCleaner:
             "log cleaned",
             topic=log.topic,
             partition=log.partition,
-            dirty_from=chosen.found.first_dirty,
+            dirty_from=chosen.cleanable.first_dirty,
             cleaned_to=log.cleaned_to,
             seconds=round(task.seconds, 3),
             **figures._asdict(),
         )
-        return log.cleaned_to is not None and log.cleaned_to > chosen.found.first_dirty
+        return log.cleaned_to is not None and log.cleaned_to > chosen.cleanable.first_dirty
 
     async def _paced(self, amount: int) -> None:
         delay = self.throttle.delay(amount)

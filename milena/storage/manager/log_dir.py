@@ -140,13 +140,11 @@ class LogDir:
     def _check_new(self) -> None:
         """A directory without properties must not contain logs: it is unknown which node they belong to, and under a
         new id they would never be found here. Raises OSError, DirectoryError."""
-        found = [
-            name for name in self.context.disk.list(self.path) if not name.endswith(_OTHER_NAMES) and _is_log(name)
-        ]
-        if found:
+        logs = [name for name in self.context.disk.list(self.path) if not name.endswith(_OTHER_NAMES) and _is_log(name)]
+        if logs:
             self.unlock()
             raise DirectoryError(
-                f"log directory {self.path} has logs ({found[0]}{' and others' if found[1:] else ''}), but no "
+                f"log directory {self.path} has logs ({logs[0]}{' and others' if logs[1:] else ''}), but no "
                 f"{META_PROPERTIES}, which says whose they are. Put that back; or where they are this node's, write it "
                 f"anew, with the lines cluster.id=CLUSTER, node.id=NODE and version=1"
             )
@@ -210,7 +208,7 @@ class LogDir:
                 self.context.events.warning("folder left alone", path=self.file(name), reason=str(error))
                 continue
             if kind is FolderKind.DELETE:
-                self.context.deletions.later(due, self.file(name))
+                self.context.deletions.schedule(due, self.file(name))
             elif kind is FolderKind.STRAY:
                 self.context.events.warning("folder left alone", path=self.file(name), reason=f"marked {kind.value}")
             elif topic != METADATA_TOPIC:

@@ -76,12 +76,12 @@ class LogManager:
         context.failed = lambda error: self.take_offline(directory, error)
         return directory
 
-    def tell(self, *, start_moved: Callable[[Log], None], synced: Callable[[Log], None]) -> None:
+    def set_listeners(self, *, start_moved: Callable[[Log], None], synced: Callable[[Log], None]) -> None:
         """Set the listeners for changes of logs (see ``LogContext``)."""
         for directory in self.dirs:
             directory.context.start_moved, directory.context.synced = start_moved, synced
 
-    def tell_ended(self, ended: Callable[[NamedLog, KafkaError], None]) -> None:
+    def set_ended_listener(self, ended: Callable[[NamedLog, KafkaError], None]) -> None:
         """Set the listener for logs that have ended while their directory is online."""
         for directory in self.dirs:
             directory.context.ended = ended
@@ -210,9 +210,9 @@ class LogManager:
 
     def directory_id(self, log: UnifiedLog) -> UUID:
         """The id of the directory that contains ``log``."""
-        found = self.dir_of(log).directory_id
-        assert found is not None, "a directory with logs is formatted"
-        return found
+        directory_id = self.dir_of(log).directory_id
+        assert directory_id is not None, "a directory with logs is formatted"
+        return directory_id
 
     def has_directory(self, directory_id: UUID) -> bool:
         """Whether this is the id of one of the directories, online or not."""
@@ -309,7 +309,7 @@ class LogManager:
         folder is a stray one at the next start."""
         if self._take_out(log, FolderKind.DELETE):
             due = self._runtime.clock.time_ms() + self._times.delete_delay_ms
-            log.context.deletions.later(due, log.folder)
+            log.context.deletions.schedule(due, log.folder)
 
     def set_aside(self, log: UnifiedLog) -> None:
         """Remove a log that the metadata does not place here; its folder stays, renamed if the disk allows it."""

@@ -76,16 +76,16 @@ class Upkeep:
         self._runtime = runtime
         self._times = times
         self._rolled: dict[Log, None] = {}
-        self._wanted = asyncio.Event()
-        self._behind: dict[Log, None] = {}
-        self._sync_wanted = asyncio.Event()
-        self._checkpoint_wanted = False
+        self._requested = asyncio.Event()
+        self._unsynced: dict[Log, None] = {}
+        self._sync_requested = asyncio.Event()
+        self._checkpoint_requested = False
 
     def start(self, tasks: Tasks) -> None:
         times = self._times
         checkpoint_ms = min(times.recovery_checkpoint_ms, times.high_watermark_checkpoint_ms)
         tasks.spawn(self._on_demand(), name="flush after roll")
-        tasks.spawn(self._sync_behind(), name="sync before others hear of it")
+        tasks.spawn(self._sync_unsynced(), name="sync before others hear of it")
         tasks.spawn(self._every(times.retention_ms, self._retention, INITIAL_DELAY), name="retention")
         tasks.spawn(self._every(checkpoint_ms, self.write_checkpoints), name="checkpoints")
         tasks.spawn(self._every(times.producer_check_ms, self._expire), name="producer expiration")
@@ -98,18 +98,18 @@ class Upkeep:
         if log.topic in SYNCED_FIRST:
             return  # the next append syncs it as a whole; two concurrent plans would share the work
         self._rolled[log] = None
-        self._wanted.set()
+        self._requested.set()
 
     def sync_soon(self, log: Log) -> None:
         """Others wait until this log is synced completely. Requests that arrive while the disk works are synced
         together."""
-        self._behind[log] = None
-        self._sync_wanted.set()
+        self._unsynced[log] = None
+        self._sync_requested.set()
 
     def checkpoint_soon(self) -> None:
         """A log was truncated below its recovery point."""
-        self._checkpoint_wanted = True
-        self._wanted.set()
+        self._checkpoint_requested = True
+        self._requested.set()
 
     async def flush(self, logs: Sequence[Log], *, sealed_only: bool = False) -> None:
         """Sync logs, a few at a time, since each has its files open; the blocking part runs in a worker. If a disk
@@ -152,23 +152,23 @@ class Upkeep:
 
     async def _on_demand(self) -> None:
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            if self._checkpoint_wanted:
-                self._checkpoint_wanted = False
+            await self._requested.wait()
+            self._requested.clear()
+            if self._checkpoint_requested:
+                self._checkpoint_requested = False
                 await self.write_checkpoints()
             while self._rolled:
                 logs = list(self._rolled)
                 self._rolled.clear()
                 await self.flush(logs, sealed_only=True)
 
-    async def _sync_behind(self) -> None:
+    async def _sync_unsynced(self) -> None:
         """Separate from other flushes, which may take long."""
         while True:
-            await self._sync_wanted.wait()
-            self._sync_wanted.clear()
-            logs = list(self._behind)
-            self._behind.clear()
+            await self._sync_requested.wait()
+            self._sync_requested.clear()
+            logs = list(self._unsynced)
+            self._unsynced.clear()
             await self.flush(logs)
             for log in logs:
                 log.context.synced(log)

@@ -97,9 +97,9 @@ class LeaderEpochCache:
 
     def replace(self, entries: Iterable[tuple[LeaderEpoch, Offset]]) -> None:
         """Replace all entries."""
-        wanted = LeaderEpochCache(entries)._entries
-        if wanted != self._entries:
-            self._entries[:] = wanted
+        replacement = LeaderEpochCache(entries)._entries
+        if replacement != self._entries:
+            self._entries[:] = replacement
             self._changed()
 
     def clear(self) -> None:

@@ -17,7 +17,7 @@ from milena.protocol.types import Offset
 from milena.runtime.logging import get_logger
 from milena.runtime.network import FileRange, Part
 from milena.storage.files.index_file import CorruptIndex
-from milena.storage.files.offset_index import Place
+from milena.storage.files.offset_index import PositionBounds
 from milena.storage.files.txn_index import AbortedTxn, decode_aborted
 from milena.storage.log.batch_scan import LOOKUP_CHUNK, ScannedBatch, scan_batches
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
@@ -69,7 +69,7 @@ class BatchOrder:
 
     __slots__ = ("_last", "_place", "_segment")
 
-    def __init__(self, segment: RemoteLogSegmentMetadata, place: Place | None = None) -> None:
+    def __init__(self, segment: RemoteLogSegmentMetadata, place: PositionBounds | None = None) -> None:
         """``place``: the index entry that applies to some of them."""
         self._segment = segment
         self._place = place
@@ -141,7 +141,7 @@ class SegmentReader:
         if not segment.size:
             return None
         indexes = await self.indexes(segment)
-        place = None if indexes is None else indexes.offsets.between(offset)
+        place = None if indexes is None else indexes.offsets.position_bounds(offset)
         order = BatchOrder(segment, place)
         if place is None:
             position, length = self._scanned_to(segment, offset), SCAN
@@ -168,13 +168,13 @@ class SegmentReader:
             await self._check_hole(segment, place, segment.size)
         return None
 
-    async def _check_hole(self, segment: RemoteLogSegmentMetadata, place: Place | None, end: int) -> None:
+    async def _check_hole(self, segment: RemoteLogSegmentMetadata, place: PositionBounds | None, end: int) -> None:
         """Read the batches again, from before the indexed one up to ``end`` and the one after it. Raises CorruptBatch
         if they are not consecutive: then the gap is damage."""
         indexes = await self.indexes(segment)
         position = 0
         if indexes is not None and place is not None and place.indexed is not None:
-            position = indexes.offsets.between(place.indexed - 1).position
+            position = indexes.offsets.position_bounds(place.indexed - 1).position
         order = BatchOrder(segment)
         while position < min(end + 1, segment.size):
             window = await self.window(segment, position, end + HEADER_SIZE - position)

@@ -98,7 +98,7 @@ def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> N
         "active_segment": 0,
         "latest_epoch": 1,
         "latest_epoch_start": 2,
-        "wanted_high_watermark": 11,
+        "proposed_high_watermark": 11,
     }
 
 

@@ -52,6 +52,7 @@ CLEAN: Final = (
     "milena/node/apis",
     "milena/node/links",
     "milena/report",
+    "milena/storage",
     "milena/runtime",
     "milena/steering",
     "milena/up",

@@ -145,7 +145,7 @@ def test_a_damaged_end_is_cut_at_a_batch_border(
         damage(list(segments(cluster).values())[-1])
         capsys.readouterr()
         await cluster.start_broker(1)
-        said = [line for line in capsys.readouterr().err.splitlines() if "log cut in recovery" in line]
+        said = [line for line in capsys.readouterr().err.splitlines() if "log truncated in recovery" in line]
         assert len(said) == 1 and '"topic": "t"' in said[0] and f'"next_offset": {RECORDS - lost}' in said[0]
         await check_log(cluster, client, RECORDS - lost)
 

@@ -151,6 +151,6 @@ async def test_a_torn_end_is_cut_and_told(
             await write(client, 1, first=RECORDS - lost)
             assert await values(client, RECORDS - lost + 1) == list(range(RECORDS - lost + 1))
     assert len(batches_in(file.read_bytes())) == RECORDS - lost + 1
-    (said,) = [line for line in running.log.read_text().splitlines() if "log cut in recovery" in line]
+    (said,) = [line for line in running.log.read_text().splitlines() if "log truncated in recovery" in line]
     cut = size - sum(batch.size_in_bytes for batch in batches_in(file.read_bytes())[:-1])
-    assert f'"next_offset": {RECORDS - lost}' in said and f'"bytes_cut": {cut}' in said
+    assert f'"next_offset": {RECORDS - lost}' in said and f'"bytes_truncated": {cut}' in said

@@ -11,26 +11,28 @@ if TYPE_CHECKING:
 
 
 class Cleanable(NamedTuple):
-    """Records in ``[first_dirty, end)`` were not cleaned yet and may be; both are equal if there are none."""
+    """The offset range ``[first_dirty, end)`` that is dirty and may be cleaned; empty if both are equal."""
 
     first_dirty: Offset
     end: Offset
-    """Where a segment begins, if it is greater than ``first_dirty``: later segments are not touched."""
+    """The first uncleanable offset. If it is greater than ``first_dirty``, it is the base offset of a segment."""
     checkpoint_is_wrong: bool
-    """Whether the first dirty offset is another than the checkpoint's."""
+    """Whether the first dirty offset of the checkpoint is not within the log."""
 
 
 def cleanable(log: UnifiedLog, *, cleaned_to: Offset | None, replicated_to: Offset | None, now: int) -> Cleanable:
-    """``cleaned_to``: the log's first dirty offset in ``cleaner-offset-checkpoint``, ``replicated_to``: its high
-    watermark in ``replication-offset-checkpoint``, None if it is not in there. ``now``: ms.
+    """Return the range of offsets that may be cleaned.
 
-    Unlike in Kafka, the high watermark on disk is a bound, too, and what is synced: this log loses no record, by a
-    truncation after a crash or a loss of power, that others were removed for. Nothing is cleaned without them.
+    ``cleaned_to``: the log's first dirty offset in ``cleaner-offset-checkpoint``. ``replicated_to``: its high watermark
+    in ``replication-offset-checkpoint``. Both are None if the checkpoint does not list the log. ``now``: ms.
+
+    Unlike in Kafka, the high watermark on disk and the recovery point are upper bounds, too. A record above them may be
+    lost in a truncation after a crash or a power failure; older records with its key must still be there then.
     """
     start = log.log_start_offset
     wrong = cleaned_to is not None and not start <= cleaned_to <= log.log_end_offset
     first_dirty = start if cleaned_to is None or wrong else cleaned_to
-    if replicated_to is None:
+    if replicated_to is None:  # the high watermark is not on disk yet: no record is safe
         return Cleanable(first_dirty, first_dirty, wrong)
     bound = min(log.last_stable_offset, replicated_to, log.recovery_point, log.segments.active.base_offset)
     end = log.segments[max(log.segments.floor_index(bound), 0)].base_offset

@@ -1,5 +1,8 @@
-"""Which logs are cleaned, and in which order, like ``LogCleanerManager.grabFilthiestCompactedLog``: those of which more
-than ``min.cleanable.dirty.ratio`` is dirty, or that have waited for ``max.compaction.lag.ms``, the dirtiest first."""
+"""Selects the logs to clean and their order, like ``LogCleanerManager.grabFilthiestCompactedLog``.
+
+A log is cleaned if more than ``min.cleanable.dirty.ratio`` of it is dirty, or if it has waited longer than
+``max.compaction.lag.ms``. The log with the highest dirty ratio is cleaned first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from milena.storage.cleaning.bounds import Cleanable, cleanable
 from milena.storage.log.unified_log import UnifiedLog
 
 NEVER: Final = (1 << 63) - 1
-"""A lag that is not reached."""
+"""The value of ``max.compaction.lag.ms`` that sets no limit."""
 
 
 class Dirtiness(NamedTuple):
@@ -19,7 +22,7 @@ class Dirtiness(NamedTuple):
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
-    """How long ago the oldest dirty segment should have been cleaned; 0 if it need not be yet."""
+    """Time (ms) since the oldest dirty segment exceeded ``max.compaction.lag.ms``; 0 if it has not."""
 
     @property
     def ratio(self) -> float:
@@ -54,7 +57,7 @@ class Candidate(NamedTuple):
 
 
 def candidate(log: UnifiedLog, now: int) -> Candidate:
-    """``now``: ms. Raises CorruptBatch, CorruptIndex, OSError."""
+    """Measure how dirty ``log`` is at ``now`` (ms). Raises CorruptBatch, CorruptIndex, OSError."""
     offsets = cleanable(log, cleaned_to=log.cleaned_to, replicated_to=log.checkpointed_high_watermark, now=now)
     segments = list(log.segments)
     dirty_from = max(log.segments.floor_index(min(offsets.first_dirty, offsets.end)), 0)
@@ -79,5 +82,5 @@ def _overdue(log: UnifiedLog, offsets: Cleanable, now: int) -> int:
 
 
 def dirtiest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that are due, in the order in which they are cleaned."""
+    """Return the candidates that are due, in descending order of their dirty ratio."""
     return sorted((one for one in candidates if one.is_due), key=lambda one: one.dirty_ratio, reverse=True)

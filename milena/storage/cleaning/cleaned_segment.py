@@ -1,4 +1,4 @@
-"""Writes the segment that takes the place of others: its files end in ``.cleaned`` until they are complete."""
+"""Writes the segment that replaces cleaned ones. Its files have the suffix ``.cleaned`` until they are swapped in."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class OffsetOverflow(Exception):
 
 
 class CleanedSegment:
-    """Methods raise OSError. The caller removes the files of a segment that does not become complete."""
+    """A new segment. Methods raise OSError. If ``complete`` is not reached, the caller removes the files."""
 
     def __init__(self, disk: Disk, folder: str, base_offset: Offset, index_interval: int) -> None:
-        """Removes what an earlier attempt has left."""
+        """Removes the files that an earlier attempt has left."""
         self._disk = disk
         self._base = base_offset
         self._paths = {suffix: f"{folder}/{segment_file(base_offset, suffix)}{CLEANED}" for suffix in SEGMENT_SUFFIXES}
@@ -38,12 +38,12 @@ class CleanedSegment:
         self._since_index = 0
         self._unwritten = bytearray()
         self.size = 0
-        """Bytes so far."""
+        """Bytes of the batches appended so far."""
         self._file = disk.open(self._paths[LOG], create=True)
 
     @property
     def largest_timestamp(self) -> int:
-        """Of the records so far (ms), -1 without any."""
+        """The largest timestamp appended so far (ms), -1 for none."""
         return self._largest.timestamp
 
     def append(self, data: Bytes) -> None:
@@ -64,8 +64,8 @@ class CleanedSegment:
             self._write()
 
     def complete(self, aborted: list[AbortedTxn], modified_ms: int) -> None:
-        """Write and sync everything. ``aborted``: the transaction index. ``modified_ms``: when the last of the replaced
-        segments was changed, the age of records without timestamps."""
+        """Write and sync all files. ``aborted``: the entries of the transaction index. ``modified_ms``: the
+        modification time of the last replaced segment, which is the age of records without timestamps."""
         self._write()
         self._times.add(self._largest)
         self._offsets.write()

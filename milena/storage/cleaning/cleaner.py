@@ -1,9 +1,8 @@
-"""Cleans the logs of a node, and knows which are being cleaned, and which cannot be, like ``LogCleanerManager``.
+"""Cleans the logs of a node; tracks which are being cleaned and which are uncleanable, like ``LogCleanerManager``.
 
-A round is done by a worker, which knows files alone; this swaps each new segment in, on the loop, after it has checked
-that the log is still what it was. What fails is of that log alone: a damaged one is left as it is, marked, and
-reported, as in Kafka, until the node is restarted. If the disk is full, or the worker is killed, it is tried again
-later; if the disk fails, its directory goes offline.
+A worker does a round on the files alone. ``Cleaner`` swaps each new segment in, on the loop, after a check that the log
+has not changed. An error affects one log only. A damaged log is marked as uncleanable until the node restarts, as in
+Kafka. After a full disk or a killed worker the log is tried again later. If the disk fails, its directory goes offline.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class StartedRound(NamedTuple):
-    """A round that has started."""
+    """A round in progress: the log, its state at the start, and the work for the worker."""
 
     log: UnifiedLog
     generation: Generation
@@ -41,15 +40,15 @@ class StartedRound(NamedTuple):
 
 
 def may_have_been_tiered(log: UnifiedLog) -> bool:
-    """Whether records of the log may be in the tier, or come back to it. A cleaning would remove records in favour of
-    others that only this disk has, and what is published in the tier again, from these files, would have gaps
+    """Whether records of the log may be in the tier, or may be copied to it later. Such a log is not cleaned here: the
+    newer record of a key may be only on this disk, and copies of cleaned segments would have gaps
     (docs/decisions/2026-11-22-claims-and-marks.md)."""
     asked = log.context.tiered and log.config.remote_storage_enable and log.topic not in NEVER_TIERED
     return asked or log.remote_enabled or log.log_start_offset != log.local_log_start_offset
 
 
 class Cleaner:
-    """Several tasks may use it, each with a worker of its own."""
+    """The cleaner of a node. Several tasks may use it, each with a worker of its own."""
 
     def __init__(
         self,
@@ -60,7 +59,8 @@ class Cleaner:
         *,
         paused: Callable[[UnifiedLog], bool] = lambda _log: False,
     ) -> None:
-        """``secret``: see ``OffsetMap``; asked for once. ``paused``: whether a log must stay as it is for now."""
+        """``secret``: makes the secret of ``OffsetMap``; called once. ``paused``: whether a log must not be cleaned at
+        the moment."""
         self._disk = disk
         self._contained = contained
         self._make_secret = secret
@@ -70,12 +70,12 @@ class Cleaner:
         self.uncleanable: dict[UnifiedLog, str] = {}
         """Logs that cannot be cleaned, with the reason."""
         self.in_progress: dict[UnifiedLog, str] = {}
-        """With the folder that a worker writes to: a log that was deleted meanwhile is in another, and a new one of its
-        name is there."""
+        """The logs being cleaned, with the folder that the worker writes to. If such a log is deleted, its folder is
+        renamed, and a new log of the same name may use the old path."""
 
     def look(self, log: UnifiedLog, now: int) -> Candidate | None:
-        """What may be cleaned of a log; None if it is not compacted, cannot be cleaned, or is just being. ``now``:
-        ms."""
+        """Return what may be cleaned of ``log`` at ``now`` (ms); None if the log is not compacted, is uncleanable, or
+        is being cleaned."""
         if not self._may_clean(log):
             return None
         try:
@@ -86,13 +86,13 @@ class Cleaner:
         except OSError as failure:
             log.context.failed(failure)
             return None
-        except Exception as unforeseen:  # of one log: it must not keep the others from being cleaned
+        except Exception as unforeseen:  # an error of one log must not stop the cleaning of others
             self._unforeseen(log, unforeseen)
             return None
         if chosen.cleanable.checkpoint_is_wrong:
-            if "delete" not in log.config.cleanup_policy:
+            if "delete" not in log.config.cleanup_policy:  # retention moves the log start, so it is expected there
                 log.context.events.warning(
-                    "first dirty offset is outside of the log",
+                    "first dirty offset out of range",
                     topic=log.topic,
                     partition=log.partition,
                     checkpoint=log.cleaned_to,
@@ -106,8 +106,8 @@ class Cleaner:
         return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
 
     def may_delete(self, log: UnifiedLog) -> bool:
-        """Whether old segments of a compacted log may be deleted now. Those of a tiered log do not wait for the
-        cleaner."""
+        """Whether the cleaner may delete old segments of this compacted log now. A tiered log is left to the periodic
+        retention."""
         return (
             log.config.compacted
             and not log.remote_enabled
@@ -117,14 +117,14 @@ class Cleaner:
         )
 
     def forget_gone(self) -> None:
-        """Logs that were deleted, or are offline, are no longer uncleanable."""
+        """Remove deleted and offline logs from ``uncleanable``."""
         self.uncleanable = {
             log: reason for log, reason in self.uncleanable.items() if not (log.retired or log.context.offline)
         }
 
     def begin(self, log: UnifiedLog, now: int) -> StartedRound:
-        """``now``: ms, the time by which tombstones and markers are judged. Raises CleaningAborted if nothing is to be
-        done, CorruptBatch, CorruptIndex, OSError."""
+        """Start a round. ``now`` (ms) is compared with the delete horizons of tombstones and markers. Raises
+        CleaningAborted if there is nothing to clean, CorruptBatch, CorruptIndex, OSError."""
         settings, cleanable = self.settings, candidate(log, now).cleanable
         if cleanable.first_dirty >= cleanable.end:
             raise CleaningAborted(f"{log} has nothing to be cleaned")
@@ -139,22 +139,22 @@ class Cleaner:
         return StartedRound(log, generation_of(log), work)
 
     def check(self, started: StartedRound) -> None:
-        """Raises CleaningAborted if a round that has started comes to nothing."""
+        """Raises CleaningAborted if the log has changed so that the round cannot be completed."""
         check_generation(started.log, started.generation)
         if not started.log.config.compacted or self._paused(started.log) or may_have_been_tiered(started.log):
             raise CleaningAborted(f"{started.log} is no longer to be cleaned")
 
     def finish(self, started: StartedRound, cleaned_to: Offset) -> None:
-        """All new segments are swapped in, and the folder is synced: the checkpoint must not know of more than a power
-        loss would leave. Raises CleaningAborted."""
+        """Advance the first dirty offset. All new segments are swapped in, and the folder is synced: the checkpoint
+        must not be ahead of what survives a power failure. Raises CleaningAborted."""
         check_generation(started.log, started.generation)
         started.log.cleaned_to = cleaned_to
 
     async def clean(self, log: UnifiedLog, now: int, worker: Worker, paced: Paced) -> Figures | None:
-        """A round. None if it came to nothing, for a reason that is reported. ``paced``: awaited for the bytes that
-        were read or written."""
+        """Do one round. Returns None if it was aborted or failed; the reason is logged. ``paced`` is awaited with the
+        number of bytes that were read or written."""
         if not self._may_clean(log):
-            return None  # another task has been faster
+            return None  # another task has begun to clean it
         self.in_progress[log] = log.folder
         done: Figures | Exception | None = None
         given_up: CancelledError | None = None
@@ -165,7 +165,7 @@ class Cleaner:
                 given_up = cancelled
             if not isinstance(done, Figures):
                 worker.end()
-                await worker.ended()  # before that, another round could meet its files
+                await worker.ended()  # else the next round could find files that it still writes
         finally:
             del self.in_progress[log]
         if given_up is not None:
@@ -186,7 +186,7 @@ class Cleaner:
             return self._cause(started, error)
 
     def _cause(self, started: StartedRound | None, error: Exception) -> Exception:
-        """If the log has changed under its worker, what that has found in the files means nothing."""
+        """Return the cause of a failed round. If the log has changed, the worker's error is a consequence of that."""
         if started is None:
             return error
         try:
@@ -233,7 +233,7 @@ class Cleaner:
             if error.errno not in _FULL and not isinstance(error, FileNotFoundError):
                 log.context.failed(error)
         elif isinstance(error, ValueError | KafkaError | WorkerEnded | MemoryError):
-            self._failed(log, error)  # a buffer that is too small; the directory is offline already
+            self._failed(log, error)  # the buffer is too small, or the directory is offline already
         else:
             self._unforeseen(log, error)
 

@@ -1,8 +1,9 @@
-"""Where the leader epochs of a log begin, when the batches with which they began are gone.
+"""Keeps the start offsets of leader epochs in a cleaned log.
 
-The epochs of a log can be rebuilt from its batches, and a follower that copies a cleaned log has no other source. So an
-empty batch takes the place of the first one of an epoch. Kafka keeps none: an epoch then begins too late or is missing,
-and a replica that asks where the one before ends keeps records that the leader never had.
+Leader epochs are rebuilt from batches after a loss of the checkpoint, and by a follower that copies a cleaned log. So
+cleaning replaces the first batch of an epoch by an empty batch instead of removing it. Kafka removes it: the epoch then
+starts too late or is missing, and a replica that asks for the end of the previous epoch may keep records that the
+leader never had.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from milena.protocol.records.batch import BatchView
 
 
 class EpochMarks:
-    """Takes the batches of a log in order."""
+    """Detects the first batch of each leader epoch. Takes the batches of a log in order."""
 
     def __init__(self) -> None:
         self._epoch = -1
 
     def begins_with(self, batch: BatchView) -> bool:
-        """Whether an epoch begins with ``batch``."""
+        """Whether ``batch`` is the first of its leader epoch."""
         if batch.leader_epoch == self._epoch:
             return False
         self._epoch = batch.leader_epoch

@@ -1,4 +1,5 @@
-"""Which segments become one, like ``Cleaner.groupSegmentsBySize``: so that segments do not become ever smaller."""
+"""Groups segments that are merged into one, like ``Cleaner.groupSegmentsBySize``, so that segments do not shrink with
+each cleaning."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from milena.storage.cleaning.source import SegmentToClean
 from milena.storage.log.segment import MAX_RELATIVE_OFFSET
 
 MOST_SEGMENTS: Final = 32
-"""In one group. Kafka has no such bound: its cleaner's thread renames the files of all of them, a few for each segment;
-here the event loop does, in one go. A later cleaning joins what is left."""
+"""The maximum size of a group. Kafka has no such limit, since a cleaner thread renames the files. Here the event loop
+renames them in one step. A later cleaning merges the rest."""
 
 
 def grouped(
     segments: Sequence[SegmentToClean], *, segment_bytes: int, index_bytes: int, end: Offset
 ) -> list[list[SegmentToClean]]:
-    """``segments`` in groups, each of which fits in one segment: its file has at most ``segment_bytes``, each index at
-    most ``index_bytes``, and its offsets fit in 31 bits. ``end``: the offset after the last that may be cleaned."""
+    """Return ``segments`` in groups, each of which fits into one segment: a log file of at most ``segment_bytes``,
+    indexes of at most ``index_bytes`` each, and relative offsets of 31 bits. ``end``: the first uncleanable offset."""
     groups: list[list[SegmentToClean]] = []
     size = offsets = times = 0
     for number, segment in enumerate(segments):

@@ -1,7 +1,7 @@
 """The last offset of each key, in a table of a fixed size, like Kafka's ``SkimpyOffsetMap``.
 
-An entry takes 24 bytes, whatever the length of its key: a hash of 128 bits and an offset of 64. The hash is keyed with
-a secret, so that nobody can send two keys with the same hash, of which one would be lost.
+An entry takes 24 bytes for a key of any length: a hash of 128 bits and an offset of 64. The hash is keyed with a
+secret. Otherwise a producer could send two keys with the same hash, and the record of one would be lost.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ _HALVES: Final = Struct(">qq")
 ENTRY_SIZE: Final = 24
 """Bytes of one entry."""
 _FIELDS: Final = 3
-"""Of an entry, of 64 bits each: the halves of the hash, and the offset + 1; 0 if the slot is free."""
+"""64-bit fields of an entry: the two halves of the hash, and the offset + 1, which is 0 if the slot is free."""
 _MOST_SLOTS: Final = ((1 << 31) - 1) // ENTRY_SIZE
 """Kafka's bound: a table has at most 2 GB."""
 NOT_FOUND: Final = -1
 _HASH_IS_KEYED: Final = sys.hash_info.algorithm.startswith("siphash") and not sys.hash_info.cutoff
-"""Whether Python's own hash of bytes is SipHash, with a key that each process draws; other hashes can be chosen when
-Python is built."""
+"""Whether Python's hash of bytes is SipHash with a random key per process. Python can be built with other hashes."""
 
 
 @final
 class OffsetMap:
-    """Open addressing; the number of slots is a prime, so that each step between them meets all."""
+    """A hash table with open addressing. The number of slots is a prime, so that every probe sequence visits all."""
 
     __slots__ = ("_capacity", "_count", "_most", "_secret", "_slots", "_table")
 
     def __init__(self, memory: int, load_factor: float, secret: bytes, *, keys: int) -> None:
-        """``memory``: bytes of the table at most (log.cleaner.dedupe.buffer.size). ``load_factor``: share of it that is
-        filled (log.cleaner.io.buffer.load.factor). ``secret``: up to 64 bytes. ``keys``: how many there are at most,
-        for a smaller table. Raises ValueError if there is no room for a key."""
+        """``memory``: maximum bytes of the table (log.cleaner.dedupe.buffer.size). ``load_factor``: share of the slots
+        that may be used (log.cleaner.io.buffer.load.factor). ``secret``: up to 64 bytes. ``keys``: maximum number of
+        keys; the table is smaller if they need less. Raises ValueError if not even one key fits."""
         capacity = min(memory // ENTRY_SIZE, _MOST_SLOTS)
         load_factor = max(min(load_factor, 1.0), 0.0)
         most = int(capacity * load_factor)
@@ -61,7 +60,7 @@ class OffsetMap:
 
     @property
     def full(self) -> bool:
-        """Whether no further key may be put."""
+        """Whether no further key may be added."""
         return self._count >= self._most
 
     @property
@@ -71,7 +70,7 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """The share that is in use of the slots which ``memory`` has room for."""
+        """The share of used slots, of those that fit into ``memory``."""
         return self._count / self._capacity
 
     def put(self, key: bytes, offset: int) -> None:
@@ -86,7 +85,7 @@ class OffsetMap:
         table[index + 2] = offset + 1
 
     def get(self, key: bytes) -> int:
-        """The offset that was put last for ``key``, -1 for none."""
+        """Return the last offset of ``key``, -1 for none."""
         high, low = self._hash(key)
         return self._table[self._index_of(high, low) + 2] - 1
 
@@ -97,7 +96,7 @@ class OffsetMap:
         return high, low
 
     def _index_of(self, high: i64, low: i64) -> i64:
-        """Where the entry is, or may be put: there the slot is free."""
+        """Return the table index of the entry with this hash, or of the free slot for it."""
         table = self._table
         slots: i64 = self._slots
         slot: i64 = high % slots
@@ -110,7 +109,7 @@ class OffsetMap:
 
 
 def _prime_up_to(number: int) -> int:
-    """The largest prime that is not greater; 2 below that."""
+    """Return the largest prime up to ``number``, at least 2."""
     while number > 2 and any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
         number -= 1
     return max(number, 2)

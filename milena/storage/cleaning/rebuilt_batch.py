@@ -1,8 +1,8 @@
-"""Batches that lose some of their records, or all, as Kafka's ``MemoryRecords.filterTo`` writes them.
+"""Writes batches without some or all of their records, like Kafka's ``MemoryRecords.filterTo``.
 
-A rebuilt batch keeps its offsets, leader epoch, producer and codec. Tombstones and markers may go at a time that is
-written in its base timestamp, the delete horizon (attribute bit 6, KIP-534); the records' timestamps are then relative
-to that.
+A rebuilt batch keeps its offsets, leader epoch, producer and codec. It may have a delete horizon (attribute bit 6,
+KIP-534): the time from which its tombstones or its marker may be removed. The delete horizon is stored in the base
+timestamp, and the timestamps of the records are relative to it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from milena.protocol.records.varints import read_varint, write_varint
 
 
 class KeptRecord(NamedTuple):
-    """A record that stays."""
+    """A record that is kept."""
 
     encoded: bytes
-    """From its length on."""
+    """The encoded record, with its length."""
     timestamp_delta: int
 
 
 def delete_horizon(batch: BatchView) -> int | None:
-    """When the tombstones of ``batch``, or its marker, may go (ms); None if that is not decided."""
+    """Return the delete horizon of ``batch`` (ms), None if it has none."""
     return batch.base_timestamp if batch.has_delete_horizon else None
 
 
 def rebuilt(batch: BatchView, records: Sequence[KeptRecord], horizon: int | None) -> bytearray:
-    """``batch`` with only ``records``, of which there is at least one, and with the delete horizon ``horizon``."""
+    """Return ``batch`` with only ``records`` (at least one) and with the delete horizon ``horizon``."""
     appended = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     times = [
         batch.max_timestamp if appended else as_long(batch.base_timestamp + record.timestamp_delta)
@@ -61,7 +61,7 @@ def rebuilt(batch: BatchView, records: Sequence[KeptRecord], horizon: int | None
 
 
 def emptied(batch: BatchView) -> bytearray:
-    """``batch`` without records: it tells of its producer, and of the offsets."""
+    """Return ``batch`` without records. It keeps the offsets and the state of the producer."""
     return pack_batch(
         b"",
         count=0,
@@ -80,7 +80,7 @@ def emptied(batch: BatchView) -> bytearray:
 
 
 def epoch_mark(batch: BatchView) -> bytearray:
-    """An empty batch at the offsets of ``batch`` that tells of its leader epoch alone."""
+    """Return an empty batch with only the offsets and the leader epoch of ``batch``."""
     return pack_batch(
         b"",
         count=0,
@@ -94,12 +94,12 @@ def epoch_mark(batch: BatchView) -> bytearray:
 
 
 def _with_delta(encoded: bytes, delta: int) -> bytes:
-    """A record with another timestamp delta."""
+    """Return the record with another timestamp delta."""
     _, at = read_varint(encoded, 0)
-    _, rest = read_varint(encoded, at + 1, 64)
+    _, after_delta = read_varint(encoded, at + 1, 64)
     body = bytearray(encoded[at : at + 1])
     write_varint(body, delta)
-    body += encoded[rest:]
+    body += encoded[after_delta:]
     out = bytearray()
     write_varint(out, len(body))
     return bytes(out + body)

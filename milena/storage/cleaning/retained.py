@@ -1,13 +1,15 @@
-"""What a cleaning keeps of a batch, by the rules of Kafka's ``Cleaner``.
+"""Decides which records of a batch a cleaning keeps, by the rules of Kafka's ``Cleaner``.
 
-Of each key, the last record before the end of the offset map stays. A tombstone stays until the delete horizon of its
-batch, which the first cleaning sets that leaves the tombstone in place; a record without a key goes. Data of aborted
-transactions goes at once, and a transaction's marker when nothing else is left of it and its delete horizon has
-passed. The last batch of each producer stays, perhaps empty, since it tells the last sequence; so does the last batch
-of what may be cleaned.
+- The last record of each key before the end of the offset map is kept. Records without a key are removed.
+- A tombstone is kept until the delete horizon of its batch, which is set by the first cleaning that keeps the
+  tombstone.
+- Data of aborted transactions is removed at once. A marker is removed when the log has no other batch of its
+  transaction and its delete horizon has passed.
+- The last batch of each producer is kept, empty if need be, since it has the producer's last sequence. The last batch
+  before the first uncleanable offset is kept, too.
 
-A compressed batch that grows beyond the limit stays as it is, and no tombstone behind it goes: it may delete one of its
-records. Kafka takes the memory that it needs.
+A compressed batch that expands beyond the limit is kept unchanged, and so are all tombstones after it, since they may
+delete one of its records. Kafka allocates the memory that such a batch needs.
 """
 
 from __future__ import annotations
@@ -28,47 +30,49 @@ _LATEST: Final = (1 << 63) - 1
 
 
 class LastRecord(NamedTuple):
-    """What a producer has written last."""
+    """The last batch of a producer."""
 
     last_data_offset: int
-    """Of its last batch with data; -1 if the log has only its marker."""
+    """The last offset of its last data batch, -1 if the log has only its marker."""
     epoch: ProducerEpoch
 
 
 class Rules(NamedTuple):
-    """What decides in one round of cleaning."""
+    """The parameters of one round of cleaning."""
 
     map: OffsetMap
     map_end: Offset
-    """The offset after the last that the map knows."""
+    """The offset after the last record in the map."""
     end: Offset
-    """The offset after the last that may be cleaned."""
+    """The first uncleanable offset."""
     now: int
     """ms."""
     delete_retention_ms: int
     producers: Mapping[ProducerId, LastRecord]
     limit: int
-    """Bytes to which a compressed batch may grow, if it is to lose records."""
+    """The maximum decompressed size of a batch (bytes)."""
 
 
 class Retained:
-    """The decisions of one round. Takes the batches of a log in order."""
+    """Filters the batches of one round. Takes the batches of a log in order."""
 
     def __init__(self, rules: Rules, transactions: CleanedTransactions) -> None:
         self.now: int | None = rules.now
-        """ms, by which tombstones and markers are judged; None: they stay, and nothing is decided."""
+        """The time (ms) that is compared with delete horizons. None: all tombstones and markers are kept, and no delete
+        horizon is set."""
         self._rules = rules
         self._transactions = transactions
         self.read = 0
-        """Records that were looked at."""
+        """The number of records read."""
         self.kept = 0
         self.without_key = 0
-        """Records that went because they have no key."""
+        """The number of records removed because they have no key."""
         self._unread = False
-        """Whether a batch was met that is too large to be read."""
+        """Whether there was a batch that is too large to be decompressed."""
 
     def of(self, batch: BatchView) -> Bytes:
-        """The batch that takes the place of ``batch``; no bytes if none does. Raises CorruptBatch."""
+        """Return the batch that replaces ``batch``, which may be the same; empty if it is removed. Raises
+        CorruptBatch."""
         may_go = self._transactions.meets(batch)
         horizon = delete_horizon(batch)
         if batch.is_control:
@@ -77,7 +81,7 @@ class Retained:
             all_go = may_go
         try:
             records, whole, tombstones = ([], False, False) if all_go else self._records(batch, horizon)
-        except DecompressionBomb:
+        except DecompressionBomb:  # it is kept unread, and so are the tombstones after it
             self._unread = True
             return batch.memory
         self.kept += len(records)
@@ -90,15 +94,15 @@ class Retained:
 
     @property
     def _new_horizon(self) -> int | None:
-        """ms; None if none is to be set. What would get one beyond 64 bits stays for ever, as in Kafka, whose sum is
-        negative then."""
+        """The delete horizon (ms) for tombstones that have none; None if none is set now. A horizon beyond 64 bits is
+        not set, so that the tombstone is kept for ever, as in Kafka, where the sum overflows."""
         if self.now is None:
             return None
         horizon = self.now + self._rules.delete_retention_ms
         return horizon if horizon <= _LATEST else None
 
     def _is_needed(self, batch: BatchView) -> bool:
-        """Whether ``batch`` stays even if it is empty."""
+        """Whether ``batch`` is kept even if it has no records left."""
         if batch.next_offset == self._rules.end:
             return True
         if not batch.has_producer_id:
@@ -111,7 +115,7 @@ class Retained:
         return batch.is_control and batch.producer_epoch == last.epoch
 
     def _records(self, batch: BatchView, horizon: int | None) -> tuple[list[KeptRecord], bool, bool]:
-        """The records that stay, whether those are all, and whether there are tombstones among them."""
+        """Return the records that are kept, whether these are all, and whether there are tombstones among them."""
         records: list[KeptRecord] = []
         tombstones = False
         cursor = RecordCursor(batch, self._rules.limit)

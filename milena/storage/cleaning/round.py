@@ -1,8 +1,8 @@
-"""One round of cleaning one log: builds the map of its dirty records, and writes new segments without those that a
-later record in the map replaces.
+"""One round of cleaning one log: builds the offset map of its dirty records, and writes new segments without the
+records that the map has a later offset for.
 
-Plain synchronous code that knows files alone, so that it can run in another process than the log. The owner of the log
-swaps each new segment in before it asks for the next.
+Synchronous code that works on files alone, so that it can run in another process than the log. The owner of the log
+swaps each new segment in before it takes the next one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from milena.storage.files.names import LOG, segment_file
 
 
 class Figures(NamedTuple):
-    """What a round has read and written. Kept records are of those that were read again to be written."""
+    """What a round has read and written. ``map_*``: while the offset map was built; the others: while new segments were
+    written."""
 
     map_records: int
     map_bytes: int
@@ -43,32 +44,33 @@ class Figures(NamedTuple):
 
 
 class NewSegment(NamedTuple):
-    """The complete files with the suffix ``.cleaned`` at ``base_offset`` take the place of ``replaced``."""
+    """A complete segment with the suffix ``.cleaned``, which replaces the segments ``replaced``."""
 
     base_offset: Offset
     size: int
     replaced: tuple[Offset, ...]
-    """The base offsets, the first of which is ``base_offset``."""
+    """Their base offsets; the first is ``base_offset``."""
     changed: bool
-    """Whether a batch is not what it was."""
+    """Whether any batch differs from the original."""
     largest_timestamp: int
-    """ms, -1 without a record."""
+    """ms, -1 without records."""
     has_aborted: bool
     """Whether it has a transaction index."""
 
 
-def _go_on(_count: int) -> None:
+def _no_check(_count: int) -> None:
     pass
 
 
 class Round:
-    """One round. ``map_keys``, then ``new_segments``; or, where the files of one group at a time are there,
-    ``map_segment`` for each segment in order until there is no room, ``begin_cleaning``, and ``clean`` for each group.
-    They raise CorruptBatch, CorruptIndex, OffsetOverflow, OSError, and whatever ``check`` raises, which ends the round:
-    it is called with each number of bytes that was read or written."""
+    """One round: call ``map_keys``, then ``new_segments``. If the files of only one group are available at a time, call
+    ``map_segment`` for each segment until it returns False, ``begin_cleaning``, and ``clean`` for each group.
 
-    def __init__(self, disk: Disk, work: Work, secret: bytes, check: Callable[[int], None] = _go_on) -> None:
-        """``secret``: see ``OffsetMap``. Raises ValueError if the map has no room."""
+    Methods raise CorruptBatch, CorruptIndex, OffsetOverflow, OSError, and any error that ``check`` raises to end the
+    round. ``check`` is called with the number of bytes that were read or written."""
+
+    def __init__(self, disk: Disk, work: Work, secret: bytes, check: Callable[[int], None] = _no_check) -> None:
+        """``secret``: see ``OffsetMap``. Raises ValueError if the map cannot hold a key."""
         self._disk = disk
         self._work = work
         self._check = check
@@ -77,7 +79,7 @@ class Round:
             work.memory, work.load_factor, secret, keys=max(work.end - max(work.first_dirty, Offset(0)), 0)
         )
         self.cleaned_to = work.first_dirty
-        """The first offset that stays dirty: where the map ends."""
+        """The first offset that remains dirty: the end of the map."""
         self._map_records = self._map_bytes = self._bytes_read = self._bytes_written = 0
         self._mapped: CleanedTransactions | None = None
         self._retained: Retained | None = None
@@ -86,7 +88,7 @@ class Round:
 
     @property
     def figures(self) -> Figures:
-        """So far."""
+        """The figures so far."""
         kept = self._retained
         return Figures(
             self._map_records,
@@ -100,23 +102,23 @@ class Round:
         )
 
     def map_keys(self) -> None:
-        """Read the dirty records, as far as the map has room for their keys."""
+        """Add the keys of the dirty records to the map, until it is full."""
         for segment in self._work.segments:
             if segment.base_offset >= self._work.end or not self.map_segment(segment):
                 return
 
     def map_segment(self, segment: SegmentToClean) -> bool:
-        """Read the dirty records of the next segment. Whether there was room for all their keys."""
+        """Add the keys of the next segment's dirty records to the map. Returns whether all of them fit."""
         work, following = self._work, self._following(segment)
         if self._mapped is None:
             self._mapped = CleanedTransactions(aborted_in(self._disk, work, work.first_dirty, work.end))
         if following > work.first_dirty and not self._map_segment(segment, self._mapped):
             return False
-        self.cleaned_to = max(self.cleaned_to, following)  # there may be a gap at its end
+        self.cleaned_to = max(self.cleaned_to, following)  # compaction may have left a gap at the end
         return True
 
     def _map_segment(self, segment: SegmentToClean, transactions: CleanedTransactions) -> bool:
-        """Whether there was room for all its keys."""
+        """Return whether all keys fit into the map."""
         with closing(self._open(segment)) as file:
             for batch in self._batches(file, segment, self._work.first_dirty):
                 self._check(batch.size_in_bytes)
@@ -124,7 +126,7 @@ class Round:
                 if gone or batch.is_control:
                     self._map_records += batch.count
                 else:
-                    with suppress(DecompressionBomb):  # it stays as it is: see Retained
+                    with suppress(DecompressionBomb):  # such a batch is kept unchanged: see Retained
                         if not self._map_records_of(batch):
                             return False
                 self._map_bytes += batch.size_in_bytes
@@ -147,8 +149,8 @@ class Round:
         return True
 
     def new_segments(self) -> Iterator[NewSegment]:
-        """Write the segments that take the places of those before ``cleaned_to``. The files of one that does not become
-        complete are removed, unless the process ends: then they are removed when the log is opened."""
+        """Write the segments that replace those before ``cleaned_to``. Incomplete files are removed; if the process
+        ends, they are removed when the log is next opened."""
         work = self._work
         segments = [with_index_sizes(self._disk, work.folder, segment) for segment in self.begin_cleaning()]
         groups = grouped(segments, segment_bytes=work.segment_bytes, index_bytes=work.index_bytes, end=work.end)
@@ -156,10 +158,10 @@ class Round:
             yield self.clean(group, work.now)
 
     def begin_cleaning(self) -> list[SegmentToClean]:
-        """The map is complete. Returns the segments that are to be cleaned."""
+        """End the building of the map, and return the segments to clean."""
         work = self._work
         segments = [segment for segment in work.segments if segment.base_offset < self.cleaned_to]
-        end = work.segments[len(segments)].base_offset  # the last segment may reach beyond the map
+        end = work.segments[len(segments)].base_offset  # the last segment may extend beyond the map
         self._cleaned = CleanedTransactions(aborted_in(self._disk, work, work.segments[0].base_offset, end))
         rules = Rules(
             self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
@@ -168,8 +170,8 @@ class Round:
         return segments
 
     def clean(self, group: Sequence[SegmentToClean], now: int | None) -> NewSegment:
-        """Write the segment that takes the place of the next ones, by the tombstones and markers that may go at
-        ``now`` (ms; None: none may)."""
+        """Write the segment that replaces ``group``. Tombstones and markers whose delete horizon is before ``now`` (ms)
+        are removed; None: all are kept."""
         assert self._retained is not None
         self._retained.now = now
         changed = False
@@ -192,7 +194,7 @@ class Round:
         return NewSegment(bases[0], new.size, bases, changed, new.largest_timestamp, bool(kept))
 
     def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained) -> bool:
-        """Whether it is not what it was."""
+        """Append what is kept of ``batch`` to ``new``; returns whether it differs from the original."""
         data = retained.of(batch)
         if self._marks.begins_with(batch) and not len(data):
             data = epoch_mark(batch)
@@ -203,7 +205,7 @@ class Round:
         return data is not batch.memory and data != batch.memory
 
     def _following(self, segment: SegmentToClean) -> Offset:
-        """Where the next segment begins: the last one of the work is not read."""
+        """Return the base offset of the next segment. There is one, since the last segment of the work is not read."""
         return self._bases[bisect_right(self._bases, segment.base_offset)]
 
     def _open(self, segment: SegmentToClean) -> File:

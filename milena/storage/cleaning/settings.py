@@ -1,4 +1,4 @@
-"""How logs are cleaned, from Kafka's keys ``log.cleaner.*``, like ``CleanerConfig``."""
+"""The settings of the log cleaner, from Kafka's keys ``log.cleaner.*``, like ``CleanerConfig``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAST_READ: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """Sizes are bytes, of all threads together."""
+    """Sizes are bytes, for all threads together."""
 
     threads: int = 1
     dedupe_buffer: int = 128 << 20
@@ -37,10 +37,10 @@ class CleanerSettings:
 
     @property
     def map_bytes(self) -> int:
-        """Of one thread's offset map."""
+        """Bytes of one thread's offset map."""
         return self.dedupe_buffer // max(self.threads, 1)
 
     @property
     def read_bytes(self) -> int:
-        """What one thread reads at once, unless a batch is larger: the other half is for writing."""
+        """Bytes of one thread's read buffer, unless a batch is larger. The other half of its share is for writing."""
         return max(self.io_buffer // max(self.threads, 1) // 2, _LEAST_READ)

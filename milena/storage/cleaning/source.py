@@ -1,5 +1,5 @@
-"""Reads the batches of a segment that is cleaned, and checks each: a rebuilt batch gets a new checksum, which must not
-vouch for damaged records."""
+"""Reads the batches of a segment that is cleaned, and verifies each: a rebuilt batch gets a new checksum, which would
+hide damage."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CHUNK: Final = 1 << 20
 
 
 class SegmentToClean(NamedTuple):
-    """A segment as a cleaning sees it. Sizes are bytes of the log file, and of the indexes once they are known: the
-    owner of a log does not ask the disk for those, of thousands of segments."""
+    """A segment to clean. Sizes are bytes of the log file and of the indexes. Index sizes are 0 until
+    ``with_index_sizes``, since they cost a disk access for each segment."""
 
     base_offset: Offset
     size: int
@@ -27,7 +27,7 @@ class SegmentToClean(NamedTuple):
 
 
 def with_index_sizes(disk: Disk, folder: str, segment: SegmentToClean) -> SegmentToClean:
-    """Raises OSError."""
+    """Return ``segment`` with the sizes of its indexes. Raises OSError."""
 
     def size(suffix: str) -> int:
         path = f"{folder}/{segment_file(segment.base_offset, suffix)}"
@@ -37,15 +37,15 @@ def with_index_sizes(disk: Disk, folder: str, segment: SegmentToClean) -> Segmen
 
 
 def open_log(disk: Disk, folder: str, segment: SegmentToClean) -> File:
-    """Raises OSError."""
+    """Open the log file of ``segment``. Raises OSError."""
     return disk.open(f"{folder}/{segment_file(segment.base_offset, LOG)}", read_only=True)
 
 
 def read_batches(
     file: File, segment: SegmentToClean, following: Offset, *, start: int = 0, chunk: int = CHUNK
 ) -> Iterator[BatchView]:
-    """The batches from the one that holds ``start`` on. ``file``: of ``open_log``; whoever opened it closes it.
-    ``following``: where the next segment begins. At most ``chunk`` bytes, or one whole batch, are in memory.
+    """Yield the batches from the one that contains ``start`` on. ``file``: returned by ``open_log``; the caller closes
+    it. ``following``: the base offset of the next segment. At most ``chunk`` bytes, or one batch, are in memory.
 
     Raises CorruptBatch, OSError.
     """
@@ -53,7 +53,7 @@ def read_batches(
     try:
         for batch in _batches(file, segment.size, chunk):
             batch.verify_crc()
-            # No checksum covers these.
+            # The checksum covers neither the base offset nor the leader epoch.
             if not next_offset <= batch.base_offset <= batch.last_offset < following:
                 raise CorruptBatch(
                     f"a batch from {batch.base_offset} to {batch.last_offset} is not within {next_offset} and "
@@ -76,7 +76,7 @@ def _batches(file: File, end: int, chunk: int) -> Iterator[BatchView]:
         size = batch_size_at(data, begin)
         if size is None or begin + size > len(data):
             if size is not None and size > chunk:
-                # Its length may be wrong, and as large as the file: it is checked piece by piece.
+                # A damaged length may be as large as the file, so the batch is not read at once.
                 large = next(scan_batches(file, position, end, chunk=HEADER_SIZE))
                 if not has_valid_crc(file, large):
                     raise CorruptBatch(f"the batch at {position} has a wrong checksum")

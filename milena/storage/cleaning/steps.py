@@ -1,4 +1,4 @@
-"""What a worker does of a cleaning: it reads segments, and writes files with the suffix ``.cleaned``."""
+"""The part of a cleaning that a worker does: it reads segments, and writes files with the suffix ``.cleaned``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Cleaned(NamedTuple):
 
 
 def clean_segments(disk: Disk, report: Report, work: Work, secret: bytes) -> Iterator[NewSegment | Cleaned]:
-    """A round (see ``Round``). Each new segment must be swapped in before the next is asked for. Reports bytes."""
+    """Do a round (see ``Round``). The caller swaps each new segment in before it takes the next one. Reports the bytes
+    that were read or written."""
     round_ = Round(disk, work, secret, report)
     round_.map_keys()
     yield from round_.new_segments()
@@ -28,8 +29,8 @@ def clean_segments(disk: Disk, report: Report, work: Work, secret: bytes) -> Ite
 
 
 def remove_unfinished(disk: Disk, folder: str) -> None:
-    """Remove what a killed worker has left. When a log is opened, a new segment that was about to take its place
-    would count as unfinished beside it. Raises OSError."""
+    """Remove the files of a killed worker. If they stayed, ``.swap`` files of a later round would be taken for
+    incomplete ones when the log is opened (see ``files.swap_recovery``). Raises OSError."""
     for name in disk.list(folder):
         if name.endswith(CLEANED):
             disk.remove(f"{folder}/{name}")

@@ -1,7 +1,7 @@
-"""Puts a new segment in the place of those that it was made from, while the log is in use.
+"""Replaces segments by the cleaned segment, while the log is in use, like ``LocalLog.replaceSegments``.
 
-Readers that have found bytes in an old segment keep its file. All names change in one go, in the order from which
-``storage.files.swap_recovery`` recovers.
+A reader of an old segment keeps its file open. All files are renamed in one step of the loop, in the order that
+``storage.files.swap_recovery`` relies on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Generation(NamedTuple):
-    """What a log was when its cleaning began."""
+    """The state of a log at the start of a round; a round is aborted if it changes."""
 
     folder: str
     truncations: int
@@ -28,7 +28,7 @@ class Generation(NamedTuple):
 
 
 class CleaningAborted(Exception):
-    """The log has changed, so that what was made of its segments does not count."""
+    """The log has changed, so that the cleaned segments cannot be used."""
 
 
 def generation_of(log: UnifiedLog) -> Generation:
@@ -51,7 +51,7 @@ def check_generation(log: UnifiedLog, generation: Generation) -> None:
 
 @guarded
 def swap_in(log: UnifiedLog, generation: Generation, new: NewSegment) -> None:
-    """Raises CleaningAborted, with the files of ``new`` removed, and KafkaError."""
+    """Replace segments by ``new``. Raises KafkaError, and CleaningAborted after the files of ``new`` are removed."""
     old = [generation.segments[base] for base in new.replaced]
     try:
         check_generation(log, generation)
@@ -62,6 +62,7 @@ def swap_in(log: UnifiedLog, generation: Generation, new: NewSegment) -> None:
     except CleaningAborted:
         discard(log, generation, new)
         raise
+    # From the first .swap file on, the swap is completed after a crash; before, the old segments remain.
     for before, after in ((CLEANED, SWAP), (SWAP, "")):
         if after == "":
             log.drop(old[:1], producers=False)
@@ -76,7 +77,7 @@ def swap_in(log: UnifiedLog, generation: Generation, new: NewSegment) -> None:
 
 
 def _check_files(log: UnifiedLog, new: NewSegment) -> None:
-    """Raises CleaningAborted if files of ``new`` are missing: the old ones would go for nothing."""
+    """Raises CleaningAborted if files of ``new`` are missing: its records would be lost with the old segments."""
     disk = log.context.disk
     paths = [
         f"{log.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}" for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)

@@ -1,4 +1,4 @@
-"""The transactions that a cleaning meets on its way through a log, like Kafka's ``CleanedTransactionMetadata``."""
+"""The state of transactions during a cleaning, like Kafka's ``CleanedTransactionMetadata``."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from milena.storage.files.txn_index import AbortedTxn
 
 
 class _Aborted:
-    """An aborted transaction that has begun and not ended yet."""
+    """An aborted transaction between its first offset and its marker."""
 
     __slots__ = ("met", "transaction")
 
     def __init__(self, transaction: AbortedTxn) -> None:
         self.transaction = transaction
         self.met = False
-        """Whether the log still has batches of it."""
+        """Whether the log still has data batches of it."""
 
 
 class CleanedTransactions:
-    """Takes the batches of a log in order."""
+    """Decides which transactional batches are removed. Takes the batches of a log in order."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        """``aborted``: those with records in the offsets that are cleaned."""
+        """``aborted``: the aborted transactions with records in the range that is cleaned."""
         self._coming = [(transaction.first_offset, transaction) for transaction in aborted]
         heapify(self._coming)
         self._aborted: dict[int, _Aborted] = {}
         self._committed: set[int] = set()
-        """Producers of which a batch was met and whose transaction is not aborted."""
+        """Producers with a batch so far whose transaction is not aborted."""
         self.kept: list[AbortedTxn] = []
-        """Transactions whose markers are kept because the log still has batches of them, for the new transaction
-        index. The owner takes them out."""
+        """Aborted transactions whose markers are kept, since the log still has batches of them. The owner moves them to
+        the new transaction index."""
 
     def meets(self, batch: BatchView) -> bool:
-        """Whether ``batch`` may go: data of an aborted transaction, or the marker of one of which the log has no other
-        batch. Raises CorruptBatch."""
+        """Return whether ``batch`` may be removed: it has data of an aborted transaction, or the marker of a
+        transaction without other batches in the log. Raises CorruptBatch."""
         self._begin_up_to(batch.last_offset)
         if batch.is_control:
             return self._meets_marker(batch)

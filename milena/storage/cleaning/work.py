@@ -1,4 +1,4 @@
-"""What a round of cleaning needs to know of its log."""
+"""The input of a round of cleaning: what the worker must know of the log."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 class Work(NamedTuple):
-    """What is to be cleaned, and how."""
+    """The segments to clean, and the parameters."""
 
     folder: str
     segments: tuple[SegmentToClean, ...]
-    """All of the log, in order. The last, which is active or only says where those before it end, is not read."""
+    """All segments of the log, in order. The last one is not read: it is active, or only marks the end of the
+    others."""
     first_dirty: Offset
     end: Offset
-    """Where the first segment begins that may not be cleaned."""
+    """The first uncleanable offset, where a segment begins."""
     now: int
     """ms."""
     delete_retention_ms: int
@@ -35,16 +36,17 @@ class Work(NamedTuple):
     index_interval: int
     producers: Mapping[ProducerId, LastRecord]
     memory: int
-    """Bytes of the offset map at most."""
+    """Maximum bytes of the offset map."""
     load_factor: float
     chunk: int
-    """Bytes that are read at once, unless a batch is larger."""
+    """Bytes of a read, unless a batch is larger."""
     limit: int = DEFAULT_LIMIT
-    """Bytes to which a compressed batch may grow."""
+    """The maximum decompressed size of a batch (bytes)."""
 
 
 def work_on(log: UnifiedLog, cleanable: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
-    """``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``; ``chunk``: see ``Work``. Raises OSError."""
+    """Return the work of a round. ``now``: ms; ``memory``, ``load_factor``: see ``OffsetMap``; ``chunk``: see ``Work``.
+    Raises OSError."""
     config = log.config
     return Work(
         log.folder,
@@ -64,7 +66,7 @@ def work_on(log: UnifiedLog, cleanable: Cleanable, *, now: int, memory: int, loa
 
 
 def aborted_in(disk: Disk, work: Work, start: Offset, end: Offset) -> list[AbortedTxn]:
-    """The aborted transactions with records in ``[start, end)``. Raises CorruptIndex, OSError."""
+    """Return the aborted transactions with records in ``[start, end)``. Raises CorruptIndex, OSError."""
     aborted: list[AbortedTxn] = []
     for number, segment in enumerate(work.segments):
         following = number + 1

@@ -1,6 +1,6 @@
 """Kafka's small text files: offset checkpoints, leader epochs, topic id, directory properties, clean shutdown.
 
-Parses and encodes only; logs and log directories decide when a file is read or written.
+This module only encodes and decodes. Logs and log directories decide when a file is read or written.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def encode_clean_shutdown(broker_epoch: BrokerEpoch | None) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> BrokerEpoch | None:
-    """None if the file names no epoch (before Kafka 4.0 it was empty)."""
+    """Return the broker epoch, None if the file has none (before Kafka 4.0 it was empty)."""
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):
@@ -92,15 +92,15 @@ def _encode(lines: list[str]) -> bytes:
 
 def _decode(data: bytes) -> list[str]:
     if data and not data.endswith(b"\n"):
-        # The number on the last line may be truncated, and still be a number.
-        raise CorruptCheckpoint("the last line is cut")
+        # A truncated number on the last line is still a number.
+        raise CorruptCheckpoint("the last line is truncated")
     lines = [line for line in _text(data).splitlines() if line.strip()]
     if not lines:
         return []
     if _number(lines[0]) != _VERSION:
         raise CorruptCheckpoint(f"version {lines[0]!r} is not {_VERSION}")
     if len(lines) < 2 or _number(lines[1]) != len(lines) - 2:
-        raise CorruptCheckpoint(f"{len(lines) - 2} lines are there, {lines[1:2]} are announced")
+        raise CorruptCheckpoint(f"the file has {len(lines) - 2} lines, and its header says {lines[1:2]}")
     return lines[2:]
 
 
@@ -115,4 +115,4 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise CorruptCheckpoint(f"{text!r} is no number") from error
+        raise CorruptCheckpoint(f"{text!r} is not a number") from error

@@ -1,4 +1,4 @@
-"""Files and folders that were renamed for deletion and are removed later (``file.delete.delay.ms``)."""
+"""Files and folders that were renamed for deletion, and are removed after ``file.delete.delay.ms``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from milena.runtime.disk import Disk
 
 
 class Deletions:
-    """Paths with the time (ms) from which they may be removed. The loop adds paths, a worker removes them."""
+    """Paths with the time (ms) of their removal. The loop adds paths, a worker removes them."""
 
     __slots__ = ("_waiting",)
 
@@ -19,11 +19,11 @@ class Deletions:
         return len(self._waiting)
 
     def schedule(self, due_ms: int, path: str) -> None:
+        """Remove ``path`` at ``due_ms`` or later."""
         self._waiting.append((due_ms, path))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """The paths that are due, which are then forgotten here. Delays differ by topic, so they are not in order of
-        time."""
+        """Remove and return the paths that are due. Delays differ by topic, so the paths are not ordered by time."""
         due = [path for when, path in self._waiting if when <= now_ms]
         if due:
             self._waiting = deque(entry for entry in self._waiting if entry[0] > now_ms)

@@ -1,4 +1,4 @@
-"""Reads the control record that ends a transaction in a partition, as producer state needs it."""
+"""Decodes the control record that ends a transaction in a partition, like Kafka's ``EndTransactionMarker``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from milena.storage.state.producer_state import EndMarker
 
 
 def read_end_marker(batch: BatchView) -> EndMarker | None:
-    """The marker in a control batch; None for other control records. Raises CorruptBatch."""
-    # Only partitions with transactions need it, and it is slow to import.
+    """Return the end marker in a control batch, None for other control records. Raises CorruptBatch."""
+    # Imported here, since it is slow to import and only partitions with transactions need it.
     from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_of
 
     first = next(iter_records(batch), None)

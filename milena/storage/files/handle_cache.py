@@ -1,7 +1,7 @@
-"""Bounds how many files, or maps, are open at once.
+"""Limits the number of files, or of memory maps, that are open at a time.
 
-Each owner keeps its own handle, so that using it costs nothing extra; the cache only decides which owner must release
-its handle. To release means to drop the reference: a range that is being sent keeps its file open until it is sent.
+Each owner keeps its own handle, so that there is no lookup per use. The cache decides which owner must release its
+handle. To release means to drop the reference: a range that is being sent keeps its file open until it is sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class HandleOwner(Protocol):
-    """Something that holds one handle and can open it again."""
+    """Holds one handle, and can open it again."""
 
     def release_handle(self) -> None:
         """Drop the handle. It is opened again on the next use."""
@@ -31,14 +31,16 @@ class HandleCache:
         return len(self._owners)
 
     def opened(self, owner: HandleOwner) -> None:
-        """``owner`` has opened its handle; if there are too many, the least recently used one is released."""
+        """Add ``owner``, which has opened its handle. Over the limit, the least recently used owner must release
+        its."""
         self._owners[owner] = None
         if len(self._owners) > self._limit:
             self._owners.popitem(last=False)[0].release_handle()
 
     def used(self, owner: HandleOwner) -> None:
+        """Mark ``owner`` as the most recently used."""
         self._owners.move_to_end(owner)
 
     def closed(self, owner: HandleOwner) -> None:
-        """``owner`` has no handle any more. No effect if it had none."""
+        """Remove ``owner``, which has released its handle. No effect if it is not in the cache."""
         self._owners.pop(owner, None)

@@ -1,8 +1,8 @@
 """The common part of offset and time indexes: a file of fixed-size entries that is appended to and searched.
 
-The newest entries of the active segment stay in memory until there are a few hundred of them, since an index is rebuilt
-after a crash anyway. Entries in the file are searched through a memory map, which is opened on use and released if many
-others are in use.
+The newest entries of the active segment stay in memory until there are a few hundred, since recovery rebuilds an index
+after a crash. Entries in the file are searched in a memory map, which is opened on use and released if too many maps
+are open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WRITE_AT: Final = 4096
 
 
 class CorruptIndex(ValueError):
-    """An index file that does not belong to its segment's log."""
+    """An index file that does not match the log file of its segment."""
 
 
 class IndexFile:
@@ -45,7 +45,7 @@ class IndexFile:
             size = disk.size(path)
             self._in_file, remainder = divmod(size, entry.size)
             if remainder:
-                raise CorruptIndex(f"{path} has {size} bytes, no multiple of {entry.size}")
+                raise CorruptIndex(f"{path} has {size} bytes, which is not a multiple of {entry.size}")
 
     def __len__(self) -> int:
         return self._in_file + len(self._pending) // self._entry.size
@@ -59,14 +59,15 @@ class IndexFile:
         return first, second
 
     def floor_by_first(self, target: int) -> int:
-        """The last entry whose first integer is at most ``target``; -1 for none."""
+        """Return the position of the last entry whose first integer is at most ``target``, -1 for none."""
         return self._floor(target, self._first)
 
     def floor_by_second(self, target: int) -> int:
-        """The last entry whose second integer is at most ``target``; -1 for none."""
+        """Return the position of the last entry whose second integer is at most ``target``, -1 for none."""
         return self._floor(target, self._second)
 
     def append(self, first: int, second: int) -> None:
+        """Add an entry. ``first`` must be greater than before, ``second`` not less."""
         if self._pending:
             before = self._entry.unpack_from(self._pending, len(self._pending) - self._entry.size)
             if first <= before[0] or second < before[1]:
@@ -76,11 +77,11 @@ class IndexFile:
             self.write()
 
     def write(self) -> None:
-        """Write the pending entries; creates the file. Another process may read it afterwards."""
+        """Write the pending entries, and create the file if it is missing."""
         size = self._entry.size
         file = self._disk.open(self.path, create=True)
         try:
-            if file.size != self._in_file * size:
+            if file.size != self._in_file * size:  # entries of an earlier file, or of a failed write
                 file.truncate(self._in_file * size)
             if self._pending:
                 file.append((self._pending,))

@@ -1,4 +1,4 @@
-"""``meta.properties``: the cluster and node that a log directory belongs to. Java properties, version 1 (version 0 had
+"""``meta.properties``: the cluster and the node of a log directory, as Java properties of version 1 (version 0 had
 ``broker.id``)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from milena.protocol.uuids import from_text, to_text
 
 
 class CorruptMetaProperties(ValueError):
-    """A ``meta.properties`` that does not say which cluster and node the directory belongs to."""
+    """A ``meta.properties`` without a valid cluster id, node id or directory id."""
 
 
 @dataclass(frozen=True, slots=True)

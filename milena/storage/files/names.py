@@ -35,9 +35,9 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 REMOTE_CLEANING: Final = "remote-log-cleaning"
-"""In the folder of a partition: where its segments in the tier are cleaned."""
+"""In the folder of a partition: the working folder for cleaning its segments in the tier."""
 REMOTE_FOLDER: Final = "remote-storage-folder-checkpoint"
-"""Names the folder of the tier that the broker last used."""
+"""Contains the folder of the tier that the broker last used."""
 
 _DIGITS: Final = 20
 _LONGEST_NAME: Final = 255
@@ -53,7 +53,7 @@ class FolderKind(Enum):
 
 
 class PartitionFolder(NamedTuple):
-    """The parts of a folder's name."""
+    """The parts of the name of a partition's folder."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 def offset_of_file(name: str) -> int | None:
-    """The offset that a segment's or snapshot's file name begins with; None for other files."""
+    """Return the offset at the beginning of the file name of a segment or snapshot, None for other files."""
     digits, dot, _ = name.partition(".")
     return int(digits) if dot and len(digits) == _DIGITS and digits.isdecimal() else None
 
@@ -75,21 +75,21 @@ def partition_folder(topic: str, partition: int) -> str:
 
 
 def marked_folder(topic: str, partition: int, unique: str, kind: FolderKind) -> str:
-    """The name of a folder with a mark; ``unique`` is a random id in hex. Long topic names are cut to fit."""
+    """Return the name of a folder with the suffix of ``kind``. ``unique`` is a random id in hex. A long topic name is
+    truncated."""
     tail = f"-{partition}.{unique}{kind.value}"
     return topic[: _LONGEST_NAME - len(tail)] + tail
 
 
 def has_room_for_mark(topic: str, partition: int) -> bool:
-    """Whether the name of a marked folder has room for the whole name of the topic, so that the topic can be read from
-    it."""
+    """Whether the complete topic name fits into the name of a marked folder, so that it can be parsed from it."""
     return len(marked_folder(topic, partition, "0" * 32, FolderKind.FUTURE)) == len(topic) + len(
         f"-{partition}.{'0' * 32}{FolderKind.FUTURE.value}"
     )
 
 
 def parse_partition_folder(name: str) -> PartitionFolder:
-    """Raises ValueError for a folder that Kafka would not have made."""
+    """Parse the name of a partition's folder. Raises ValueError if it does not have Kafka's format."""
     kind = next((kind for kind in FolderKind if kind.value and name.endswith(kind.value)), FolderKind.CURRENT)
     plain = name
     if kind is not FolderKind.CURRENT:

@@ -18,11 +18,11 @@ ENTRY_SIZE: Final = _ENTRY.size
 
 
 class PositionBounds(NamedTuple):
-    """What an index says about the position of the batch that holds an offset.
+    """The bounds of an index for the position of the batch that contains an offset.
 
-    The batch begins at ``position`` or later; the batch at ``position`` ends at offset ``indexed`` or before, None if
-    that is the start of the segment. It begins no later than ``beyond``; the batch there ends at offset
-    ``beyond_indexed`` or before. Both are None if the index does not reach that far.
+    The batch begins at ``position`` or later. The batch at ``position`` ends at offset ``indexed`` or before; None if
+    ``position`` is the start of the segment. The batch begins at ``beyond`` or before. The batch at ``beyond`` ends at
+    offset ``beyond_indexed`` or before. Both are None if the index has no later entry.
     """
 
     position: int
@@ -31,7 +31,7 @@ class PositionBounds(NamedTuple):
     beyond_indexed: int | None
 
     def agrees(self, position: int, last_offset: int) -> bool:
-        """Whether a batch that begins at ``position`` may have this last offset."""
+        """Whether a batch at ``position`` may end at ``last_offset``."""
         if position == self.position and self.indexed is not None:
             return last_offset <= self.indexed
         return position != self.beyond or self.beyond_indexed is None or last_offset <= self.beyond_indexed
@@ -47,19 +47,19 @@ class OffsetIndex(IndexFile):
         self.base_offset = base_offset
 
     def check(self, log_size: int) -> None:
-        """Raise CorruptIndex if the last entry cannot be about a log file of ``log_size`` bytes."""
+        """Raise CorruptIndex if the last entry does not match a log file of ``log_size`` bytes."""
         if count := len(self):
             first, (relative, position) = self[0], self[count - 1]
             if relative < 0 or position >= max(log_size, 1) or (relative, position) < first:
-                raise CorruptIndex(f"{self.path} ends in offset +{relative} at {position} of {log_size} bytes")
+                raise CorruptIndex(f"{self.path} ends with offset +{relative} at {position} of {log_size} bytes")
 
     def lookup(self, offset: int) -> int:
-        """A position at or before the batch that holds ``offset``."""
+        """Return the position of the batch that contains ``offset``, or of an earlier one."""
         slot = self.floor_by_first(offset - self.base_offset)
         return self[slot][1] if slot >= 0 else 0
 
     def position_bounds(self, offset: int) -> PositionBounds:
-        """The bounds for the start of the batch that holds ``offset``."""
+        """Return the bounds for the position of the batch that contains ``offset``."""
         slot = self.floor_by_first(offset - self.base_offset)
         position, indexed, beyond, beyond_indexed = 0, None, None, None
         if slot >= 0:
@@ -71,27 +71,26 @@ class OffsetIndex(IndexFile):
         return PositionBounds(position, indexed, beyond, beyond_indexed)
 
     def add(self, last_offset: int, position: int) -> None:
-        """Add the batch that ends at ``last_offset``, which is greater than all before."""
+        """Add an entry for the batch at ``position``, whose ``last_offset`` is greater than that of all entries."""
         self.append(last_offset - self.base_offset, position)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries for ``offset`` and later."""
+        """Remove the entries for ``offset`` and later."""
         self.truncate(self.floor_by_first(offset - self.base_offset - 1) + 1)
 
     def first_after_position(self, position: int) -> int | None:
-        """The smallest indexed offset whose batch lies at ``position`` or later; None if that is not indexed."""
+        """Return the first indexed offset whose batch is at ``position`` or later, None if there is none."""
         slot = self.floor_by_second(position - 1) + 1
         return self.base_offset + self[slot][0] if slot < len(self) else None
 
 
 def entries(data: bytes) -> list[tuple[int, int]]:
-    """All entries of an index that was read whole: a relative offset and a position.
-
-    A part of one at the end is left out."""
+    """Decode the entries of an index: a relative offset and a position each. An incomplete entry at the end is
+    skipped."""
     return [(first, second) for first, second in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE])]
 
 
 def last_entry(data: bytes) -> tuple[int, int] | None:
-    """The last one of them; None if there is none."""
+    """Decode the last entry of an index, None if it is empty."""
     count = len(data) // ENTRY_SIZE
     return entries(data[(count - 1) * ENTRY_SIZE : count * ENTRY_SIZE])[0] if count else None

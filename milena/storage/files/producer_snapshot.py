@@ -1,8 +1,8 @@
-"""The producers of a partition at one offset, as a file (docs/kafka-semantics.md: Checkpoint files).
+"""The snapshot file of a partition's producer state at an offset (docs/kafka-semantics.md: Checkpoint files).
 
-Version int16 (1), CRC-32C uint32 of the rest, number of entries int32, and for each producer: id int64, epoch int16,
-last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of
-the open transaction int64 (-1 for none). Of each producer's batches only the last is kept.
+Version int16 (1), CRC-32C uint32 of what follows, number of entries int32, and for each producer: id int64, epoch
+int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first
+offset of the open transaction int64 (-1 for none). Of each producer's batches only the last is kept.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def encode_snapshot(state: ProducerState) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[tuple[ProducerId, ProducerEntry]]:
-    """Raises CorruptSnapshot."""
+    """Return the producers of a snapshot. Raises CorruptSnapshot."""
     try:
         version, crc = _PREFIX.unpack_from(data)
         (count,) = _COUNT.unpack_from(data, _PREFIX.size)
     except error as reason:
-        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot") from reason
+        raise CorruptSnapshot(f"{len(data)} bytes are not a snapshot") from reason
     if version != _VERSION:
         raise CorruptSnapshot(f"version {version} is not {_VERSION}")
     body = memoryview(data)[_PREFIX.size :]

@@ -1,8 +1,8 @@
-"""Ends the swaps of segments that a crash interrupted, as Kafka's ``LogLoader`` does.
+"""Completes or undoes the swaps of segments that a crash interrupted, like Kafka's ``LogLoader``.
 
-Who replaces segments writes the new ones whole, as ``.cleaned`` files, renames them to ``.swap`` from the highest
-offset on, then the old ones to ``.deleted``, and drops the ``.swap`` (``LocalLog.replaceSegments``). So a ``.cleaned``
-file means that the old segments are all there, and a ``.swap`` file without one that the new ones are.
+A swap writes complete new segments as ``.cleaned`` files, renames them to ``.swap`` from the highest offset down,
+renames the old segments to ``.deleted``, and removes the suffix ``.swap`` (``LocalLog.replaceSegments``). So if there
+is a ``.cleaned`` file, all old segments still exist. If there are only ``.swap`` files, all new segments exist.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from milena.storage.files.names import CLEANED, LOG, SEGMENT_SUFFIXES, SWAP, off
 
 
 def finish_swaps(disk: Disk, folder: str, names: Iterable[str], end_of: Callable[[File, Offset], int]) -> list[Offset]:
-    """Undo or complete the swaps in the folder of a log that is not open, which has the files ``names``. Returns the
-    base offsets of the segments that are now in place. Raises OSError.
+    """Complete or undo the swaps in the folder of a log that is not open. ``names``: the files there. ``end_of``:
+    returns the offset after the last record of a log file, given its base offset.
 
-    ``end_of``: the offset after the last record of a log file that begins at the given one.
+    Returns the base offsets of the new segments. Raises OSError.
     """
     swaps = {name: base for name in names if name.endswith(SWAP) and (base := offset_of_file(name)) is not None}
     if not swaps:
         return []
     cleaned = [base for name in names if name.endswith(CLEANED) and (base := offset_of_file(name)) is not None]
     for name, base in list(swaps.items()):
-        if cleaned and base >= min(cleaned):
+        if cleaned and base >= min(cleaned):  # not all files of the swap were renamed: undo it
             disk.remove(f"{folder}/{name}")
             del swaps[name]
-    # The process may have ended before the names were synced, and old segments go now.
+    # The renames may not be synced yet, and the old segments are removed next.
     disk.sync_folder(folder)
     new = [Offset(base) for name, base in swaps.items() if name == segment_file(base, LOG) + SWAP]
     if new:

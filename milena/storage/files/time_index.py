@@ -1,8 +1,8 @@
-"""The time index of a segment: the largest timestamp up to certain offsets.
+"""The time index of a segment: the largest timestamp up to some offsets.
 
-Entries of 12 bytes: the largest timestamp so far (int64, ms) and the last offset of the batch that has it, relative to
-the segment's base (int32). An entry (t, o) says that the batch that ends at o has a record with timestamp t, and that
-neither this batch nor an earlier one has a larger timestamp.
+Entries of 12 bytes: the largest timestamp so far (int64, ms) and the last offset of its batch, relative to the
+segment's base (int32). An entry (t, o) means: the batch that ends at o has a record with timestamp t, and no record up
+to o has a larger timestamp.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TimeIndex(IndexFile):
         return TimedOffset(timestamp, self.base_offset + relative)
 
     def last_before(self, offset: int) -> TimedOffset:
-        """The last entry that ``truncate_to`` keeps, (-1, base offset) if there is none."""
+        """The last entry before ``offset``, (-1, base offset) if there is none."""
         slot = self.floor_by_second(offset - self.base_offset - 1)
         if slot < 0:
             return TimedOffset(NO_TIMESTAMP, self.base_offset)
@@ -54,16 +54,16 @@ class TimeIndex(IndexFile):
         return TimedOffset(timestamp, self.base_offset + relative)
 
     def check(self) -> None:
-        """Raise CorruptIndex if the last entry contradicts the first, or itself."""
+        """Raise CorruptIndex if the last entry is invalid or less than the first."""
         if count := len(self):
             timestamp, relative = self[count - 1]
             if relative < 0 or timestamp < self[0][0]:
-                raise CorruptIndex(f"{self.path} ends in timestamp {timestamp}, offset +{relative}")
+                raise CorruptIndex(f"{self.path} ends with timestamp {timestamp}, offset +{relative}")
 
     def lookup(self, timestamp: int) -> int:
-        """An offset in, or before, the first batch that may have a record with ``timestamp`` or a later one.
+        """Return an offset in or before the first batch that may have a record at ``timestamp`` or later.
 
-        Reading begins there. It is not a lower bound for such records: their batch may have some before it."""
+        A search reads batches from there on. The batch of that offset may contain such records before the offset."""
         slot = self.floor_by_first(timestamp)
         return self.base_offset + (self[slot][1] if slot >= 0 else 0)
 
@@ -76,19 +76,18 @@ class TimeIndex(IndexFile):
             self.append(entry.timestamp, entry.offset - self.base_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries for ``offset`` and later."""
+        """Remove the entries for ``offset`` and later."""
         self._last_timestamp = None
         self.truncate(self.floor_by_second(offset - self.base_offset - 1) + 1)
 
 
 def entries(data: bytes) -> list[tuple[int, int]]:
-    """All entries of an index that was read whole: a timestamp (ms) and a relative offset.
-
-    A part of one at the end is left out."""
+    """Decode the entries of an index: a timestamp (ms) and a relative offset each. An incomplete entry at the end is
+    skipped."""
     return [(first, second) for first, second in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE])]
 
 
 def last_entry(data: bytes) -> tuple[int, int] | None:
-    """The last one of them; None if there is none."""
+    """Decode the last entry of an index, None if it is empty."""
     count = len(data) // ENTRY_SIZE
     return entries(data[(count - 1) * ENTRY_SIZE : count * ENTRY_SIZE])[0] if count else None

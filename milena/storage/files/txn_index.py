@@ -1,7 +1,7 @@
-"""The transaction index of a segment: which transactions were aborted by markers in it.
+"""The transaction index of a segment: the transactions with an abort marker in the segment.
 
-Entries of 34 bytes: version int16 (0), producer id, first offset, offset of the marker, and last stable offset after
-it, all int64. The file exists only if a transaction was aborted. It is small, and read as a whole.
+Entries of 34 bytes: version int16 (0), producer id, first offset, offset of the marker, and the last stable offset
+after the marker, all int64. The file exists only if there is an entry. It is small, and read as a whole.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class AbortedTxn(NamedTuple):
 
 
 def append_aborted(disk: Disk, path: str, entry: AbortedTxn) -> None:
+    """Add an entry to the index at ``path``, which is created if it is missing. Raises OSError."""
     file = disk.open(path, create=True)
     try:
         file.append((_ENTRY.pack(_VERSION, *entry),))
@@ -36,8 +37,8 @@ def append_aborted(disk: Disk, path: str, entry: AbortedTxn) -> None:
 
 
 def read_aborted(disk: Disk, path: str, *, growing: bool = False) -> list[AbortedTxn]:
-    """All entries, in the order of their markers; none if the file is missing. ``growing``: another process may just be
-    writing the last one, which is left out then. Raises CorruptIndex."""
+    """Return all entries, in the order of their markers; none if the file is missing. ``growing``: another process may
+    be writing an entry, so an incomplete one at the end is skipped. Raises CorruptIndex."""
     try:
         data = disk.read(path)
     except FileNotFoundError:
@@ -46,9 +47,9 @@ def read_aborted(disk: Disk, path: str, *, growing: bool = False) -> list[Aborte
 
 
 def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
-    """All entries of the index at ``path``. Raises CorruptIndex."""
+    """Decode all entries. ``path`` is for the error message. Raises CorruptIndex."""
     if len(data) % ENTRY_SIZE:
-        raise CorruptIndex(f"{path} has {len(data)} bytes, no multiple of {ENTRY_SIZE}")
+        raise CorruptIndex(f"{path} has {len(data)} bytes, which is not a multiple of {ENTRY_SIZE}")
     entries = []
     for version, producer, first, last, stable in _ENTRY.iter_unpack(data):
         if version > _VERSION or last < first:
@@ -58,7 +59,7 @@ def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
 
 
 def truncate_aborted(disk: Disk, path: str, offset: Offset) -> None:
-    """Drop the entries whose markers are at ``offset`` or later."""
+    """Remove the entries whose markers are at ``offset`` or later."""
     entries = read_aborted(disk, path)
     kept = sum(entry.last_offset < offset for entry in entries)
     if kept < len(entries):
@@ -70,11 +71,12 @@ def truncate_aborted(disk: Disk, path: str, offset: Offset) -> None:
 
 
 def overlapping(entries: list[AbortedTxn], start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool]:
-    """The aborted transactions with records in ``[start, upper)``, and whether later segments can have no more."""
+    """Return the aborted transactions with records in ``[start, upper)``, and whether there can be no more of them in
+    later segments."""
     aborted = []
     for entry in entries:
         if entry.last_offset >= start and entry.first_offset < upper:
             aborted.append(entry)
-        if entry.last_stable_offset >= upper:
+        if entry.last_stable_offset >= upper:  # all transactions that begin before ``upper`` have ended
             return aborted, True
     return aborted, False

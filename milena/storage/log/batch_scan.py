@@ -1,4 +1,4 @@
-"""Iterates over the batches of a log file by their headers; records are read only on request."""
+"""Iterates over the batches of a log file by their headers, without reading the records."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LOOKUP_CHUNK: Final = 8 << 10
 
 
 class Source(Protocol):
-    """The source of a log's bytes: a file, or bytes that were read from one."""
+    """The source of a log's bytes: a file, or a buffer."""
 
     def pread(self, length: int, position: int) -> bytes: ...
 
 
 class ScannedBatch(NamedTuple):
-    """A batch's header and position, with the field names of ``protocol.records.batch.BatchView``."""
+    """The header and position of a batch, with the field names of ``protocol.records.batch.BatchView``."""
 
     position: int
     base_offset: int
@@ -63,11 +63,11 @@ class ScannedBatch(NamedTuple):
 def scan_batches(
     file: Source, start: int, end: int, *, chunk: int = _CHUNK, whole: bool = True
 ) -> Iterator[ScannedBatch]:
-    """The whole batches in ``[start, end)``, which starts at a batch boundary. Without ``whole``: those whose headers
-    are in that range.
+    """Yield the batches in ``[start, end)``; ``start`` is a batch boundary. Without ``whole``, the last batch may
+    extend beyond ``end``. ``chunk``: bytes per read.
 
-    Raises CorruptBatch, after the batches before it, if the bytes are no batch or, with ``whole``, a batch extends
-    beyond ``end``.
+    Raises CorruptBatch at bytes that are not a batch header and, with ``whole``, at a batch that extends beyond
+    ``end``.
     """
     data, at = b"", start
     position = start
@@ -84,29 +84,30 @@ def scan_batches(
         if batch.magic != MAGIC or batch.batch_length < HEADER_SIZE - LOG_OVERHEAD or batch.last_offset_delta < 0:
             raise CorruptBatch(f"no batch header at {position}")
         if whole and position + batch.size > end:
-            raise CorruptBatch(f"the batch at {position} has {batch.size} bytes, {end - position} are there")
+            raise CorruptBatch(f"the batch at {position} has {batch.size} bytes, {end - position} are left")
         yield batch
         position += batch.size
 
 
 def end_of(file: File, base: int) -> int:
-    """The offset after the last whole batch of a log file that begins at ``base``."""
+    """Return the offset after the last complete batch of a log file whose base offset is ``base``."""
     end = base
     try:
         for batch in scan_batches(file, 0, file.size, chunk=LOOKUP_CHUNK):
             end = batch.last_offset + 1
     except CorruptBatch:
-        return end  # recovery cuts it, or a reader is told
+        return end  # recovery truncates the file there, or a read raises the error
     return end
 
 
 def read_batch(file: File, batch: ScannedBatch) -> BatchView:
-    """The whole batch. Raises CorruptBatch if the file has become shorter."""
+    """Read the complete batch. Raises CorruptBatch if the file has become shorter."""
     return BatchView(memoryview(bytearray(file.pread(batch.size, batch.position))))
 
 
 def has_valid_crc(file: Source, batch: ScannedBatch) -> bool:
-    """Compare the checksum, one part at a time: a batch may claim to be as long as the file."""
+    """Whether the checksum of ``batch`` is valid. Reads in chunks, since a damaged length may be as large as the
+    file."""
     crc = 0
     position, end = batch.position + _CRC_FROM, batch.position + batch.size
     while position < end:

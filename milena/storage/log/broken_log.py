@@ -1,4 +1,4 @@
-"""The error of a log whose invariant does not hold."""
+"""The error of a log with a violated invariant."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from milena.protocol.invariants import BrokenInvariant
 
 
 class BrokenLog(BrokenInvariant, KafkaError):
-    """A change would have broken an invariant of the log (KAFKA_STORAGE_ERROR). It was not made, and the log refuses
-    all later calls."""
+    """A change would have violated an invariant of the log (KAFKA_STORAGE_ERROR). The change was not made, and the log
+    refuses all later calls."""

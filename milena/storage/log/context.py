@@ -1,4 +1,4 @@
-"""What the logs of one log directory share."""
+"""The context that the logs of one log directory share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEVER_TIERED: Final = frozenset(
 
 
 class EventLog(Protocol):
-    """Takes one event with its fields. A bound logger of ``runtime.logging`` is one."""
+    """Logs events with fields, like a bound logger of ``runtime.logging``."""
 
     def info(self, event: str, **fields: object) -> object: ...
 
@@ -53,7 +53,7 @@ class NamedLog(Protocol):
 
 
 class Log(NamedLog, Protocol):
-    """A log, as its listeners see it."""
+    """The part of a log that its listeners use."""
 
     @property
     def context(self) -> LogContext: ...
@@ -67,7 +67,7 @@ class Log(NamedLog, Protocol):
 
 
 class Silence:
-    """An EventLog that drops all events."""
+    """An EventLog that discards all events."""
 
     def info(self, event: str, **fields: object) -> None: ...
 
@@ -94,7 +94,7 @@ def _ignore_end(_log: NamedLog, _error: KafkaError) -> None: ...
 
 @dataclass(slots=True)
 class LogContext:
-    """What the logs of one log directory use, and the listeners that they notify."""
+    """The services that the logs of one log directory use, and the listeners that they notify."""
 
     disk: Disk
     clock: Clock
@@ -104,28 +104,28 @@ class LogContext:
     deletions: Deletions = field(default_factory=Deletions)
     producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
     jitter: Callable[[int], int] = _no_jitter
-    """A random number in ``[0, bound)``, for ``segment.jitter.ms``."""
+    """Returns a random number in ``[0, bound)``, for ``segment.jitter.ms``."""
     failed: Callable[[OSError], None] = _ignore_error
-    """The disk has failed: the directory must go offline."""
+    """Called when the disk has failed: the directory must go offline."""
     truncated: Callable[[], None] = _nothing
-    """A log was truncated below its recovery point: the checkpoint on disk must be written again."""
+    """Called when a log was truncated below its recovery point: the checkpoint on disk must be written again."""
     save_checkpoints: Callable[[], None] = _nothing
-    """Write the directory's offset checkpoints now. Needed if a log begins a segment while its recovery point on disk
-    is beyond a truncation: refilled segments would count as synced."""
+    """Writes the directory's offset checkpoints now. Called before a log rolls while its recovery point on disk is
+    above a truncation: otherwise new segments there would count as synced."""
     rolled: Callable[[Log], None] = _ignore_log
-    """A log has rolled: the segments before the new one should be flushed."""
+    """Called when a log has rolled: the segments before the new one should be flushed."""
     sync_soon: Callable[[Log], None] = _ignore_log
-    """A log that must be synced before other nodes see its records has unsynced ones."""
+    """Called when a topic of ``SYNCED_FIRST`` has unsynced records: it should be flushed now."""
     synced: Callable[[Log], None] = _ignore_log
-    """That sync is complete: it covers the log end offset at the time when it began."""
+    """Called when that flush is complete. It covers the log end offset at its start."""
     start_moved: Callable[[Log], None] = _ignore_log
-    """The log start offset has moved: by retention or DeleteRecords."""
+    """Called when the log start offset was incremented by retention or DeleteRecords."""
     ended: Callable[[NamedLog, KafkaError], None] = _ignore_end
-    """A log refuses all calls from now on, with this error: its bounds are contradictory, or it is damaged."""
+    """Called when a log goes offline alone, with the error: an invariant is violated, or its files are damaged."""
     tiered: bool = False
-    """Tiered storage is enabled on this broker."""
+    """Whether tiered storage is enabled on this broker."""
     offline: bool = False
-    """Set when the directory has gone offline; its logs then refuse all calls."""
+    """Whether the directory is offline. Its logs then refuse all calls."""
 
 
 def may_be_tiered(context: LogContext, topic: str, config: TopicConfig) -> bool:

@@ -1,11 +1,10 @@
-"""Flushing: makes what logs have written survive a power loss.
+"""Flushing: syncs logs, so that their records survive a power failure.
 
-There are three steps, so that only the second one blocks: the log plans what to sync (on the loop), ``run`` or
-``run_plans`` syncs it (anywhere), and the log records the result (on the loop).
+A flush has three steps, of which only the second blocks: the log plans what to sync (on the loop), ``run`` or
+``run_plans`` syncs it (in a worker), and the log records the result (on the loop).
 
-``Unsynced`` lists what a log has written besides its records and not synced yet: small files, and the entries of its
-folder. A flush syncs what is listed when it is planned. The items stay until that flush has finished, so that a
-concurrent one does not rely on work that the first has yet to do.
+``Unsynced`` lists the small files and the folder that a log has changed since they were synced. An entry remains until
+the flush that syncs it has finished, so that a concurrent flush syncs it, too.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from milena.protocol.types import REMOTE_METADATA_TOPIC, Offset
 from milena.runtime.disk import Disk, File
 
 SYNCED_FIRST: Final = frozenset({REMOTE_METADATA_TOPIC})
-"""Topics whose records cause deletions elsewhere. If a power loss took a record of the tier's metadata, user records
-might be neither on a disk nor found in the tier. The high watermark of these topics, which limits what readers see,
-therefore covers only what every member of the ISR has synced."""
+"""Topics whose records cause deletions elsewhere. Local segments are deleted because of records in the metadata topic
+of the tier. If a power failure destroyed such a record, user records would be neither on a disk nor in the tier. So the
+high watermark of these topics covers only records that every member of the ISR has synced."""
 
 
 class Pending(NamedTuple):
-    """What was unsynced at a certain time: the small files, each with the number of its last change, and the number of
-    the folder's last change, 0 if its entries were synced."""
+    """The unsynced files and folder at one time, each with the number of its last change. ``folder`` is 0 if it is
+    synced."""
 
     files: dict[str, int]
     folder: int
@@ -67,7 +66,7 @@ class Unsynced:
         return Pending(dict(self._files or ()), self._folder)
 
     def synced(self, done: Pending) -> None:
-        """``done`` is synced. Changes made since are not."""
+        """Remove what is in ``done``, unless it was changed again since."""
         files = self._files
         if files is not None:
             for path, change in done.files.items():
@@ -79,7 +78,7 @@ class Unsynced:
             self._folder = 0
 
     def moved(self, old: str, new: str) -> None:
-        """The folder was renamed: files that were to be synced under the old name must be synced under the new one."""
+        """The folder was renamed from ``old`` to ``new``: update the paths."""
         for path in list(self._files or ()):
             self.file_synced(path)
             self.file_written(new + path.removeprefix(old))
@@ -88,19 +87,19 @@ class Unsynced:
 
 @dataclass(frozen=True, slots=True)
 class FlushPlan:
-    """Files that hold a log's records before ``upto``, and the files that belong to them."""
+    """The files and folders to sync so that the records of a log before ``upto`` are synced."""
 
     disk: Disk
     upto: Offset
     truncations: int
-    """The log's truncations when the plan was made: if it was truncated since, the flush counts for nothing."""
+    """The log's number of truncations when the plan was made. If it was truncated since, the flush does not count."""
     folder: str
     """The log's folder."""
     files: tuple[File, ...]
     pending: Pending
     """Small files, to be synced by their paths."""
     folders: tuple[str, ...]
-    """Folders with new files."""
+    """Folders with new or renamed files."""
 
     def run(self) -> None:
         """Sync everything in the plan. Raises OSError."""
@@ -110,7 +109,7 @@ class FlushPlan:
 
 
 def run_plans(plans: Sequence[FlushPlan]) -> list[OSError | None]:
-    """Sync everything in the plans, each folder once; returns the outcome of each plan."""
+    """Sync everything in the plans, each folder once. Returns the error of each plan, None if it succeeded."""
     errors: list[OSError | None] = []
     folders: dict[str, OSError | None] = {}
     for plan in plans:
@@ -135,7 +134,7 @@ def _error_of(plan: FlushPlan, folders: dict[str, OSError | None]) -> OSError | 
 
 
 def _sync_path(disk: Disk, path: str) -> None:
-    """A file that has been removed, with its segment or with the whole log, needs no sync."""
+    """Sync the file. A file that was removed, with its segment or its log, needs no sync."""
     try:
         file = disk.open(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Turns errors of the disk and of damaged files into Kafka's errors."""
+"""Converts errors of the disk and of damaged files into KafkaError."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 
 def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
-    """Decorates a method of a log that uses the disk.
+    """Decorate a method of a log that uses the disk.
 
-    If the directory is offline, or the log is deleted or has a broken invariant, the method raises KafkaError
-    KAFKA_STORAGE_ERROR at once. An OSError takes the directory offline and is raised as the same error; a damaged file
-    is raised as CORRUPT_MESSAGE. A broken invariant ends the log.
+    If the directory or the log is offline, or the log is deleted, the method raises KafkaError KAFKA_STORAGE_ERROR at
+    once. An OSError takes the directory offline and is raised as KAFKA_STORAGE_ERROR. A damaged file is raised as
+    CORRUPT_MESSAGE. A violated invariant takes the log offline.
     """
 
     @wraps(method)

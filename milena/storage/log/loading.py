@@ -1,4 +1,5 @@
-"""Opens a log: loads segments, epochs and producers from the files of its folder, and recovers them if necessary."""
+"""Opens a log, like Kafka's ``LogLoader``: loads segments, leader epochs and producer state from the files in its
+folder, and recovers them if necessary."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ _REMAINS = (DELETED, CLEANED, TEMPORARY, REMOTE_CLEANING)
 
 @dataclass(slots=True)
 class _Loading:
-    """A log that is being opened."""
+    """The state of a log that is being opened."""
 
     context: LogContext
     folder: str
@@ -68,7 +69,7 @@ class _Loading:
     producers: ProducerState = field(default_factory=ProducerState)
     names: list[str] = field(default_factory=list)
     saved_epochs: tuple[EpochEntry, ...] = ()
-    """The epochs in the checkpoint."""
+    """The leader epochs in the checkpoint."""
 
     def event(self, event: str, **fields: object) -> None:
         self.context.events.warning(event, topic=self.topic, partition=self.partition, **fields)
@@ -89,14 +90,14 @@ def open_log(
 ) -> UnifiedLog:
     """Open the log in ``folder``, which is created if it is missing.
 
-    ``recovery_point``, ``log_start_offset`` and ``cleaned_to`` (None: never) come from the directory's checkpoints;
-    ``clean``: the directory was shut down cleanly. May run in a worker. Raises OSError, and KafkaError
-    INCONSISTENT_TOPIC_ID if the folder belongs to another topic.
+    ``recovery_point``, ``log_start_offset`` and ``cleaned_to`` (None: never cleaned) are from the checkpoints of the
+    directory. ``clean``: whether the directory was shut down cleanly. May run in a worker. Raises OSError, and
+    KafkaError INCONSISTENT_TOPIC_ID if the folder belongs to another topic.
     """
     loading = _Loading(context, folder, topic, partition, config, log_start_offset, cleaned_to or FIRST_OFFSET)
     _list_files(loading)
     topic_id, new_id = _topic_id(loading, topic_id)
-    # Records before the log start may never have been synced, and are never read.
+    # Records before the log start are not recovered: they may never have been synced, and are never read.
     recovery_point = max(recovery_point, log_start_offset)
     intact = _load_segments(loading, None if clean else recovery_point)
     files = ProducerFiles(context, _offsets(loading.names, SNAPSHOT))
@@ -126,12 +127,12 @@ def open_log(
         recovery_point=log_end if clean else min(recovery_point, log_end),
     )
     log.cleaned_to = cleaned_to
-    # If the file knows more, those epochs have just been cut off, and would be again.
-    loading.epochs.dirty = _knows_more(loading, log_start)
+    # If the checkpoint has more epochs, it need not be written: those are truncated again at the next start.
+    loading.epochs.dirty = _has_new_epochs(loading, log_start)
     log.save_epochs()
-    if not (clean and loading.names):  # a killed process may not have synced it
+    if not (clean and loading.names):  # after a crash the folder may not be synced
         log.folder_changed()
-    if new_id or (topic_id is not None and log_end == log_start):  # an empty log is closed without a sync
+    if new_id or (topic_id is not None and log_end == log_start):  # a shutdown does not sync an empty log
         log.must_sync(f"{folder}/{PARTITION_METADATA}")
     return log
 
@@ -149,8 +150,7 @@ def open_alone(
     log_start_offset: Offset = FIRST_OFFSET,
     clean: bool = False,
 ) -> UnifiedLog:
-    """Open a log outside of a LogManager. It is recovered from ``recovery_point`` on unless it was closed ``clean``.
-    Raises OSError."""
+    """Open a log without a LogManager. It is recovered from ``recovery_point`` on, unless ``clean``. Raises OSError."""
     return open_log(
         LogContext(disk, clock),
         folder,
@@ -165,9 +165,12 @@ def open_alone(
 
 
 def _log_start_from_epochs(loading: _Loading) -> Offset:
-    """The log start, as far as the epochs tell. A tiered log syncs its epochs when its start moves, while the
-    checkpoint of log starts is written later: if its epochs begin above the start, they were cut there. Rebuilt epochs
-    are an exception: they begin with the first local record, before which compaction may have left a gap."""
+    """Return the log start offset of a tiered log, which may be above that of the checkpoint.
+
+    When the log start moves, a tiered log syncs its leader epochs at once, and the log start checkpoint is written
+    later. So if the epochs begin above the checkpoint's log start, they give the true one. Epochs that were rebuilt are
+    an exception: they begin at the first local record, and compaction may have left a gap before it.
+    """
     start, known, segments = loading.log_start, loading.saved_epochs, loading.segments
     # The topic may become tiered again at any time.
     tiered = loading.context.tiered and loading.topic not in NEVER_TIERED
@@ -177,6 +180,7 @@ def _log_start_from_epochs(loading: _Loading) -> Offset:
 
 
 def _list_files(loading: _Loading) -> None:
+    """List the files, complete interrupted swaps, and remove temporary and deleted files."""
     disk = loading.context.disk
     try:
         names = disk.list(loading.folder)
@@ -185,7 +189,7 @@ def _list_files(loading: _Loading) -> None:
         return
     if any(name.endswith(SWAP) for name in names):
         done = finish_swaps(disk, loading.folder, names, end_of)
-        loading.event("interrupted swap of segments ended", segments=done)
+        loading.event("interrupted segment swap completed", segments=done)
         names = disk.list(loading.folder)
     loading.names += [name for name in names if not name.endswith(_REMAINS)]
     for path in [f"{loading.folder}/{name}" for name in names if name.endswith(_REMAINS)]:
@@ -196,7 +200,7 @@ def _list_files(loading: _Loading) -> None:
 
 
 def _topic_id(loading: _Loading, expected: UUID | None) -> tuple[UUID | None, bool]:
-    """The id in ``partition.metadata``, else the expected one, which is then written; and whether it was written."""
+    """Return the topic id in ``partition.metadata``, or else the expected one, and whether that was written."""
     disk, path = loading.context.disk, f"{loading.folder}/{PARTITION_METADATA}"
     if PARTITION_METADATA in loading.names:
         try:
@@ -226,10 +230,10 @@ def _offsets(names: list[str], suffix: str) -> list[Offset]:
 
 
 def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tuple[Segment, bool]]:
-    """Open the segments in order; indexes without a log are removed.
+    """Open the segments in order; remove indexes without a log file.
 
-    Returns the segments whose indexes are kept, and whether these exist; recovery rebuilds the indexes of the others,
-    from the segment of ``recovery_point`` on.
+    Returns the segments below the recovery point, each with whether its indexes exist. The indexes of later segments
+    are rebuilt by recovery. ``recovery_point``: None after a clean shutdown.
     """
     disk, folder = loading.context.disk, loading.folder
     names = set(loading.names)
@@ -237,7 +241,7 @@ def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tup
     for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
         for offset in _offsets(loading.names, suffix):
             if segment_file(offset, LOG) not in names:
-                loading.event("index without a log removed", path=f"{folder}/{segment_file(offset, suffix)}")
+                loading.event("orphan index removed", path=f"{folder}/{segment_file(offset, suffix)}")
                 disk.remove(f"{folder}/{segment_file(offset, suffix)}")
     intact = len(bases) if recovery_point is None else max(bisect_right(bases, recovery_point) - 1, 0)
     checked = []
@@ -252,7 +256,7 @@ def _load_segments(loading: _Loading, recovery_point: Offset | None) -> list[tup
 
 
 def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> None:
-    """Rebuild missing or invalid indexes. Raises CorruptBatch if that needs damaged batches."""
+    """Rebuild the indexes of ``segment`` if they are missing or invalid. Raises CorruptBatch if a batch is damaged."""
     try:
         if segment.size and not has_indexes:
             raise CorruptIndex("an index is missing")
@@ -261,13 +265,13 @@ def _check_indexes(loading: _Loading, segment: Segment, has_indexes: bool) -> No
             segment.time_index.check()
             segment.aborted()
     except CorruptIndex as error:
-        loading.event("index built anew", segment=segment.base_offset, reason=str(error))
+        loading.event("index rebuilt", segment=segment.base_offset, reason=str(error))
         _rebuild_indexes(loading, segment)
     segment.release_indexes()
 
 
 def _rebuild_indexes(loading: _Loading, segment: Segment) -> None:
-    """Uses producers of its own, to learn which transactions were aborted."""
+    """Rebuild the indexes from the batches. Its own producer state gives the aborted transactions."""
     files = ProducerFiles(loading.context, _offsets(loading.names, SNAPSHOT))
     recovery = _recovery(loading, files, ProducerState(), LeaderEpochCache())
     recovery.producers_as_of(segment.base_offset)
@@ -291,7 +295,7 @@ def _recovery(loading: _Loading, files: ProducerFiles, producers: ProducerState,
 
 
 def _load_epochs(loading: _Loading) -> None:
-    """Load the epochs from the checkpoint or, if it is missing, empty or damaged, from the batches."""
+    """Load the leader epochs from the checkpoint or, if it is missing, empty or damaged, from the batches."""
     path = f"{loading.folder}/{EPOCHS}"
     reason = "missing"
     if EPOCHS in loading.names:
@@ -305,17 +309,17 @@ def _load_epochs(loading: _Loading) -> None:
     if loading.epochs.entries:
         return
     if any(segment.size for segment in loading.segments):
-        loading.event("leader epochs built anew", path=path, reason=reason)
+        loading.event("leader epochs rebuilt", path=path, reason=reason)
         try:
             rebuild_epochs(loading.segments, loading.epochs)
         except CorruptBatch:
-            # The torn end of a log whose process was killed: recovery cuts it, and there are no epochs beyond it.
+            # The incomplete end after a crash, which recovery truncates: no epoch begins after it.
             return
 
 
-def _knows_more(loading: _Loading, log_start: Offset) -> bool:
-    """Whether recovery has found epochs in the batches that the checkpoint lacks: after a power loss it may be an old
-    one."""
+def _has_new_epochs(loading: _Loading, log_start: Offset) -> bool:
+    """Whether recovery has found leader epochs that the checkpoint lacks: after a power failure it may be out of
+    date."""
     saved = dict(loading.saved_epochs)
     return any(
         epoch not in saved or (start != saved[epoch] and start > log_start) for epoch, start in loading.epochs.entries
@@ -323,8 +327,8 @@ def _knows_more(loading: _Loading, log_start: Offset) -> bool:
 
 
 def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, clean: bool) -> tuple[Offset, Offset]:
-    """Recover if necessary, and make segments, epochs and producers agree; returns the log start and log end
-    offsets."""
+    """Recover if necessary, and make segments, leader epochs and producer state consistent. Returns the log start
+    offset and the log end offset."""
     segments, config = loading.segments, loading.config
     if len(segments):
         if not clean:
@@ -345,10 +349,10 @@ def _bring_up(loading: _Loading, files: ProducerFiles, recovery_point: Offset, c
 def _recover_all(
     loading: _Loading, files: ProducerFiles, log_start: Offset, error: CorruptBatch | BrokenInvariant
 ) -> tuple[Offset, Offset]:
-    """Bring up the log without trust in what is before its recovery point."""
-    loading.event("log damaged before its recovery point", reason=str(error))
+    """Recover the complete log, since it is damaged before its recovery point."""
+    loading.event("log damaged below its recovery point", reason=str(error))
     if isinstance(error, BrokenInvariant):
-        files.remove_all(loading.folder)  # their producers contradict the batches
+        files.remove_all(loading.folder)  # the snapshots contradict the batches
     return _bring_up(loading, files, log_start, False)
 
 
@@ -361,7 +365,7 @@ def _recover(loading: _Loading, files: ProducerFiles, recovery_point: Offset) ->
 
 
 def _drop(loading: _Loading, segments: list[Segment]) -> None:
-    """Rename the files at once: a new segment may begin at the same offset."""
+    """Rename the files of segments at once, since a new segment may have the same base offset."""
     context = loading.context
     due = context.clock.time_ms() + loading.config.file_delete_delay_ms
     for segment in segments:
@@ -371,24 +375,25 @@ def _drop(loading: _Loading, segments: list[Segment]) -> None:
 
 def _report(loading: _Loading, cut: Cut, dropped: int) -> None:
     loading.event(
-        "log cut in recovery",
+        "log truncated in recovery",
         segment=cut.segment,
         next_offset=cut.next_offset,
-        bytes_cut=cut.size,
+        bytes_truncated=cut.size,
         segments_dropped=dropped,
         reason=cut.reason,
     )
 
 
 def _restart_at_log_start(loading: _Loading) -> None:
-    """Files were lost: the remaining records end before the log start, so none of them counts."""
-    loading.event("log ends before its start, all segments dropped", log_start=loading.log_start)
+    """Remove all segments: files were lost, and the remaining records end before the log start."""
+    loading.event("log end below log start, all segments removed", log_start=loading.log_start)
     _drop(loading, loading.segments.take_from(0))
     loading.epochs.clear()
     loading.producers.clear()
 
 
 def _load_producers(loading: _Loading, files: ProducerFiles, log_start: Offset, log_end: Offset, clean: bool) -> None:
+    """Load the producer state at the log end. Recovery has loaded it already unless ``clean``."""
     files.remove_strays(loading.folder, [segment.base_offset for segment in loading.segments])
     files.keep_within(loading.folder, log_start, log_end)
     if not clean:

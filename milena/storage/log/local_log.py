@@ -1,14 +1,14 @@
-"""One log on its disk: its segments and small files, the offsets that bound it, and how far it is synced.
+"""One log on its disk: its segments and small files, its bounds (offsets), and how far it is synced.
 
 ::
 
     0 <= log start <= local log start <= high watermark <= log end,   recovery point <= log end
 
 The bounds change through the methods of ``LocalLog``, and the recovery point through a flush. Each method checks the
-new values before it writes them, except ``set_high_watermark``, which clamps like Kafka's ``updateHighWatermark``. A
-broken invariant is a bug of ours, and ends the log (``BrokenLog``).
+new values before it sets them, except ``set_high_watermark``, which clamps like Kafka's ``updateHighWatermark``. A
+violated invariant is a bug in Milena, and takes the log offline (``BrokenLog``).
 
-``UnifiedLog`` in ``unified_log.py`` is the log that the rest of a node uses: append, read, truncation, retention.
+Other packages use ``UnifiedLog`` (``unified_log.py``), which adds append, read, truncation and retention.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ E = TypeVar("E", bound=KafkaError)
 
 
 class LocalLog:
-    """The parts of one log and its bounds. Methods that change these raise BrokenLog, and change nothing in that
-    case. Guarded methods raise KafkaError KAFKA_STORAGE_ERROR if the disk fails (see ``storage.log.guard``)."""
+    """The parts of one log and its bounds. A method that would violate an invariant raises BrokenLog and changes
+    nothing. Guarded methods raise KafkaError KAFKA_STORAGE_ERROR if the disk fails (see ``storage.log.guard``)."""
 
     __slots__ = (
         "_high_watermark",
@@ -111,15 +111,15 @@ class LocalLog:
         self._truncations = 0
         self._recovery_point_lowered_by = self.checkpointed_truncations = 0
         self.checkpointed_high_watermark: Offset | None = None
-        """The high watermark in the checkpoint on disk, None if it is not there."""
+        """The high watermark in the checkpoint on disk, None if the checkpoint does not list this log."""
         self.cleaned_to: Offset | None = None
-        """The first dirty offset: compaction has seen what is before it. None if it has not begun."""
+        """The first dirty offset: compaction has processed the records before it. None if the log was never cleaned."""
         self.last_flush_ms = context.clock.time_ms()
         self.retired = False
-        """Whether it refuses all calls: it was deleted, is damaged, or has a broken invariant."""
+        """Whether the log refuses all calls: it was deleted, is damaged, or an invariant is violated."""
         self._unsynced = Unsynced()
         self.id_is_synced = False
-        """Whether the topic id needs no sync before the next record."""
+        """Whether the topic id is known to be synced."""
         self.remote_enabled = may_be_tiered(context, topic, config)
 
     def __repr__(self) -> str:
@@ -129,7 +129,7 @@ class LocalLog:
 
     @property
     def log_start_offset(self) -> Offset:
-        """The first offset that may be read, from this disk or from the tier."""
+        """The first offset of the log, on this disk or in the tier."""
         return self._log_start
 
     @property
@@ -159,13 +159,13 @@ class LocalLog:
 
     @property
     def highest_offset_in_remote_storage(self) -> Offset:
-        """The last offset of this log that is in the tier, -1 for none. A follower's may be beyond its log end
+        """The last offset of this log that is in the tier, -1 for none. On a follower it may be above the log end
         offset."""
         return self._highest_in_remote_storage
 
     @property
     def truncations(self) -> int:
-        """How often the log was truncated at its end since it was opened."""
+        """The number of truncations since the log was opened."""
         return self._truncations
 
     @property
@@ -185,20 +185,20 @@ class LocalLog:
 
     @property
     def reportable_end(self) -> Offset:
-        """The offset up to which this replica may tell others that it has the records. Starts a sync if that is not the
-        log end."""
+        """The end offset that this replica reports to other brokers. It is the log end offset; for ``SYNCED_FIRST``
+        topics it is the recovery point, and a sync is started if that is lower."""
         if self.topic not in SYNCED_FIRST or self._recovery_point >= self._log_end:
             return self._log_end
         self.context.sync_soon(self)
         return self._recovery_point
 
     def begins_append(self, first: int) -> None:
-        """Records whose offsets another replica assigned, from ``first`` on, are about to be written."""
+        """Check ``first``, the offset of an append whose offsets the caller has not just assigned."""
         if first < self._log_end or first < self.segments.active.base_offset:
             raise self._broken("an append begins at the log end, in the active segment", first=first)
 
     def appended(self, end: Offset, epoch: int) -> None:
-        """Records up to ``end`` (exclusive) were written, the last in leader epoch ``epoch``."""
+        """Move the log end to ``end``: records before it were written, the last one in leader epoch ``epoch``."""
         if end <= self._log_end:
             raise self._broken("an append must move the log end", log_end=end)
         if epoch >= 0 and epoch != self.epochs.latest:
@@ -206,22 +206,22 @@ class LocalLog:
         self._log_end = end
 
     def raise_high_watermark(self, offset: Offset) -> None:
-        """Raise a leader's high watermark to the offset that its whole ISR has. It never falls and never passes the log
-        end offset, as in Kafka's ``maybeIncrementHighWatermark``."""
+        """Advance a leader's high watermark to the smallest log end offset of its ISR. It never decreases and never
+        exceeds the log end offset, as in Kafka's ``maybeIncrementHighWatermark``."""
         if not self._high_watermark <= offset <= self._log_end:
             raise self._broken("the high watermark rises up to the log end", high_watermark=offset)
         self._high_watermark = offset
         self.producers.replicated_to(offset)
 
     def set_high_watermark(self, offset: Offset) -> None:
-        """Take the high watermark of a checkpoint or another replica, clamped to the local log, as in Kafka's
-        ``updateHighWatermark``: this log may lack some of those records. It may fall."""
+        """Set the high watermark to that of a checkpoint or of the leader, clamped to the local log, as in Kafka's
+        ``updateHighWatermark``: this log may lack some of those records. It may decrease."""
         bounded = min(max(offset, self._local_start), self._log_end)
         self._high_watermark = bounded
         self.producers.replicated_to(bounded)
 
     def move_start(self, offset: Offset) -> None:
-        """The records before ``offset`` are no longer part of the log."""
+        """Increase the log start offset to ``offset``."""
         if offset < self._log_start:
             raise self._broken(
                 "the log start falls only by a truncation, or when bounds are taken from another log", log_start=offset
@@ -230,25 +230,26 @@ class LocalLog:
         self._recovery_point = max(self._recovery_point, offset)
 
     def move_local_start(self, offset: Offset) -> None:
-        """Records before ``offset`` leave this disk; they are in the tier. Does nothing if the local log starts
-        later."""
+        """Increase the local log start offset to ``offset``; earlier records are in the tier. Does nothing if the local
+        log starts later."""
         if offset > self._local_start:
             if offset > self._log_start and offset > self._highest_in_remote_storage + 1:
                 raise self._broken("what leaves this disk is in the tier", local_log_start=offset)
             self._set_bounds(self._log_start, offset, self._log_end, self._high_watermark)
 
     def take_bounds(self, other: LocalLog) -> None:
-        """This log is a copy of ``other``'s local part."""
+        """Take over the log start and tier bounds of ``other``. This log is a copy of its local records."""
         start, local = min(self._log_start, other._log_start), max(self._local_start, other._local_start)
         self._set_bounds(start, local, self._log_end, self._high_watermark)
         self._highest_in_remote_storage = other._highest_in_remote_storage
 
     def begin_truncation(self) -> None:
-        """The result of a flush that is in progress is ignored from now on."""
+        """Count a truncation, so that the result of a flush in progress is ignored."""
         self._truncations += 1
 
     def cut_to(self, end: Offset) -> None:
-        """Records from ``end`` on were truncated; new records there may differ from those in the tier."""
+        """Lower the bounds to ``end``: records from there on were truncated. New records at those offsets may differ
+        from those in the tier, so they do not count as copied."""
         if end > self._log_end:
             raise self._broken("truncation never raises the log end", log_end=end)
         start, local = min(self._log_start, end), min(self._local_start, end)
@@ -258,7 +259,7 @@ class LocalLog:
             self.cleaned_to = min(self.cleaned_to, end)
 
     def restart_at(self, offset: Offset, *, log_start: Offset) -> None:
-        """The local log is empty, and the next record gets ``offset``; the log starts at ``log_start``."""
+        """Set the bounds of an empty local log: the next record gets ``offset``, the log starts at ``log_start``."""
         if len(self.segments) != 1 or self.segments.active.size:
             raise self._broken("a log that restarts has one empty segment", size=self.segments.size)
         self._set_bounds(log_start, offset, offset, offset)
@@ -267,23 +268,23 @@ class LocalLog:
             self.cleaned_to = min(self.cleaned_to, offset)
 
     def truncated(self) -> None:
-        """The truncation is complete: producers and the recovery point follow it."""
+        """End a truncation: lower the recovery point, and update the producer state."""
         unstable = self.producers.first_unstable
         if unstable is not None and unstable >= self._log_end:
             raise self._broken("an open transaction has records", first_unstable=unstable)
         self.producers.replicated_to(self._high_watermark)
         if self._recovery_point > self._log_end:
             self._recovery_point = self._log_end
-            self._recovery_point_lowered_by = self._truncations  # until a checkpoint of this truncation is on disk
+            self._recovery_point_lowered_by = self._truncations  # until a checkpoint of it is on disk
             self.context.truncated()
 
     def raise_highest_offset_in_remote_storage(self, offset: Offset) -> None:
-        """A segment that ends with ``offset`` was copied to the tier."""
+        """Record that a segment up to ``offset`` was copied to the tier."""
         self._highest_in_remote_storage = max(self._highest_in_remote_storage, offset)
 
     def set_highest_offset_in_remote_storage(self, offset: Offset) -> None:
-        """Local records up to ``offset`` are in the tier, so their segments may be deleted. The offset falls if the
-        tier has lost segments."""
+        """Set the last offset in the tier. Local segments up to it may be deleted. It decreases if the tier has lost
+        segments."""
         self._highest_in_remote_storage = offset
 
     def _set_bounds(self, start: Offset, local: Offset, end: Offset, high_watermark: Offset) -> None:
@@ -300,10 +301,10 @@ class LocalLog:
         self._log_start, self._local_start, self._log_end, self._high_watermark = start, local, end, high_watermark
 
     def damaged(self, reason: str) -> KafkaError:
-        """The error if the log cannot continue with the files on disk. It ends this log, which is offline from now on
-        and recovered at the next start."""
+        """Take the log offline because of damaged files, and return the error to raise. The log is recovered at the
+        next start."""
         self.context.events.error(
-            "log is offline, it is damaged",
+            "log offline, files damaged",
             topic=self.topic,
             partition=self.partition,
             folder=self.folder,
@@ -313,7 +314,8 @@ class LocalLog:
         return self._ended(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder}: {reason}"))
 
     def _broken(self, invariant: str, **proposed: int) -> BrokenLog:
-        """The error for a change of the bounds to ``proposed``. It ends this log, which is offline from now on."""
+        """Take the log offline because of ``invariant``, and return the error to raise. ``proposed``: the new values
+        that would violate it."""
         latest = self.epochs.latest_entry
         numbers = {
             "log_start": self._log_start,
@@ -329,7 +331,7 @@ class LocalLog:
             "latest_epoch_start": latest.start if latest is not None else None,
         }
         self.context.events.error(
-            "log is offline, an invariant would be broken",
+            "log offline, invariant violated",
             topic=self.topic,
             partition=self.partition,
             folder=self.folder,
@@ -346,37 +348,37 @@ class LocalLog:
         return error
 
     def ended_by(self, broken: BrokenInvariant) -> BrokenInvariant:
-        """An invariant of a part of this log (an index, a producer) is broken: end the log."""
+        """Take the log offline because an invariant of one of its parts is violated, and return the error to raise."""
         return broken if isinstance(broken, BrokenLog) else self._broken(str(broken))
 
     # Epochs
 
     @guarded
     def assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
-        """Record a leader epoch before anything is written in it, as a new leader does. Raises KafkaError."""
+        """Add a leader epoch before the first record in it, as a new leader does. Raises KafkaError."""
         if not self._log_start <= start <= self._log_end:
             raise self._broken("an epoch begins within the log", epoch=epoch, start=start)
         self.epochs.assign(epoch, start)
         self.save_epochs()
 
     def begin_epoch(self, epoch: LeaderEpoch, start: Offset, *, leads: bool) -> None:
-        """The batch that is written next, at ``start``, is the first of ``epoch``. The caller saves the epochs.
+        """Add ``epoch``, whose first batch is appended next, at ``start``. The caller saves the epochs.
 
-        A leader never writes in an epoch older than one it knows. A follower adopts its leader's epochs, as in Kafka:
-        later epochs are removed.
+        A leader never writes in an earlier epoch than its latest. A follower takes the epochs of its leader's batches,
+        as in Kafka, and removes later ones.
         """
         epochs = self.epochs
         if leads and epochs.latest is not None and epoch < epochs.latest:
             raise self._broken("leader epochs rise with the offsets", epoch=epoch, start=start)
-        epochs.truncate_from_end(start)  # a follower that began in the tier may know epochs beyond its log end
+        epochs.truncate_from_end(start)  # a follower that began in the tier may have epochs after its log end
         epochs.assign(epoch, start)
 
     def save_epochs(self) -> None:
-        """Bring the file of leader epochs up to date. It is synced before the recovery point passes it: until then the
-        epochs of a crashed log are rebuilt from its batches. That is impossible for epochs whose records are in the
-        tier, so a tiered log syncs the file here. Raises OSError."""
+        """Write the leader epoch checkpoint if it is out of date. It is synced by the next flush, since recovery can
+        rebuild the epochs above the recovery point from the batches. This is not possible for epochs whose records are
+        in the tier, so a tiered log syncs the file here. Raises OSError."""
         if self.epochs.dirty:
-            if self.remote_enabled:  # these epochs may count without a record here
+            if self.remote_enabled:  # the epochs may be used before a local record is written
                 self.sync_topic_id()
             path = f"{self.folder}/{EPOCHS}"
             self.context.disk.write_atomic(path, encode_epochs(self.epochs.entries), sync=self.remote_enabled)
@@ -384,8 +386,8 @@ class LocalLog:
             self.must_sync(path)
 
     def sync_topic_id(self) -> None:
-        """Sync the topic id before the first record is written, as Kafka's ``maybeFlushMetadataFile``. If a power loss
-        took the id but not the records, a later topic of the same name would get them. Raises OSError."""
+        """Sync the topic id before the first record is written, like Kafka's ``maybeFlushMetadataFile``. If a power
+        failure destroyed the id but not the records, a new topic of the same name would get them. Raises OSError."""
         path = f"{self.folder}/{PARTITION_METADATA}"
         if self.topic_id is not None and path in self._unsynced:
             self.context.disk.write_atomic(path, encode_partition_metadata(self.topic_id))
@@ -396,12 +398,12 @@ class LocalLog:
 
     @guarded
     def roll(self, base: Offset = FIRST_OFFSET) -> Segment:
-        """Begin a new segment, at ``base`` or at the log end offset, whichever is greater. Raises KafkaError."""
+        """Create a new active segment at ``base`` or at the log end offset, whichever is greater. Raises KafkaError."""
         base = max(base, self._log_end)
         active = self.segments.active
         if active.base_offset == base:
             return active
-        if self.checkpoint_is_behind:
+        if self.checkpoint_is_behind:  # else the new segment could count as synced after a crash
             self.context.save_checkpoints()
         active.seal()
         segment = Segment.create(self.context, self.folder, base, self.config)
@@ -415,19 +417,20 @@ class LocalLog:
         return segment
 
     def end_at(self, offset: Offset) -> None:
-        """The log ends at ``offset``, and compaction has removed its last records. Raises KafkaError."""
+        """Move the log end to ``offset`` with an empty segment: compaction has removed the last records. Raises
+        KafkaError."""
         self.appended(offset, NO_LEADER_EPOCH)
         self.roll()
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        """Record an aborted transaction whose marker was just written. Raises OSError."""
+        """Add an aborted transaction, whose marker was just written, to the transaction index. Raises OSError."""
         active = self.segments.active
         active.add_aborted(entry)
         self.must_sync(active.path(TXN_INDEX))
 
     def drop(self, segments: Iterable[Segment], *, producers: bool = True) -> None:
-        """Rename the files of segments that are no longer part of the log; they are deleted after
-        ``file.delete.delay.ms``. Without ``producers``, their producer snapshots stay. Raises OSError."""
+        """Rename the files of removed segments; they are deleted after ``file.delete.delay.ms``. Without ``producers``,
+        their producer snapshots are kept. Raises OSError."""
         due = self.context.clock.time_ms() + self.config.file_delete_delay_ms
         for segment in segments:
             marked: list[str | None] = [*segment.mark_deleted()]
@@ -440,17 +443,17 @@ class LocalLog:
     # Flushing
 
     def must_sync(self, path: str) -> None:
-        """A small file was written: it must be synced before the recovery point moves past it."""
+        """Have the next flush sync ``path``, a small file that was written."""
         self._unsynced.file_written(path)
 
     def folder_changed(self) -> None:
-        """The folder has new files, or a new name."""
+        """Have the next flush sync the folder, which has new files or was renamed."""
         self._unsynced.folder_changed()
 
     @guarded
     def plan_flush(self, upto: Offset | None = None) -> FlushPlan | None:
-        """What to sync so that the records before ``upto`` (default: the log end offset), and the small files, survive
-        a power loss; None if all of them do. Raises KafkaError."""
+        """Return what to sync so that the records before ``upto`` (default: the log end offset) and the small files
+        survive a power failure; None if all is synced. Raises KafkaError."""
         upto = self._log_end if upto is None else upto
         if upto <= self._recovery_point and (not self._unsynced.has_files or upto == self._log_start):
             return None
@@ -460,7 +463,7 @@ class LocalLog:
         if pending.folder:
             folders = (self.folder, self.folder.rpartition("/")[0])
         elif pending.files:
-            folders = (self.folder,)  # small files are replaced by renaming
+            folders = (self.folder,)  # a small file is replaced by a rename
         return FlushPlan(
             self.context.disk,
             upto,
@@ -472,8 +475,8 @@ class LocalLog:
         )
 
     def flushed(self, plan: FlushPlan) -> None:
-        """``plan`` has run: the recovery point moves up, unless the log was truncated meanwhile. If the folder was
-        renamed meanwhile, the plan may not have found its files."""
+        """Advance the recovery point after ``plan`` has run. It does not count if the log was truncated in between, or
+        if the folder was renamed, so that the plan may have missed files."""
         if plan.folder != self.folder:
             return
         self._unsynced.synced(plan.pending)
@@ -495,14 +498,15 @@ class LocalLog:
 
     @guarded
     def close(self) -> None:
-        """Write what is not in the log's files yet, and close all handles. Flush afterwards. Raises KafkaError."""
+        """Write pending index entries, epochs and the producer snapshot, and close all handles. The caller flushes the
+        log afterwards. Raises KafkaError."""
         self.save_epochs()
         for segment in self.segments:
             segment.write_indexes()
             segment.close()
         self.producer_files.take(self.folder, self.producers, self._log_end)
         if self.segments.active.size:
-            # Everything else written here can be rebuilt from the log, and is rebuilt if it is damaged.
+            # The other files can be rebuilt from the log file, and are rebuilt if they are damaged.
             self.must_sync(self.segments.active.path(TIME_INDEX))
 
     def release(self) -> None:
@@ -511,14 +515,14 @@ class LocalLog:
             segment.close()
 
     def moved_to(self, folder: str) -> None:
-        """The folder has been renamed; the log continues in it."""
+        """Continue in ``folder``, to which the folder was renamed."""
         old, self.folder = self.folder, folder
         for segment in self.segments:
             segment.moved_to(folder)
         self._unsynced.moved(old, folder)
 
     def retire(self, folder: str) -> None:
-        """The log is no longer used, and its folder has been renamed. All later calls are refused."""
+        """Refuse all later calls: the log was deleted, and its folder was renamed to ``folder``."""
         self.release()
         self.retired = True
         self.folder = folder

@@ -11,7 +11,7 @@ from milena.runtime.network import FileRange
 
 @final
 class CopiedSlice:
-    """The bytes of a ``LogSlice``, in memory."""
+    """The bytes of a ``LogSlice`` in memory."""
 
     __slots__ = ("length", "records")
 
@@ -25,7 +25,8 @@ class CopiedSlice:
 
 @final
 class LogSlice:
-    """Bytes of one segment, beginning with a whole batch; the last batch may be truncated. Empty: no file, length 0."""
+    """A range of bytes of one segment. It begins at a batch; its last batch may be incomplete. If it is empty, ``file``
+    is None and ``length`` is 0."""
 
     __slots__ = ("file", "length", "position", "segment_base")
 
@@ -36,14 +37,14 @@ class LogSlice:
         self.segment_base = segment_base
 
     def part(self) -> FileRange:
-        """The part to send. The slice must not be empty."""
+        """Return the range to send. The slice must not be empty."""
         assert self.file is not None
         return FileRange(self.file, self.position, self.length)
 
     def taken_out(self) -> CopiedSlice:
-        """The bytes in memory, without the file. Raises OSError."""
+        """Return a copy in memory that does not use the file. Raises OSError."""
         return CopiedSlice(self.read(), self.length)
 
     def read(self) -> memoryview:
-        """The bytes. Raises OSError."""
+        """Return the bytes. Raises OSError."""
         return memoryview(self.file.pread(self.length, self.position)) if self.file is not None else memoryview(b"")

@@ -1,4 +1,4 @@
-"""The snapshot files of a partition's producers: writes them, and loads the newest readable one."""
+"""The producer snapshot files of a log: writes them, and loads the latest readable one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from milena.storage.state.producer_state import ProducerState, is_expired
 
 
 class ProducerFiles:
-    """The snapshots of one log, by offset. One is taken at each roll, at a clean shutdown and after a truncation."""
+    """The snapshots of one log, by offset. One is taken at each roll, at a clean shutdown and after a truncation.
+    Methods raise OSError."""
 
     __slots__ = ("_context", "_offsets", "newest")
 
     newest: Offset
-    """The offset of the last snapshot; no second one is taken at the same offset."""
+    """The offset of the last snapshot. No snapshot is taken at or before it."""
 
     def __init__(self, context: LogContext, offsets: Iterable[int] = ()) -> None:
         self._context = context
@@ -31,14 +32,15 @@ class ProducerFiles:
         return tuple(self._offsets)
 
     def take(self, folder: str, state: ProducerState, offset: Offset) -> str | None:
-        """Write the state at ``offset``, without a sync; returns the path, or None if nothing is new."""
+        """Write the state at ``offset``, without a sync. Returns the path, None if there is a snapshot at ``offset`` or
+        later."""
         if offset <= self.newest:
             return None
         self.newest = offset
         return self.put(folder, state, offset)
 
     def put(self, folder: str, state: ProducerState, offset: Offset) -> str:
-        """Write the state at ``offset``, for which there is no snapshot; returns the path."""
+        """Write the state at ``offset``, without a sync. Returns the path."""
         path = _path(folder, offset)
         self._context.disk.write_atomic(path, encode_snapshot(state), sync=False)
         if offset not in self._offsets:
@@ -46,15 +48,15 @@ class ProducerFiles:
         return path
 
     def adopt(self, folder: str, data: bytes, offset: Offset) -> None:
-        """Write a snapshot that was taken elsewhere, and sync it, since it cannot be rebuilt here."""
+        """Write and sync a snapshot of another replica, which cannot be rebuilt here."""
         self._context.disk.write_atomic(_path(folder, offset), data)
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
     def load(self, folder: str, state: ProducerState, *, upto: Offset, log_start: Offset) -> Offset:
-        """Fill ``state`` from the newest readable snapshot not after ``upto``.
+        """Load ``state`` from the latest readable snapshot up to ``upto``. Unreadable ones are removed.
 
-        Returns the offset of that snapshot, or ``log_start`` if there is none.
+        Returns the offset of that snapshot. If there is none, clears ``state`` and returns ``log_start``.
         """
         now = self._context.clock.time_ms()
         while past := bisect_right(self._offsets, upto):
@@ -75,13 +77,14 @@ class ProducerFiles:
         return log_start
 
     def keep_within(self, folder: str, log_start: Offset, log_end: Offset) -> None:
-        """Remove the snapshots that a log from ``log_start`` to ``log_end`` cannot use."""
+        """Remove the snapshots up to ``log_start`` and after ``log_end``."""
         for offset in self._offsets.copy():
             if offset > log_end or offset <= log_start:
                 self._remove(folder, offset)
 
     def remove_strays(self, folder: str, bases: Iterable[int]) -> None:
-        """Remove the snapshots that belong to no segment, except the newest of them if it is after all segments."""
+        """Remove the snapshots that are not at one of ``bases``, the base offsets of the segments. The latest one is
+        kept if it is after the last base offset: it is that of a clean shutdown."""
         known = set(bases)
         strays = [offset for offset in self._offsets if offset not in known]
         if strays and known and strays[-1] >= max(known):
@@ -95,7 +98,7 @@ class ProducerFiles:
         self.newest = Offset(0)
 
     def mark_deleted(self, folder: str, offset: Offset) -> str | None:
-        """Rename the snapshot at ``offset`` for deletion; returns its new path, None if there is none."""
+        """Rename the snapshot at ``offset`` for deletion. Returns the new path, None if there is no such snapshot."""
         if offset not in self._offsets:
             return None
         self._offsets.remove(offset)
@@ -106,7 +109,7 @@ class ProducerFiles:
         return path + DELETED
 
     def log_start_moved(self, log_start: Offset) -> None:
-        """The log now begins at ``log_start``."""
+        """The log start offset was incremented to ``log_start``."""
         self.newest = Offset(self._offsets[-1]) if self._offsets else log_start
 
     def _remove(self, folder: str, offset: int) -> None:

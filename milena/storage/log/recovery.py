@@ -1,7 +1,7 @@
-"""Recovery of a log after its process was killed, or after a power loss.
+"""Recovery of a log after a crash, like Kafka's ``LogLoader.recoverLog``, and the replay of its batches.
 
-Recovery reads everything from the recovery point on, and ends the log at the first batch that is not as it was written:
-a torn one, zeros, a wrong checksum, decreasing offsets. It rebuilds indexes, leader epochs and producers.
+Recovery reads all batches from the recovery point on, and truncates the log at the first invalid batch: an incomplete
+one, zeros, a wrong checksum, decreasing offsets. It rebuilds indexes, leader epochs and producer state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from milena.storage.state.producer_state import CompletedTxn, ProducerState
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What recovery has removed."""
+    """What recovery has truncated."""
 
     segment: Offset
     next_offset: Offset
-    """The end of the remaining log."""
+    """The log end offset of the remaining log."""
     size: int
-    """Bytes cut from the segment; later segments were removed as a whole."""
+    """Bytes removed from the segment. Later segments are removed completely."""
     reason: str
 
 
@@ -46,13 +46,14 @@ class Recovery:
     log_start: Offset
     index_interval: int
     compacted_to: Offset
-    """Gaps behind segments that begin before this offset are allowed. Elsewhere, the end of a segment was lost."""
+    """After a segment that begins before this offset, a gap may be the result of compaction. Otherwise it means that
+    the end of the segment was lost."""
     next_offset: Offset = FIRST_OFFSET
-    """The offset after the last sound batch."""
+    """The offset after the last valid batch."""
 
     def run(self, recovery_point: Offset) -> Cut | None:
-        """Recover the segment of ``recovery_point`` and those after it. If there was damage, the caller must drop the
-        later segments. Raises OSError."""
+        """Recover the segment of ``recovery_point`` and all later ones. Returns what was truncated, None for nothing;
+        the caller must then remove the later segments. Raises OSError."""
         unflushed = self.segments.since(recovery_point)
         if not unflushed:
             return None
@@ -63,7 +64,7 @@ class Recovery:
         for segment in unflushed:
             gap = self.next_offset != segment.base_offset
             if previous is not None and gap and previous.base_offset >= self.compacted_to:
-                reason = f"the segment at {segment.base_offset} does not follow"
+                reason = f"the segment at {segment.base_offset} does not follow"  # offsets are missing between them
                 return Cut(previous.base_offset, self.next_offset, 0, reason)
             self.producer_files.take(self.folder, self.producers, segment.base_offset)
             cut = self.rebuild(segment)
@@ -73,14 +74,14 @@ class Recovery:
         return None
 
     def producers_as_of(self, offset: Offset) -> None:
-        """Bring the producers to their state at ``offset``. Raises CorruptBatch, OSError."""
+        """Load the producer state at ``offset``. Raises CorruptBatch, OSError."""
         start = self.producer_files.load(self.folder, self.producers, upto=offset, log_start=self.log_start)
         replay_producers(self.segments, self.producers, start, offset)
 
     def rebuild(self, segment: Segment) -> Cut | None:
-        """Check every batch of one segment and build its indexes; everything after the last good batch is cut off.
+        """Check every batch of ``segment`` and rebuild its indexes; truncates the segment after the last valid batch.
 
-        The indexes of the active segment stay in memory, as they do when records are appended.
+        The indexes of the active segment remain in memory, as after an append.
         """
         file = segment.file()
         size = file.size
@@ -122,7 +123,7 @@ class Recovery:
 
 
 def replay_producer(state: ProducerState, batch: ScannedBatch, file: File) -> CompletedTxn | None:
-    """Apply one batch of a producer; returns the transaction that it ends. Raises CorruptBatch."""
+    """Apply ``batch`` to ``state``. Returns the transaction that it ends, None if it ends none. Raises CorruptBatch."""
     if not batch.is_control:
         state.add_batch(batch)
         return None
@@ -131,7 +132,7 @@ def replay_producer(state: ProducerState, batch: ScannedBatch, file: File) -> Co
 
 
 def replay_producers(segments: Segments, state: ProducerState, start: Offset, end: Offset) -> None:
-    """Apply the batches in ``[start, end)``. Raises CorruptBatch."""
+    """Apply the batches in ``[start, end)`` to ``state``. Raises CorruptBatch."""
     if start >= end:
         return
     for segment in segments.since(start):
@@ -149,14 +150,14 @@ def replay_producers(segments: Segments, state: ProducerState, start: Offset, en
 
 
 def rebuild_epochs(segments: Segments, epochs: LeaderEpochCache) -> None:
-    """Fill an empty cache from the headers of all batches. Raises CorruptBatch."""
+    """Fill the empty cache ``epochs`` from the headers of all batches. Raises CorruptBatch."""
     for segment in segments:
         for batch in scan_batches(segment.file(), 0, segment.size):
             note_epoch(epochs, batch)
 
 
 def begins_locally(segments: Segments, start: Offset) -> bool:
-    """Whether ``start`` is that of the first segment, or before the first record there."""
+    """Whether ``start`` is the base offset of the first segment, or between it and the first record."""
     first = segments[0]
     if start <= first.base_offset:
         return start == first.base_offset
@@ -168,6 +169,7 @@ def begins_locally(segments: Segments, start: Offset) -> bool:
 
 
 def note_epoch(epochs: LeaderEpochCache, batch: ScannedBatch) -> None:
+    """Add the leader epoch of ``batch`` if it is later than all in ``epochs``."""
     epoch = batch.leader_epoch
     if epoch >= 0 and (epochs.latest is None or epoch > epochs.latest):
         epochs.assign(LeaderEpoch(epoch), Offset(batch.base_offset))

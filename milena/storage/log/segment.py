@@ -1,6 +1,6 @@
-"""One segment of a log: the file of batches, its two sparse indexes and its transaction index.
+"""One segment of a log, like Kafka's ``LogSegment``: the log file, its offset and time index, its transaction index.
 
-A segment opens its file on use, and closes it if many others are in use (``HandleCache``). A sealed segment keeps only
+A segment opens its file on use, and closes it if too many files are open (``HandleCache``). A closed segment keeps only
 its path, size and largest timestamp in memory.
 """
 
@@ -29,7 +29,7 @@ _RECENT: Final = 32
 
 
 class Batch(Protocol):
-    """What a segment records of a batch: the part of ``BatchView`` and ``ScannedBatch`` that it needs."""
+    """The part of ``BatchView`` and ``ScannedBatch`` that a segment needs."""
 
     @property
     def base_offset(self) -> int: ...
@@ -48,12 +48,12 @@ class Batch(Protocol):
 
 
 class SegmentEnd(NamedTuple):
-    """A possible end of a segment, for a truncation."""
+    """The end of a segment after a truncation."""
 
     offset: Offset
     """The offset of the next record."""
     position: int | None
-    """Where to truncate the log file; None if it keeps everything."""
+    """The new size of the log file, None if it is not truncated."""
     largest: TimedOffset
     """The largest timestamp of the remaining records."""
 
@@ -67,7 +67,8 @@ class TimedRecord(NamedTuple):
 
 
 def first_in_batch(batch: BatchView, timestamp: int, start: Offset) -> TimedRecord | None:
-    """The batch's first record from ``start`` on with ``timestamp`` or later. Raises CorruptBatch."""
+    """Return the first record of ``batch`` from ``start`` on whose timestamp (ms) is ``timestamp`` or later, None if
+    there is none. Raises CorruptBatch."""
     for record in iter_records(batch):
         if timestamp_of(batch, record) >= timestamp and offset_of(batch, record) >= start:
             epoch = batch.leader_epoch if batch.leader_epoch >= 0 else None
@@ -103,8 +104,8 @@ class Segment:
         """``size``: bytes of the log file, 0 for a new one; ``indexes_exist``: whether both index files exist."""
         self.context = context
         self._none_aborted = False
-        """Whether there is known to be no transaction index, as for almost all segments: read_committed fetches ask
-        each time."""
+        """Whether the segment is known to have no transaction index. This saves a disk access for each fetch with
+        read_committed."""
         self.folder = folder
         self.base_offset = base_offset
         self.size = size
@@ -119,11 +120,11 @@ class Segment:
         self._recent: dict[int, int] | None = None
         self._since_index = 0
         self._unwritten = not indexes_exist
-        """Whether the index files lack something, if only the largest timestamp at their end."""
+        """Whether the index files are out of date, or lack the largest timestamp at the end."""
 
     @classmethod
     def create(cls, context: LogContext, folder: str, base_offset: Offset, config: TopicConfig) -> Segment:
-        """An empty segment. Files of the same name from an earlier attempt are removed."""
+        """Create an empty segment. A log file of the same name from an earlier attempt is emptied."""
         segment = cls(context, folder, base_offset, size=0, indexes_exist=False)
         bound = min(config.segment_jitter_ms, config.segment_ms)
         segment.roll_jitter_ms = context.jitter(bound) if bound else 0
@@ -191,8 +192,7 @@ class Segment:
     # Appending
 
     def append(self, data: Bytes, batches: Sequence[Batch], interval: int) -> None:
-        """Write ``data``, which contains ``batches``, at the end; adds an index entry for about every ``interval``
-        bytes."""
+        """Append ``data``, which contains ``batches``. Adds an index entry for about every ``interval`` bytes."""
         if not self._indexes_exist:
             self._make_indexes()
         position = self.file().append((data,))
@@ -204,11 +204,11 @@ class Segment:
         self.size = position
 
     def note(self, batch: Batch, position: int, interval: int) -> None:
-        """Add a batch at ``position`` to the indexes."""
+        """Update the indexes for a batch at ``position``."""
         last = batch.last_offset
         if not position:
             self._first_timestamp = batch.max_timestamp
-        if batch.max_timestamp > self.largest.timestamp and batch.record_count:  # none: it was cleaned
+        if batch.max_timestamp > self.largest.timestamp and batch.record_count:  # compaction may have emptied it
             self._largest = TimedOffset(batch.max_timestamp, last)
         self._unwritten = True
         if self._since_index > interval:
@@ -224,7 +224,8 @@ class Segment:
         recent[batch.base_offset] = position
 
     def must_roll(self, *, size: int, last_offset: int, max_timestamp: int, now: int, config: TopicConfig) -> bool:
-        """Whether ``size`` bytes that end at ``last_offset`` belong in a new segment."""
+        """Whether an append of ``size`` bytes up to ``last_offset`` needs a new segment, like
+        ``LogSegment.shouldRoll``."""
         if self.size > config.segment_bytes - size or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if not self.size:
@@ -237,22 +238,25 @@ class Segment:
         )
 
     def _waited(self, timestamp: int, now: int) -> int:
-        """Age (ms): by the timestamp of the first batch, or by the clock if that has none."""
+        """Return the age of the segment (ms), by the timestamp of the first batch, or by the clock if it has none."""
         first_timestamp = self.first_timestamp()
         return timestamp - first_timestamp if first_timestamp >= 0 else now - self.created_ms
 
     def first_timestamp(self) -> int:
-        """The largest timestamp of the first batch, -1 for none. There is a batch. Raises CorruptBatch."""
+        """Return the largest timestamp of the first batch (ms), -1 for none. The segment must not be empty. Raises
+        CorruptBatch."""
         if self._first_timestamp is None:
             first = next(scan_batches(self.file(), 0, self.size, chunk=LOOKUP_CHUNK))
             self._first_timestamp = first.max_timestamp
         return self._first_timestamp
 
     def add_aborted(self, entry: AbortedTxn) -> None:
+        """Add an entry to the transaction index."""
         self._none_aborted = False
         append_aborted(self.context.disk, self.path(TXN_INDEX), entry)
 
     def aborted(self) -> list[AbortedTxn]:
+        """Return the entries of the transaction index. Raises CorruptIndex."""
         if self._none_aborted:
             return []
         aborted = read_aborted(self.context.disk, self.path(TXN_INDEX))
@@ -262,7 +266,7 @@ class Segment:
     # Finding
 
     def position_of(self, offset: int) -> int | None:
-        """The position of the batch that holds ``offset``, or of the first batch after it; None beyond the last.
+        """Return the position of the first batch that ends at ``offset`` or later, None if there is none.
 
         Raises CorruptBatch if the file is damaged.
         """
@@ -277,11 +281,11 @@ class Segment:
         return None
 
     def batch_size_at(self, position: int) -> int:
-        """Raises CorruptBatch if no batch begins there."""
+        """Return the size (bytes) of the batch at ``position``. Raises CorruptBatch if there is none."""
         return next(scan_batches(self.file(), position, self.size, chunk=HEADER_SIZE)).size
 
     def next_offset(self) -> Offset:
-        """The offset after the last record, found by reading headers from the last index entry on."""
+        """Return the offset after the last record. Reads headers from the last index entry on."""
         index = self.offset_index
         start = index[len(index) - 1][1] if len(index) else 0
         end = int(self.base_offset)
@@ -291,7 +295,8 @@ class Segment:
         return Offset(end)
 
     def find_by_timestamp(self, timestamp: int, start: Offset) -> TimedRecord | None:
-        """The first record from ``start`` on whose timestamp (ms) is ``timestamp`` or later. Raises CorruptBatch."""
+        """Return the first record from ``start`` on whose timestamp (ms) is ``timestamp`` or later, None if there is
+        none. Raises CorruptBatch."""
         offset = max(self.time_index.lookup(timestamp), start)
         position = self.offset_index.lookup(offset)
         file = self.file()
@@ -303,7 +308,8 @@ class Segment:
         return None
 
     def find_largest_timestamp(self) -> TimedRecord | None:
-        """The first record that has the largest timestamp of the segment. Raises CorruptBatch."""
+        """Return the first record with the largest timestamp of the segment, None if the segment has no records. Raises
+        CorruptBatch."""
         largest = self.largest
         position = self.offset_index.lookup(largest.offset)
         file = self.file()
@@ -315,8 +321,8 @@ class Segment:
     # -- truncating and closing
 
     def end_before(self, offset: Offset) -> SegmentEnd:
-        """The end of this segment without the batches that end at ``offset`` or later; a batch that contains ``offset``
-        is removed as a whole. Reads all that a truncation needs, and changes nothing. Raises CorruptBatch."""
+        """Return the end of this segment after a truncation to ``offset``. A batch that contains ``offset`` is removed
+        completely. Changes nothing: it reads all that ``truncate_to`` needs. Raises CorruptBatch."""
         position = self.position_of(offset)
         end = offset
         if position is not None:
@@ -330,7 +336,7 @@ class Segment:
         return SegmentEnd(end, position, largest)
 
     def truncate_to(self, end: SegmentEnd) -> None:
-        """Remove everything after ``end``, which ``end_before`` has just found."""
+        """Truncate the files to ``end``, which ``end_before`` has returned."""
         self.offset_index.truncate_to(end.offset)
         self.time_index.truncate_to(end.offset)
         truncate_aborted(self.context.disk, self.path(TXN_INDEX), end.offset)
@@ -342,7 +348,7 @@ class Segment:
         self._largest = end.largest
 
     def cut_at(self, position: int) -> None:
-        """Truncate the log file; the caller takes care of the indexes."""
+        """Truncate the log file to ``position`` bytes. The caller truncates or rebuilds the indexes."""
         self.file().truncate(position)
         self.size = position
         self._recent = None
@@ -352,7 +358,7 @@ class Segment:
             self.created_ms = self.context.clock.time_ms()
 
     def start_over(self, size: int) -> None:
-        """Empty the indexes, before they are rebuilt for ``size`` bytes of batches."""
+        """Empty the indexes, before they are rebuilt. ``size``: bytes of the log file."""
         self.release_indexes()
         self.context.disk.remove(self.path(TXN_INDEX))
         self._make_indexes()
@@ -363,14 +369,14 @@ class Segment:
         self.size = size
 
     def _make_indexes(self) -> None:
-        """Create empty files: Kafka's tools expect them beside every log file that has records."""
-        self._indexes_exist = False  # whatever lies there
+        """Create empty index files. Kafka's tools expect them for every log file with records."""
+        self._indexes_exist = False  # existing files are overwritten
         self.offset_index.write()
         self.time_index.write()
         self._indexes_exist = self._unwritten = True
 
     def write_indexes(self) -> None:
-        """Bring the index files up to date. The last entry of the time index is the largest timestamp."""
+        """Write the pending index entries. The largest timestamp becomes the last entry of the time index."""
         if not self.size or not self._unwritten:
             return
         self.time_index.add(self.largest)
@@ -380,7 +386,7 @@ class Segment:
         self._unwritten = False
 
     def seal(self) -> None:
-        """Nothing more is appended. Writes the indexes and drops what only an active segment needs."""
+        """End appends to this segment: write the indexes, and release what only the active segment needs."""
         self.write_indexes()
         self.release_indexes()
         self._recent = None
@@ -392,20 +398,20 @@ class Segment:
         self._offset_index = self._time_index = None
 
     def close(self) -> None:
-        """Close the file and the maps. The segment opens them again on use."""
+        """Close the file and the maps. They are opened again on use."""
         self.context.files.closed(self)
         self.release_handle()
         self.release_indexes()
 
     def release(self) -> None:
-        """Release everything that can be loaded again: index entries that are not in a file stay in memory."""
+        """Close the file, and release the indexes unless they have entries that are not written yet."""
         self.context.files.closed(self)
         self.release_handle()
         if not self._unwritten:
             self.release_indexes()
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files for deletion; returns their new names."""
+        """Rename the files for deletion. Returns the new paths."""
         self.close()
         disk = self.context.disk
         marked = []

@@ -1,7 +1,7 @@
-"""Replaces all segments of a log that is not open by one new segment; the replaced files are set aside.
+"""Replaces all segments of a closed metadata log by one new segment; the replaced files are renamed.
 
-The new file is complete and synced before it is named ``.log.swap``. From then on, if the swap is interrupted, it is
-finished when the log is next opened.
+The new file is complete and synced before it is renamed to ``.log.swap``. If the swap is interrupted after that, it is
+completed when the log is next opened.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _COPY_BYTES: Final = 1 << 20
 
 
 def swap_segments(disk: Disk, folder: str, base: Offset, pieces: Iterable[Piece]) -> list[str]:
-    """Make ``pieces``, whose first offset is ``base``, the whole log in ``folder``. Blocks. Returns the files that were
-    set aside. Raises OSError; the log is then unchanged, or ``finish_swap`` continues."""
+    """Replace the log in ``folder`` by ``pieces``, whose first offset is ``base``. Blocks. Returns the new paths of the
+    replaced files. Raises OSError: the log is then unchanged, or ``finish_swap`` can complete the swap."""
     path = f"{folder}/{segment_file(base, LOG)}{SWAP}"
     disk.remove(path + TEMPORARY)
     with closing(disk.open(path + TEMPORARY, create=True)) as new:
@@ -40,7 +40,8 @@ def swap_segments(disk: Disk, folder: str, base: Offset, pieces: Iterable[Piece]
 
 
 def finish_swap(disk: Disk, folder: str) -> list[str]:
-    """Continue a swap that has begun; does nothing if there is none. Blocks. Returns as above. Raises OSError."""
+    """Complete an interrupted swap, if there is one. Blocks. Returns the new paths of the replaced files. Raises
+    OSError."""
     try:
         names = disk.list(folder)
     except FileNotFoundError:
@@ -56,7 +57,7 @@ def finish_swap(disk: Disk, folder: str) -> list[str]:
             kept += SET_ASIDE
         disk.rename(f"{folder}/{name}", f"{folder}/{kept}")
         aside.append(f"{folder}/{kept}")
-    disk.remove(f"{folder}/{EPOCHS}")  # they are rebuilt from the batches, which may differ
+    disk.remove(f"{folder}/{EPOCHS}")  # leader epochs are rebuilt from the new batches
     new = f"{folder}/{swaps[-1]}"
     disk.rename(new, new.removesuffix(SWAP))
     return aside

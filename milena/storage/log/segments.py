@@ -1,4 +1,4 @@
-"""The segments of one log, by base offset."""
+"""The segments of one log, by base offset, like Kafka's ``LogSegments``."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def floor_index(self, offset: int) -> int:
-        """The index of the segment that contains ``offset``; -1 before the first."""
+        """Return the index of the last segment that begins at ``offset`` or before, -1 for none."""
         if offset >= self._segments[-1].base_offset:
             return len(self._segments) - 1
         return bisect_right(self._segments, offset, key=_base) - 1
 
     def end_of(self, index: int, log_end: Offset) -> Offset:
-        """The offset after the last that the segment at ``index`` can hold."""
+        """Return the base offset of the segment after the one at ``index``; ``log_end`` for the active segment."""
         return self._segments[index + 1].base_offset if index + 1 < len(self._segments) else log_end
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment that contains ``offset``, and those after it."""
+        """Return the segment that contains ``offset``, and all later ones."""
         if not self._segments:
             return []
         first = self.floor_index(offset)
@@ -64,25 +64,26 @@ class Segments:
         self._segments.insert(index, segment)
 
     def replace(self, index: int, count: int, segment: Segment) -> None:
-        """Put ``segment`` in the place of ``count`` segments, which begin at the same offset and are not active."""
+        """Replace ``count`` segments from ``index`` on by ``segment``, which has the same base offset. None of them is
+        active."""
         if index + count >= len(self._segments) or self._segments[index].base_offset != segment.base_offset:
             raise BrokenInvariant(f"segment {segment.base_offset} cannot replace {count} from the {index}. on")
         self._segments[index : index + count] = [segment]
 
     def take_from(self, index: int) -> list[Segment]:
-        """Remove the segments from ``index`` on, and return them."""
+        """Remove and return the segments from ``index`` on."""
         taken = self._segments[index:]
         del self._segments[index:]
         return taken
 
     def take_first(self, count: int) -> list[Segment]:
-        """Remove the ``count`` oldest segments, and return them. The active one stays."""
+        """Remove and return the ``count`` oldest segments. The active segment must remain."""
         if count >= len(self._segments):
-            raise BrokenInvariant(f"{count} of {len(self._segments)} segments would go, the active one among them")
+            raise BrokenInvariant(f"{count} of {len(self._segments)} segments would be removed, with the active one")
         taken = self._segments[:count]
         del self._segments[:count]
         return taken
 
     def take_beyond(self, offset: int) -> list[Segment]:
-        """Remove the segments whose base is greater than ``offset``, and return them."""
+        """Remove and return the segments whose base offset is greater than ``offset``."""
         return self.take_from(bisect_left(self._segments, offset + 1, key=_base))

@@ -1,12 +1,11 @@
-"""Finds the sound parts of a log's segments without changing anything: runs of consecutive batches, and the damage
-between them.
+"""Finds the valid parts of a metadata log without changing it: runs of consecutive batches, and the damage between.
 
-Recovery ends a log at the first batch that is not as it was written. That is right for the torn end of a killed
-process, and wrong where a byte has turned over in the middle: sound batches behind damage were written, and perhaps
-synced, after it. So this goes on behind the damage, and finds the next batch by its checksum.
+Recovery truncates a log at the first invalid batch. That is right for the incomplete end after a crash, and wrong for a
+flipped bit in the middle: valid batches after the damage were written later, and may be committed. So the survey
+continues after damage, and finds the next valid batch by its checksum.
 
-No checksum covers a batch's base offset and its leader epoch. But in these logs offsets follow each other, and each
-leader begins its epoch with a control batch.
+The checksum of a batch covers neither its base offset nor its leader epoch. But a metadata log has no offset gaps, and
+each leader begins its epoch with a control batch, so that wrong values are detected.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from milena.storage.log.batch_scan import ScannedBatch, has_valid_crc, scan_batc
 _WINDOW: Final = 1 << 20
 _PAGE: Final = 4096
 _SHORTEST_HOLE: Final = 8
-"""The minimum bytes of zeros: fewer may be the beginning of a base offset."""
+"""The minimum number of zero bytes of a hole. Fewer may be the beginning of a base offset."""
 _MAGIC_AT: Final = 16
 _MAGIC_BYTE: Final = b"\x02"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole batches in one file: ``size`` bytes from ``position`` on."""
+    """Complete batches in one file: ``size`` bytes from ``position`` on."""
 
     path: str
     position: int
@@ -40,7 +39,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Run:
-    """Sound batches with the offsets ``[start, end)``, none missing."""
+    """Valid batches with all offsets of ``[start, end)``."""
 
     start: Offset
     end: Offset
@@ -49,7 +48,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no sound batch; no bytes if a file or part of it is missing."""
+    """Bytes that are not a valid batch, or a missing file or end of a file."""
 
     path: str
     position: int
@@ -57,15 +56,15 @@ class Damage:
     """The first missing offset."""
     reason: str
     torn: bool
-    """Whether it looks like writes that a power loss kept from the disk: pages of zeros, or a file that is too
-    short."""
+    """Whether it looks like unsynced writes lost in a power failure: pages of zeros, or a file that is too short."""
     misplaced: bool = False
-    """A whole batch is there, with another offset or leader epoch: that was written, and these are damaged."""
+    """Whether it is a complete batch whose base offset or leader epoch is wrong: it was written, and that field is
+    damaged."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """``runs`` by ascending offset; ``damages`` before, between and after them."""
+    """The result: ``runs`` by ascending offset, and ``damages`` before, between and after them."""
 
     bases: list[Offset] = field(default_factory=list)
     """The base offsets of the surveyed segments."""
@@ -73,21 +72,21 @@ class Survey:
     damages: list[Damage] = field(default_factory=list)
 
     def run_with(self, offset: int) -> Run | None:
-        """The run that holds ``offset``, or ends at it."""
+        """Return the run that contains ``offset`` or ends at it, None if there is none."""
         runs = [run for run in self.runs if run.start <= offset <= run.end]
         return runs[-1] if runs else None
 
     def damage_from(self, offset: int) -> Damage | None:
-        """The first damage to records from ``offset`` on."""
+        """Return the first damage to records from ``offset`` on, None if there is none."""
         return next((damage for damage in self.damages if damage.offset >= offset), None)
 
 
 class Misplaced(CorruptBatch):
-    """A batch is whole and has another offset than the one that comes next, or a leader epoch that cannot be."""
+    """A batch is complete, but its base offset is not the next offset, or its leader epoch is impossible."""
 
 
 class Window:
-    """A file, read by the megabyte."""
+    """A file with a read buffer of 1 MiB."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -102,7 +101,7 @@ class Window:
 
 
 def segment_bases(disk: Disk, folder: str) -> list[Offset]:
-    """The base offsets of the segments in ``folder``, ascending; none if the folder is missing. Raises OSError."""
+    """Return the base offsets of the segments in ``folder``, ascending; none if it is missing. Raises OSError."""
     try:
         names = disk.list(folder)
     except FileNotFoundError:
@@ -112,8 +111,8 @@ def segment_bases(disk: Disk, folder: str) -> list[Offset]:
 
 
 def survey(disk: Disk, folder: str, *, since: int = 0) -> Survey:
-    """Look at the segments of a metadata log from the one that holds ``since`` on; offsets follow each other without
-    gaps, as those of a log that is never compacted do. Blocks. Raises OSError."""
+    """Survey the segments of a metadata log from the one that contains offset ``since`` on. The log is never compacted,
+    so that it has no offset gaps. Blocks. Raises OSError."""
     bases = segment_bases(disk, folder)
     first = max(sum(base <= since for base in bases) - 1, 0)
     result = Survey(bases[first:])
@@ -129,7 +128,7 @@ def survey(disk: Disk, folder: str, *, since: int = 0) -> Survey:
 
 
 def batches_of(disk: Disk, run: Run) -> Iterator[tuple[str, ScannedBatch]]:
-    """Each batch of ``run`` with its file's path. Raises OSError."""
+    """Yield each batch of ``run`` with the path of its file. Raises OSError."""
     for piece in run.pieces:
         file = disk.open(piece.path, read_only=True)
         try:
@@ -143,13 +142,14 @@ class _Surveyor:
     def __init__(self, result: Survey) -> None:
         self._survey = result
         self._next = Offset(0)
-        """The offset that comes next."""
+        """The next offset."""
         self._epoch = -1
-        """The leader epoch of the last sound batch."""
+        """The leader epoch of the last valid batch."""
         self._whole = False
-        """Whether the next batch continues the last run."""
+        """Whether the next batch belongs to the last run."""
 
     def look_at(self, path: str, base: Offset, source: Window, size: int) -> None:
+        """Survey one segment; they are passed in ascending order."""
         if self._whole and base != self._next:
             reason = f"the segment before it ends at offset {self._next}"
             self._add_damage(path, 0, self._next, reason, torn=base > self._next)
@@ -179,11 +179,12 @@ class _Surveyor:
         if batch.base_offset != self._next:
             raise Misplaced(f"offset {batch.base_offset} where {self._next} is expected")
         if not self._may_have_epoch(source, batch, end):
-            raise Misplaced(f"leader epoch {batch.leader_epoch}, which neither began there nor goes on")
+            raise Misplaced(f"leader epoch {batch.leader_epoch}, which neither begins there nor continues")
 
     def _may_have_epoch(self, source: Window, batch: ScannedBatch, end: int) -> bool:
-        """The epoch of the batch before, or a later one, which begins with a control batch and goes on behind it. Of
-        the first batch only the latter is known."""
+        """Whether the leader epoch of ``batch`` is possible: it is that of the previous batch, or a later one. A later
+        one must begin with a control batch, and the next batch must continue it. Without a previous batch only the next
+        one is checked."""
         epoch = batch.leader_epoch
         if epoch == self._epoch:
             return True
@@ -196,7 +197,7 @@ class _Surveyor:
         return other is not None and other.leader_epoch == epoch
 
     def _add_batch(self, path: str, start: int, position: int, batch: ScannedBatch) -> None:
-        """``batch`` continues the run that began at ``start``, and ends at ``position``."""
+        """Add ``batch``, which ends at ``position``, to the run of valid batches that begins at ``start``."""
         runs = self._survey.runs
         if not self._whole or not runs:
             runs.append(Run(Offset(batch.base_offset), Offset(batch.base_offset)))
@@ -217,8 +218,8 @@ class _Surveyor:
         self._whole = False
 
     def _find(self, source: Window, start: int, end: int) -> ScannedBatch | None:
-        """The next sound batch after ``start``. No checksum covers a base offset: if it is too high where the next
-        batch is expected, or before a batch with a lower one, it is damage too."""
+        """Return the next valid batch after ``start``, None if there is none. A batch with a higher base offset than
+        the batch after it is not valid: the checksum does not cover the base offset."""
         for position in _candidates(source, start + 1, end):
             batch = self._batch_at(source, position, end)
             if batch is not None:
@@ -228,7 +229,8 @@ class _Surveyor:
         return None
 
     def _batch_at(self, source: Window, position: int, end: int) -> ScannedBatch | None:
-        """A batch at ``position`` that may come next, judging by its own contents."""
+        """Return the batch at ``position`` if it has a valid checksum and its offset and epoch may follow, else
+        None."""
         if position + HEADER_SIZE > end:
             return None
         try:
@@ -240,7 +242,7 @@ class _Surveyor:
 
 
 def _candidates(source: Window, start: int, end: int) -> Iterator[int]:
-    """Positions at which the magic byte is right."""
+    """Yield the positions where a batch may begin: the magic byte is right."""
     at = start
     while at + HEADER_SIZE <= end:
         data = source.pread(min(_WINDOW, end - at), at)
@@ -253,7 +255,7 @@ def _candidates(source: Window, start: int, end: int) -> Iterator[int]:
 
 
 def _has_hole(source: Window, start: int, end: int) -> bool:
-    """Whether a page, or the part of it after ``start``, is all zeros: it was never written."""
+    """Whether a page between ``start`` and ``end`` has only zeros: it was never written to the disk."""
     page = start - start % _PAGE
     while page < end:
         first, last = max(page, start), min(page + _PAGE, end)

@@ -1,7 +1,7 @@
-"""What the remote tier changes for a log (KIP-405; docs/kafka-semantics.md: Tiered topics, Local retention).
+"""Operations on tiered logs (KIP-405; docs/kafka-semantics.md: Tiered topics, Local retention).
 
-A tiered log begins in the tier: its ``log_start_offset`` is there, and ``local_log_start_offset`` is the first offset
-on this disk. Local segments are deleted once they are copied; that moves only the latter.
+The ``log_start_offset`` of a tiered log is in the tier, and ``local_log_start_offset`` is the first offset on this
+disk. Local segments are deleted once they are copied to the tier, which moves only the local log start.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def only_local(log: UnifiedLog) -> list[Segment]:
-    """The segments of which nothing is in the tier, including the active one."""
+    """Return the segments without records in the tier, including the active one."""
     return [segment for segment in log.segments if segment.base_offset > log.highest_offset_in_remote_storage]
 
 
 def epochs_reach_start(log: UnifiedLog) -> bool:
-    """Whether the leader epochs cover the whole log. If not, records in the tier cannot be found, and a follower must
-    get the epochs again: a crash came between the steps of ``start_in_tier``, or the file was lost."""
+    """Whether the leader epochs begin at the log start. If not, there was a crash during ``start_in_tier``, or the
+    checkpoint was lost. Records in the tier cannot be found then, and a follower must fetch the epochs again."""
     earliest = log.epochs.earliest
     return log.log_start_offset >= log.local_log_start_offset or (
         earliest is not None and earliest.start <= log.log_start_offset
@@ -42,9 +42,9 @@ def epochs_reach_start(log: UnifiedLog) -> bool:
 def start_in_tier(
     log: UnifiedLog, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], snapshot: bytes
 ) -> None:
-    """Remove everything local: the log continues at ``offset``, and earlier records, from ``log_start`` on, are in the
-    tier (docs/kafka-semantics.md: Followers that begin in the tier). ``epochs`` are those of the whole log,
-    ``snapshot`` has the producers at ``offset``.
+    """Remove all local records: the local log restarts at ``offset``, and earlier records, from ``log_start`` on, are
+    in the tier (docs/kafka-semantics.md: Followers that begin in the tier). ``epochs``: the epochs of the complete log.
+    ``snapshot``: the producer snapshot at ``offset``.
 
     Raises CorruptSnapshot, changing nothing, and KafkaError.
     """
@@ -54,7 +54,7 @@ def start_in_tier(
 
 
 def start_like(log: UnifiedLog, other: UnifiedLog, offset: Offset) -> None:
-    """The same for a copy of ``other`` whose local log begins at ``offset``. Raises KafkaError."""
+    """``start_in_tier`` for a copy of ``other`` whose local log begins at ``offset``. Raises KafkaError."""
     snapshot, epochs = _producers_at(other, offset), list(other.epochs.entries)
     try:
         start_in_tier(log, offset, log_start=other.log_start_offset, epochs=epochs, snapshot=snapshot)
@@ -69,15 +69,15 @@ def _producers_at(log: UnifiedLog, offset: Offset) -> bytes:
 
 @guarded
 def clear_local(log: UnifiedLog) -> None:
-    """Remove everything local, so that the log has only its records in the tier. Raises KafkaError."""
+    """Remove all local records, so that only those in the tier remain. Raises KafkaError."""
     end = log.log_end_offset
     if log.segments[0].base_offset < end:
         log.truncate_fully_and_start_at(end, log_start=log.log_start_offset, epochs=list(log.epochs.entries))
 
 
 def snapshot_at(log: UnifiedLog, offset: Offset) -> str:
-    """The path of the producer snapshot at ``offset``, where a segment begins. A lost snapshot is rebuilt from the
-    batches before it. Raises CorruptBatch, OSError."""
+    """Return the path of the producer snapshot at ``offset``, the base offset of a segment. A missing snapshot is
+    rebuilt from the batches before it. Raises CorruptBatch, OSError."""
     path = f"{log.folder}/{segment_file(offset, SNAPSHOT)}"
     if not log.context.disk.exists(path):
         files = ProducerFiles(log.context, (one for one in log.producer_files.offsets if one < offset))

@@ -1,8 +1,8 @@
-"""The log of one partition: append, read, truncate, retain, like Kafka's ``UnifiedLog`` (docs/kafka-semantics.md:
-Produce, Idempotence, Leader epoch cache, Truncation by followers, Local retention).
+"""The log of one partition: append, read, truncation and retention, like Kafka's ``UnifiedLog``
+(docs/kafka-semantics.md: Produce, Idempotence, Leader epoch cache, Truncation by followers, Local retention).
 
-A log has one owner, which calls it on the loop; opening it, and the ``run`` of a flush, may happen in a worker. Errors
-of the disk take the whole directory offline and are raised as KafkaError KAFKA_STORAGE_ERROR.
+A log has one owner, which calls it on the loop. A worker may open a log and run a flush. An error of the disk takes the
+directory offline and is raised as KafkaError KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from milena.storage.state.producer_state import EndMarker, KeptBatch
 
 
 class UnifiedLog(LocalLog):
-    """Created by ``storage.log.loading``."""
+    """One log, created by ``storage.log.loading``."""
 
     __slots__ = ()
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The high watermark, or the first offset of an undecided transaction if that is lower."""
+        """The high watermark, or the first unstable offset (of an open transaction) if that is lower."""
         unstable = self.producers.first_unstable
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
@@ -48,17 +48,18 @@ class UnifiedLog(LocalLog):
 
     @property
     def remote_copy_enabled(self) -> bool:
-        """Whether segments are still copied to the tier: then ``local.retention.*`` applies here, and ``retention.*``
-        there."""
+        """Whether segments are copied to the tier: ``local.retention.*`` then applies to this disk, and ``retention.*``
+        to the tier."""
         return self.remote_enabled and not self.config.remote_log_copy_disable
 
     def update_config(self, config: TopicConfig) -> None:
+        """Apply a changed configuration of the topic."""
         self.config = config
         self.remote_enabled = may_be_tiered(self.context, self.topic, config)
 
     @guarded
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Write the topic id that ``partition.metadata`` lacked. Raises KafkaError."""
+        """Write the topic id to ``partition.metadata``, which had none. Raises KafkaError."""
         path = f"{self.folder}/{PARTITION_METADATA}"
         self.context.disk.write_atomic(path, encode_partition_metadata(topic_id), sync=False)
         self.topic_id = topic_id
@@ -71,9 +72,11 @@ class UnifiedLog(LocalLog):
     def append_as_leader(
         self, records: memoryview, *, leader_epoch: LeaderEpoch, origin: Origin = Origin.CLIENT
     ) -> AppendInfo:
-        """Check ``records``, assign offsets and ``leader_epoch`` in place, and write them: one batch, or any number
-        from RAFT. Raises KafkaError with Kafka's code (InvalidRecords if single records are at fault), and writes
-        nothing in that case."""
+        """Check ``records``, assign offsets and ``leader_epoch`` in place, and append them: one batch, or any number
+        with origin RAFT.
+
+        Raises KafkaError with Kafka's code (InvalidRecords if single records are refused), and appends nothing then.
+        """
         if origin is not Origin.RAFT:
             validator = LogValidator(self, records, origin, self.context.clock.time_ms())
             validator.finish()
@@ -88,15 +91,15 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def validate(self, records: memoryview, origin: Origin) -> LogValidator:
-        """Check the one batch of a client or coordinator, for ``append_validated``. If that is more than a little work,
-        the validator is unfinished. Raises KafkaError if the batch is refused."""
+        """Check one batch of a client or coordinator, for ``append_validated``. If it has many records, the returned
+        validator is not finished. Raises KafkaError if the batch is refused."""
         return LogValidator(self, records, origin, self.context.clock.time_ms())
 
     @guarded
     def append_validated(self, validator: LogValidator, *, leader_epoch: LeaderEpoch) -> AppendInfo:
-        """Append the batch of ``validator``, which is finished and was made for this log and its ``config``.
+        """Append the batch of ``validator``, which is finished and was made for this log and its current ``config``.
 
-        Raises KafkaError, and writes nothing in that case, unless the sync after the write has failed.
+        Raises KafkaError, and appends nothing then, unless the sync after the write has failed.
         """
         batch = validator.batch
         sequenced = validator.origin is Origin.CLIENT
@@ -110,6 +113,7 @@ class UnifiedLog(LocalLog):
                 if marker is not None:
                     self.producers.check_marker(marker)
             else:
+                # A retry of a batch that is already in the log returns its offsets.
                 if sequenced and (kept := self.producers.duplicate_of(batch)) is not None:
                     return self._duplicate(kept)
                 self.producers.check_batch(batch, sequenced=sequenced)
@@ -139,14 +143,15 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def append_as_follower(self, records: memoryview, *, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:
-        """Write the leader's batches unchanged; a partial batch at the end is left out.
+        """Append the leader's batches unchanged. An incomplete batch at the end is skipped.
 
-        ``leader_epoch``: the epoch that this follower knows; a batch of a later epoch and all batches after it are left
-        out. Raises KafkaError (CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR for offsets out of order).
+        ``leader_epoch``: the leader epoch of this follower; the first batch of a later epoch and all batches after it
+        are skipped. Raises KafkaError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets out of order.
         """
         accepted: list[BatchView] = []
         next_offset = self.log_end_offset
         for batch in split_batches(records):
+            # Records of a later epoch may diverge from this log: they are fetched again in that epoch.
             if leader_epoch is not None and batch.leader_epoch > leader_epoch:
                 break
             if batch.base_offset < next_offset or batch.last_offset_delta < 0:
@@ -161,7 +166,7 @@ class UnifiedLog(LocalLog):
         return self._append_batches(records, accepted, leads=False)
 
     def _append_batches(self, records: memoryview, batches: Sequence[BatchView], *, leads: bool) -> AppendInfo:
-        """Append ``batches``, with which ``records`` begins; their offsets and epochs are assigned."""
+        """Append ``batches``, whose offsets and epochs are assigned. ``records``: the same batches as bytes."""
         end = self.log_end_offset
         if not batches:
             return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, NO_TIMESTAMP, self.log_start_offset, 0)
@@ -179,7 +184,7 @@ class UnifiedLog(LocalLog):
         return AppendInfo(first, last, newest, NO_TIMESTAMP, self.log_start_offset, position)
 
     def _write(self, data: Bytes, batches: Sequence[BatchView], now: int, *, leads: bool) -> None:
-        """Roll if necessary, write, and move the log end offset."""
+        """Roll if necessary, update the leader epochs, write ``data``, and advance the log end offset."""
         config = self.config
         last = batches[-1]
         segment = self.segments.active
@@ -206,12 +211,14 @@ class UnifiedLog(LocalLog):
         self._flush_if_due()
 
     def _flush_if_due(self) -> None:
+        """Flush after ``flush.messages`` records; start a background sync for ``SYNCED_FIRST`` topics."""
         if self.unflushed >= self.config.flush_messages:
             self.flush()
         elif self.topic in SYNCED_FIRST:
             self.context.sync_soon(self)
 
     def _update_producer(self, batch: BatchView, marker: EndMarker | None) -> None:
+        """Apply an appended batch to the producer state. ``marker``: the one in a control batch."""
         state = self.producers
         if not batch.is_control:
             state.add_batch(batch)
@@ -226,7 +233,7 @@ class UnifiedLog(LocalLog):
             )
 
     def _duplicate(self, kept: KeptBatch) -> AppendInfo:
-        """The result for a batch that is already in the log, but perhaps not synced: the first sync may have failed."""
+        """Return the result for a batch that is already in the log. It may not be synced, if the first sync failed."""
         self._flush_if_due()
         return AppendInfo(
             kept.first_offset, kept.last_offset, kept.timestamp, kept.timestamp, self._log_start, 0, duplicate=True
@@ -236,9 +243,9 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def read(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> LogSlice:
-        """The bytes from the batch that holds ``offset`` on, within one segment and before ``upper``.
+        """Return the bytes from the batch that contains ``offset`` on, within one segment and before ``upper``.
 
-        If the first batch is larger than ``max_bytes``, it is returned whole with ``min_one`` and not at all without.
+        If the first batch is larger than ``max_bytes``, the slice has this batch with ``min_one``, else it is empty.
         Raises KafkaError OFFSET_OUT_OF_RANGE for offsets before the log start or after the log end, CORRUPT_MESSAGE,
         KAFKA_STORAGE_ERROR.
         """
@@ -252,7 +259,7 @@ class UnifiedLog(LocalLog):
             for at in range(index, len(segments)):
                 segment = segments[at]
                 position = segment.position_of(offset)
-                if position is None:
+                if position is None:  # compaction has removed the rest of this segment
                     continue
                 end = segment.size
                 if upper < segments.end_of(at, self._log_end) and (bound := segment.position_of(upper)) is not None:
@@ -267,15 +274,15 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def read_bytes(self, offset: Offset, max_bytes: int, *, upper: Offset, min_one: bool) -> memoryview:
-        """The bytes of the slice that ``read`` finds."""
+        """Return the bytes of the slice that ``read`` returns."""
         return self.read(offset, max_bytes, upper=upper, min_one=min_one).read()
 
     @guarded
     def offset_for_timestamp(self, timestamp: int) -> TimedRecord | None:
-        """The first local record at ``timestamp`` (ms) or later (docs/kafka-semantics.md: Special timestamps). Raises
-        KafkaError.
+        """Return the first local record at ``timestamp`` (ms) or later, None if there is none (docs/kafka-semantics.md:
+        Special timestamps). Raises KafkaError.
 
-        Kafka searches the first segment that reaches the timestamp, and no other. The record that does may be deleted.
+        Kafka searches only the first segment with such a timestamp. But that record may be before the log start.
         """
         start = self.local_log_start_offset
         for segment in self.segments:
@@ -287,12 +294,12 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def max_timestamp_offset(self) -> TimedRecord | None:
-        """The first record with the largest timestamp. Raises KafkaError."""
+        """Return the first record with the largest timestamp, None if the log is empty. Raises KafkaError."""
         return max(self.segments, key=lambda segment: segment.largest.timestamp).find_largest_timestamp()
 
     @guarded
     def aborted_transactions(self, start: Offset, upper: Offset) -> list[AbortedTxn]:
-        """The aborted transactions with records in ``[start, upper)``. Raises KafkaError."""
+        """Return the aborted transactions with records in ``[start, upper)``. Raises KafkaError."""
         aborted: list[AbortedTxn] = []
         for segment in self.segments.since(start):
             some, complete = overlapping(segment.aborted(), start, upper)
@@ -302,24 +309,24 @@ class UnifiedLog(LocalLog):
         return aborted
 
     def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
-        """Where ``epoch``, or the next smaller one known, ends (docs/kafka-semantics.md: End offset for a leader
-        epoch); both None if unknown."""
+        """Return ``epoch``, or the next smaller one in the log, with its end offset; both None if unknown
+        (docs/kafka-semantics.md: End offset for a leader epoch)."""
         return self.epochs.end_offset_for(epoch, log_end=self.log_end_offset) or (None, None)
 
     # Truncate
 
     @guarded
     def truncate_to(self, offset: Offset) -> bool:
-        """Remove the batches that end at ``offset`` or later, with the epochs that began there, so that the leader's
-        records from there on can be appended; False if there were none.
+        """Remove the batches that end at ``offset`` or later, and the epochs that begin there, so that the leader's
+        records from there on can be appended. Returns False if there are no such batches.
 
-        Raises ValueError below zero; KafkaError CORRUPT_MESSAGE, changing nothing; and KAFKA_STORAGE_ERROR, also if the
-        remaining log is damaged, which ends it.
+        Raises ValueError below zero, and KafkaError: CORRUPT_MESSAGE, after which nothing has changed, or
+        KAFKA_STORAGE_ERROR, also if the remaining log is damaged and goes offline.
         """
         if offset < 0:
             raise ValueError(f"{self} cannot be truncated to {offset}")
         if offset >= self.log_end_offset:
-            # The epoch of a leader that wrote nothing begins at the log end, and is removed.
+            # Nothing to truncate but the epoch of a leader that wrote no record, which begins at the log end.
             self.epochs.truncate_from_end(self.log_end_offset)
             self.save_epochs()
             return False
@@ -332,7 +339,7 @@ class UnifiedLog(LocalLog):
                 high_watermark=self.high_watermark,
             )
         if offset < self.segments[0].base_offset:
-            # Records in the tier still belong to the log, as far as the epochs say.
+            # Nothing local remains. Records in the tier and their epochs still belong to the log.
             if self.remote_enabled:
                 epochs = [entry for entry in self.epochs.entries if entry.start < offset]
                 start = min(self.log_start_offset, offset)
@@ -340,7 +347,7 @@ class UnifiedLog(LocalLog):
             else:
                 self.truncate_fully_and_start_at(offset)
             return True
-        end = self.segments[self.segments.floor_index(offset)].end_before(offset)  # changes nothing if it is damaged
+        end = self.segments[self.segments.floor_index(offset)].end_before(offset)  # raises before anything is changed
         self.begin_truncation()
         self.drop(self.segments.take_beyond(offset))
         self.segments.active.truncate_to(end)
@@ -353,7 +360,7 @@ class UnifiedLog(LocalLog):
             raise self.damaged(f"the producers before {end.offset} cannot be read: {error}") from error
         self.truncated()
         if self.segments.active.next_offset() < self.log_end_offset:
-            self.roll()  # compaction has removed what was last: after a restart, the next segment tells where it ends
+            self.roll()  # compaction has removed the last records: an empty segment keeps the log end over a restart
         return True
 
     @guarded
@@ -365,14 +372,16 @@ class UnifiedLog(LocalLog):
         epochs: Iterable[EpochEntry] = (),
         producers: bytes | None = None,
     ) -> None:
-        """Remove everything local; the next record gets ``offset``. ``log_start``: a start in the tier. ``epochs`` and
-        ``producers`` (a snapshot) are those of the earlier records in the tier, and are on disk before the new segment
-        is. Raises CorruptSnapshot, and KafkaError: OFFSET_OUT_OF_RANGE, changing nothing, if ``log_start`` is above
+        """Remove all local records; the next record gets ``offset``. ``log_start``: the log start, if it is in the
+        tier. ``epochs`` and ``producers`` (a snapshot) belong to the earlier records in the tier. They are written
+        before the new segment.
+
+        Raises CorruptSnapshot, and KafkaError: OFFSET_OUT_OF_RANGE, before any change, if ``log_start`` is above
         ``offset``.
         """
         start = offset if log_start is None else log_start
         if not 0 <= start <= offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self} cannot go on at {offset} and start at {start}")
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self} cannot continue at {offset}, log start {start}")
         self.begin_truncation()
         self.epochs.replace(epochs)
         self.epochs.truncate_from_start(start)
@@ -389,7 +398,7 @@ class UnifiedLog(LocalLog):
         self.truncated()
 
     def _reload_producers(self) -> None:
-        """Load the producers at the new end: from the newest snapshot before it, and the batches since."""
+        """Load the producer state at the new log end: from the last snapshot before it, and the batches after that."""
         files, folder, end = self.producer_files, self.folder, self._log_end
         files.keep_within(folder, self._log_start, end)
         start = files.load(folder, self.producers, upto=end, log_start=self._log_start)
@@ -400,7 +409,7 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def increment_log_start(self, offset: Offset) -> bool:
-        """Move the log start up to ``offset``; False if it is already there.
+        """Increase the log start offset to ``offset``. Returns False if it is not lower than that.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
         """
@@ -418,7 +427,8 @@ class UnifiedLog(LocalLog):
         return True
 
     def update_log_start_from_remote_tier(self, offset: Offset) -> bool:
-        """The tier begins at ``offset`` or later; False if the log already begins there, or is not tiered.
+        """Increase the log start offset to ``offset``, the first one in the tier. Returns False if it is not lower than
+        that, or the log is not tiered.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
         """
@@ -426,7 +436,7 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def take_epochs(self, other: UnifiedLog) -> None:
-        """This log is a copy of ``other``: take its epochs, since those without records are known only there
+        """Take over all epochs of ``other``, of which this log is a copy: epochs without records are not in the batches
         (KAFKA-15608). Raises KafkaError."""
         self.epochs.clear()
         for epoch, start in other.epochs.entries:
@@ -437,12 +447,12 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def delete_old_segments(self, now: int) -> int:
-        """Delete the segments that the topic's configuration allows to delete at ``now`` (ms): by log start, then by
-        size, then by time. Returns their number. Raises KafkaError.
+        """Delete the segments that retention allows to delete at ``now`` (ms): by log start offset, then by size, then
+        by time. Returns their number. Raises KafkaError.
 
-        A segment is deleted only below the high watermark, and never before an older one. If the log is tiered, the
-        segment must have been copied first, ``local.retention.*`` applies, and the log start offset stays, since it is
-        in the tier.
+        A segment is deleted only below the high watermark, and only after all earlier ones. If the log is tiered, the
+        segment must have been copied, ``local.retention.*`` applies, and the log start offset is not changed, since it
+        is in the tier.
         """
         start = self.local_log_start_offset if self.remote_enabled else self.log_start_offset
         deleted = self._delete_oldest(_below_start(start), "log start offset")
@@ -483,7 +493,7 @@ class UnifiedLog(LocalLog):
         return count
 
     def _deletable(self, condition: Condition) -> _Deletable:
-        """An empty active segment stays."""
+        """Count the oldest segments for which ``condition`` holds. An empty active segment is kept."""
         segments, copied = self.segments, self.remote_copy_enabled
         for index, segment in enumerate(segments):
             is_active = index + 1 == len(segments)
@@ -501,11 +511,12 @@ class UnifiedLog(LocalLog):
 
 
 Condition: TypeAlias = Callable[[Segment, Offset | None], bool]
-"""Takes a segment and the base of the next one, None for the active segment."""
+"""Takes a segment and the base offset of the next one, None for the active segment."""
 
 
 class _Deletable(NamedTuple):
-    """How many of the oldest segments may be deleted; and whether the active one could be, but must be copied first."""
+    """The number of oldest segments that may be deleted, and whether the active one must be rolled to be copied
+    first."""
 
     segments: int
     active_waits: bool
@@ -531,7 +542,7 @@ def _too_old(now: int, retention_ms: int) -> Condition:
 
 
 def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:
-    """Groups of batches, with their bytes, that fit into a segment; at least one batch each."""
+    """Yield groups of batches that fit into a segment of ``limit`` bytes, with their size. A group has at least one."""
     start = size = 0
     for index, batch in enumerate(batches):
         if index > start and size + batch.size_in_bytes > limit:

@@ -1,8 +1,8 @@
-"""A leader's checks before an append, and what it writes into a batch (docs/kafka-semantics.md: Produce).
+"""The checks of a leader before an append, like Kafka's ``LogValidator`` (docs/kafka-semantics.md: Produce).
 
-Like Kafka's ``LogValidator``: every record of every batch is checked, compressed or not, and the batch's largest
-timestamp is that of its records. The work is done in steps, since a batch may expand to any size when it is
-decompressed; memory is bounded. Records are read a second time only to name refused ones, or to recompress them.
+Every record of every batch is checked, compressed or not, and the largest timestamp of the batch is taken from its
+records. The check is done in steps with bounded memory, since a batch may expand to any size when it is decompressed.
+Records are read a second time only to report refused ones, or to recompress them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 MAX_RECORD_ERRORS: Final = 1000
-"""The number of record errors reported for one batch. Kafka reports all, which may be millions in a compressed
+"""The maximum number of record errors in a response. Kafka reports all, which may be millions for a compressed
 batch."""
 Steps: TypeAlias = Generator[int, None, None]
-"""Work in progress. Yields roughly how many records were checked."""
+"""A check in progress. Yields the estimated work since the last step, in records."""
 _INT32: Final = Struct(">i")
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
@@ -64,14 +64,14 @@ _CODECS: Final = {
 
 
 class ConfiguredLog(NamedLog, Protocol):
-    """The part of a log that its checks need."""
+    """The part of a log that the checks need."""
 
     @property
     def config(self) -> TopicConfig: ...
 
 
 def split_batches(records: memoryview) -> list[BatchView]:
-    """The whole batches in ``records``.
+    """Return the complete batches in ``records``.
 
     Raises MalformedRecords: CORRUPT_MESSAGE, or INVALID_RECORD for the older formats.
     """
@@ -88,7 +88,7 @@ def split_batches(records: memoryview) -> list[BatchView]:
 
 
 def check_crc(batch: BatchView) -> None:
-    """Raises KafkaError CORRUPT_MESSAGE if the checksum of ``batch`` is wrong."""
+    """Raise KafkaError CORRUPT_MESSAGE if the checksum of ``batch`` is wrong."""
     if not batch.is_valid:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
@@ -96,21 +96,21 @@ def check_crc(batch: BatchView) -> None:
 
 
 class LogValidator:
-    """Checks the one batch of a client or coordinator on its way into a log.
+    """Checks one batch of a client or coordinator before it is appended.
 
-    If the batch has more than a few plain records, its records are checked in steps, by ``advance``. When the check is
-    finished, ``batch`` is the batch to store, with the largest timestamp of its records; with LogAppendTime the append
-    sets the timestamp. ``config`` is the log's configuration when the check began. If the log has another one at the
-    end, check again.
+    The constructor checks a batch with few uncompressed records completely. Others are checked in steps by ``advance``.
+    After that, ``batch`` is the batch to append, with the largest timestamp of its records; with LogAppendTime the
+    append sets the timestamp. ``config`` is the configuration of the log at the start. If it has changed at the end,
+    the batch must be checked again.
 
-    The constructor and the steps raise KafkaError with Kafka's code if the batch is refused: InvalidRecords if single
-    records are at fault.
+    The constructor and ``advance`` raise KafkaError with Kafka's code if the batch is refused, InvalidRecords if single
+    records are.
     """
 
     __slots__ = ("_by_broker", "_log", "_newest", "_oldest", "_steps", "batch", "config", "origin")
 
     def __init__(self, log: ConfiguredLog, records: memoryview, origin: Origin, now: int) -> None:
-        """``now``: ms."""
+        """``records``: one batch. ``now``: the time (ms) for the limits of timestamps."""
         batches = split_batches(records)
         if len(batches) != 1:
             raise MalformedRecords(
@@ -129,11 +129,11 @@ class LogValidator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether ``batch`` may be appended."""
+        """Whether the check is complete, so that ``batch`` may be appended."""
         return self._steps is None
 
     def advance(self) -> int | None:
-        """Do a little work; returns roughly how many records were checked, or None if the check is finished."""
+        """Do one step of the check. Returns the estimated work, in records; None if the check is complete."""
         if self._steps is None:
             return None
         try:
@@ -143,12 +143,12 @@ class LogValidator:
             return None
 
     def finish(self) -> None:
-        """Run the check to its end."""
+        """Run the check to its end, without pauses."""
         while self.advance() is not None:
             pass
 
     def _check_header(self) -> None:
-        """Refuse headers that are damaged, too large, or that the origin may not send."""
+        """Refuse a batch that is damaged or too large, or with a header that the origin may not send."""
         batch, of_client = self.batch, self.origin is Origin.CLIENT
         if of_client and batch.base_offset != 0:
             raise KafkaError(
@@ -160,7 +160,7 @@ class LogValidator:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch is not {batch.crc}")
         problem = None
         if not of_client:
-            pass
+            pass  # the broker's own batches may be control batches, and have no sequences
         elif batch.last_offset_delta < 0:
             problem = f"the batch ends before it begins (last offset delta {batch.last_offset_delta})"
         elif batch.count <= 0:
@@ -178,7 +178,7 @@ class LogValidator:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown")
 
     def _check_few_records(self) -> None:
-        """Check the records at once if they are few and plain; else leave them to steps."""
+        """Check few uncompressed records at once; leave others to ``advance``."""
         try:
             facts = scan_few_records(self.batch)
             if facts is not None:
@@ -191,14 +191,14 @@ class LogValidator:
         self._steps = self._check_in_steps(facts)
 
     def _check_in_steps(self, facts: RecordFacts | None) -> Steps:
-        """Check the records. ``facts``: what is known of them."""
+        """Check the records. ``facts``: the result of the scan, None if it is not done yet."""
         batch = self.batch
         try:
             if facts is None:
                 facts = yield from scan_records(pieces_of(batch), batch.count, batch.codec)
             largest = self._largest_timestamp(facts)
             if self._may_refuse(facts, largest):
-                yield from self._name_refused()
+                yield from self._report_refused()
             codec = self._other_codec()
             if codec is not None:
                 yield from self._recompress(codec, facts, largest)
@@ -213,7 +213,7 @@ class LogValidator:
             self.batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
 
     def _largest_timestamp(self, facts: RecordFacts) -> int:
-        """The largest timestamp of the records (ms). Raises CorruptBatch if one does not fit into 64 bits."""
+        """Return the largest timestamp of the records (ms). Raises CorruptBatch if one does not fit into 64 bits."""
         batch = self.batch
         if batch.attributes & TIME_OF_APPEND:
             return max(NO_TIMESTAMP, batch.max_timestamp)
@@ -223,7 +223,7 @@ class LogValidator:
         return largest if largest > NO_TIMESTAMP else NO_TIMESTAMP
 
     def _may_refuse(self, facts: RecordFacts, largest: int) -> bool:
-        """Whether some records may be refused; a record without a timestamp counts as older than all others."""
+        """Whether records may have to be refused, so that each must be checked. A missing timestamp counts as old."""
         batch = self.batch
         if facts.keyless and self.config.compacted and not batch.is_control:
             return True
@@ -232,8 +232,8 @@ class LogValidator:
         smallest = batch.base_timestamp + facts.smallest_delta
         return not self._by_broker and (largest > self._newest or smallest < self._oldest)
 
-    def _name_refused(self) -> Steps:
-        """Read each record again. Raises InvalidRecords with the refused records, if there are any."""
+    def _report_refused(self) -> Steps:
+        """Read each record again, and raise InvalidRecords with the refused ones, if there are any."""
         errors: list[RecordError] = []
         code = ErrorCode.INVALID_RECORD
         count = index = 0
@@ -255,7 +255,7 @@ class LogValidator:
             raise InvalidRecords(code, f"One or more records have been rejected due to {what}", tuple(errors))
 
     def _problem(self, head: Head) -> tuple[ErrorCode, str] | None:
-        """Why a record is refused, None if it is not."""
+        """Return the error of a record, None if it is valid."""
         batch = self.batch
         if self.config.compacted and not head.has_key and not batch.is_control:
             where = f"{self._log.topic}-{self._log.partition}"
@@ -278,7 +278,7 @@ class LogValidator:
         return None
 
     def _other_codec(self) -> Codec | None:
-        """The topic's codec, None if the batch may stay as it is."""
+        """Return the codec for recompression, None if the batch has the right one."""
         batch, compression = self.batch, self.config.compression_type
         if compression == "producer" or (batch.is_control and not batch.is_compressed):
             return None
@@ -286,8 +286,8 @@ class LogValidator:
         return None if codec is batch.codec else codec
 
     def _recompress(self, codec: Codec, facts: RecordFacts, largest: int) -> Steps:
-        """Replace the batch by one with the same records in another codec, with consecutive offsets. Raises KafkaError
-        if they become too large."""
+        """Replace the batch by one with the same records, compressed with ``codec``, with consecutive offsets. Raises
+        KafkaError if it becomes too large."""
         batch, config = self.batch, self.config
         level = {
             Codec.GZIP: config.compression_gzip_level,
@@ -323,6 +323,6 @@ class LogValidator:
 
 
 def _first_three(errors: list[RecordError], count: int) -> str:
-    """As Kafka names them, where older clients look: they know no errors of single records."""
+    """Return Kafka's error message, for older clients, which do not read the errors of single records."""
     named = ", ".join(f"RecordError(batchIndex={index}, message='{message}')" for index, message in errors[:3])
     return f"{count} record errors in total, and only showing the first three errors at most: [{named}]"

@@ -1,8 +1,8 @@
-"""Copies of logs that are moving to another log directory of the same broker (KIP-113).
+"""Future logs: copies of logs that move to another log directory of the same broker (KIP-113).
 
-A copy is in a folder ``topic-partition.<id>-future`` until it is complete. Then it gets the name of the log, and the
-former log's folder is renamed for deletion. A crash in between leaves two folders of the same name with the same
-records, as far as they were synced: the longer log is kept.
+A copy is in a folder ``topic-partition.<id>-future`` until it is complete. Then its folder gets the name of the log,
+and the folder of the old log is renamed for deletion. A crash between these two steps leaves two folders of the same
+name with the same records, as far as they were synced. Then the longer log is kept.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class FutureLogs:
         self._log = get_logger("storage", node=manager.node_id)
 
     def find(self, topic: str, partition: int) -> UnifiedLog | None:
-        """The copy of a log that is in progress."""
+        """Return the future log of a partition, None if there is none."""
         for directory in self._manager.dirs:
             if (future := directory.futures.get((topic, partition))) is not None:
                 return future
         return None
 
     def create(self, current: UnifiedLog, target: LogDir) -> UnifiedLog:
-        """An empty copy in ``target``."""
+        """Create an empty future log in ``target``."""
         assert current.topic_id is not None
         unique = self._runtime.random.uuid().hex
         folder = marked_folder(current.topic, current.partition, unique, FolderKind.FUTURE)
@@ -49,12 +49,12 @@ class FutureLogs:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
 
     def drop(self, future: UnifiedLog) -> None:
-        """The copy is no longer wanted."""
+        """Delete a future log that is no longer needed."""
         self._manager.delete(future)
 
     def promote(self, current: UnifiedLog, future: UnifiedLog) -> None:
-        """``future`` has every record of ``current``, and takes its place. State that is not in the records is
-        transferred: epochs without records, the log's bounds, its configuration."""
+        """Replace ``current`` by ``future``, which has all its records. State that is not in the records is copied:
+        leader epochs without records, the bounds, the configuration."""
         if future.log_end_offset != current.log_end_offset:
             raise BrokenInvariant(f"{future.folder} ends at {future.log_end_offset}, {current} is to be replaced by it")
         target = self._manager.dir_of(future)
@@ -66,7 +66,7 @@ class FutureLogs:
         if current.remote_enabled:
             future.take_bounds(current)
         if future.recovery_point < current.recovery_point:
-            future.flush()  # what was synced in the former folder must be synced here before that one goes
+            future.flush()  # before the old folder is deleted, all that was synced there must be synced here
         key = (future.topic, future.partition)
         folder = target.file(partition_folder(*key))
         try:
@@ -80,14 +80,15 @@ class FutureLogs:
         self._manager.delete(current)
 
     def settle(self) -> None:
-        """After loading: of two logs of the same name the longer one stays, and a copy without a log is removed."""
+        """Resolve the results of crashes, after loading. Of two logs of the same name the longer one is kept. A future
+        log without a current log is removed, unless that may be in an offline directory."""
         logs: dict[tuple[str, int], UnifiedLog] = {}
         for log in self._manager:
             other = logs.setdefault((log.topic, log.partition), log)
             if other is not log:
                 shorter = min(other, log, key=lambda one: one.log_end_offset)
                 logs[log.topic, log.partition] = log if shorter is other else other
-                self._log.warning("log is in two directories", kept=logs[log.topic, log.partition].folder)
+                self._log.warning("log found in two directories", kept=logs[log.topic, log.partition].folder)
                 self._manager.set_aside(shorter)
         if self._manager.offline_dirs:
             return

@@ -1,8 +1,8 @@
-"""The tasks of a broker that clean its logs, like the threads of Kafka's ``LogCleaner``.
+"""The tasks that clean the logs of a broker, like the threads of Kafka's ``LogCleaner``.
 
-Each cleans the dirtiest log, then the next, with a worker of its own, which ends when no log is due; every
-``log.cleaner.backoff.ms`` it looks again. After each look old segments of compacted logs are deleted, which is left to
-the cleaner as in Kafka: a log whose beginning goes while it is cleaned would be cleaned in vain.
+Each task cleans the dirtiest log, then the next, with a worker of its own. When no log is due, the worker ends,
+and the task waits for ``log.cleaner.backoff.ms``. The tasks also apply retention to compacted logs, as in Kafka: if
+another task moved the log start during a round, the round would be aborted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from milena.storage.log.context import EventLog
 from milena.storage.log.unified_log import UnifiedLog
 
 SLICE: Final = 100
-"""Logs and segments that are looked at before other work runs."""
+"""Logs and segments that are examined before the loop runs other work."""
 LOOK_HOLDS: Final = 15.0
-"""Seconds for which a look at all logs holds: with thousands, one before each round would keep the loop busy."""
+"""Seconds for which the order of due logs is used. With thousands of logs it is too expensive before each round."""
 SHORTEST_BACKOFF: Final = 0.01
-"""Seconds: a backoff of 0 must not keep the loop busy."""
+"""The minimum backoff (seconds), so that a backoff of 0 does not keep the loop busy."""
 SECRET_BYTES: Final = 32
 
 
@@ -44,32 +44,32 @@ class CleanedLogs(Protocol):
 
 @dataclass(slots=True)
 class CleanerTask:
-    """One of ``log.cleaner.threads``. What it shows of its last round and the look before that."""
+    """One of ``log.cleaner.threads`` tasks, with the metrics of its last round."""
 
     handle: TaskHandle | None = None
     figures: Figures | None = None
     seconds: float = 0.0
-    """How long that round took."""
+    """The duration of that round."""
     overdue_ms: int = 0
-    """How long a log had waited beyond ``max.compaction.lag.ms``, at most."""
+    """The maximum time that a log has exceeded ``max.compaction.lag.ms``."""
 
     @property
     def dead(self) -> bool:
-        """Whether it has ended by an error."""
+        """Whether the task has ended with an error."""
         return self.handle is not None and self.handle.done()
 
 
 class LogCleaner:
-    """Runs on the loop."""
+    """The cleaner tasks of a broker and their metrics. For use on the loop."""
 
     def __init__(self, logs: CleanedLogs, runtime: Runtime, settings: CleanerSettings, events: EventLog) -> None:
         self._logs = logs
         self._runtime = runtime
         self._events = events
         self.enabled = settings.enabled
-        """Whether the node cleans logs, with however many tasks."""
+        """``log.cleaner.enable``."""
         self.throttle = Throttle(runtime.clock, settings.bytes_per_second)
-        """Of all that cleans logs on this node, in the tier, too."""
+        """Shared by all cleaning on this node, including that in the tier."""
         self._tasks: Tasks | None = None
         self.cleaner = Cleaner(
             runtime.disk,
@@ -80,35 +80,37 @@ class LogCleaner:
         )
         self.tasks: list[CleanerTask] = []
         self.dirtiest_ratio = 0.0
-        """The largest share of a log that was dirty when a log was last chosen."""
+        """The largest dirty ratio of a log at the last selection."""
         self.last_run_ms = runtime.clock.time_ms()
 
-    # What it shows
+    # Metrics
 
     def recopied_percent(self) -> float:
-        """Bytes that the tasks' last rounds have written, of those that they have read."""
+        """Return the bytes written in the last rounds of the tasks, as a percentage of the bytes read."""
         last = [task.figures for task in self.tasks if task.figures is not None]
         return 100 * sum(one.bytes_written for one in last) / max(sum(one.bytes_read for one in last), 1)
 
     def since_last_run_ms(self) -> int:
+        """Return the time (ms) since logs were last examined."""
         return self._runtime.clock.time_ms() - self.last_run_ms
 
     def dirty_bytes(self, logs: Iterable[UnifiedLog]) -> int:
-        """What could be cleaned of ``logs``; of one that cannot be judged nothing is known."""
+        """Return the cleanable bytes of ``logs``. A log that cannot be read counts as 0."""
         now, total = self._runtime.clock.time_ms(), 0
         for log in logs:
             with suppress(Exception):
                 total += candidate(log, now).cleanable_bytes
         return total
 
-    # What it does
+    # Tasks
 
     def start(self, tasks: Tasks) -> None:
         self._tasks = tasks
         self._begin(tasks)
 
     def reconfigure(self, settings: CleanerSettings) -> None:
-        """As in Kafka, rounds under way are given up, and new tasks begin: those that had died, too."""
+        """Apply changed settings. As in Kafka, running rounds are aborted, and all tasks are started again, including
+        those that have ended with an error."""
         if settings == self.cleaner.settings:
             return
         self.cleaner.settings = settings
@@ -144,7 +146,7 @@ class LogCleaner:
             raise stopped
 
     async def _clean_all_due(self, task: CleanerTask, worker: Worker) -> None:
-        """A log that could not be cleaned waits for the next time."""
+        """Clean logs until none is due. A log that could not be cleaned is skipped until the next run."""
         tried: set[int] = set()
         while True:
             due = [one.log for one in await self._look(task) if id(one.log) not in tried]
@@ -161,7 +163,7 @@ class LogCleaner:
                 return
 
     async def _look(self, task: CleanerTask) -> list[Candidate]:
-        """The logs that are due, the dirtiest first."""
+        """Return the logs that are due, the dirtiest first."""
         candidates: list[Candidate] = []
 
         def look_at(log: UnifiedLog) -> None:
@@ -190,12 +192,12 @@ class LogCleaner:
         return now
 
     async def _clean_if_due(self, task: CleanerTask, log: UnifiedLog, worker: Worker) -> bool:
-        """Whether it was cleaned. Another task may have been faster, or the log has changed since it was looked at."""
+        """Clean ``log`` if it is still due: another task may have cleaned it. Returns whether it was cleaned."""
         chosen = self.cleaner.look(log, self._now())
         return chosen is not None and chosen.is_due and await self._clean(task, chosen, worker)
 
     async def _clean(self, task: CleanerTask, chosen: Candidate, worker: Worker) -> bool:
-        """Whether it was cleaned."""
+        """Do a round for the log of ``chosen``. Returns whether its first dirty offset has advanced."""
         clock, log = self._runtime.clock, chosen.log
         began = clock.monotonic()
         figures = await self.cleaner.clean(log, clock.time_ms(), worker, self._paced)
@@ -227,6 +229,6 @@ class LogCleaner:
         try:
             log.delete_old_segments(self._runtime.clock.time_ms())
         except KafkaError:
-            pass  # its directory has gone offline, and its owner knows that
-        except Exception as error:  # of one log: it must not keep the others from being cleaned
+            pass  # its directory has gone offline, which is logged already
+        except Exception as error:  # an error of one log must not stop the work on others
             self._runtime.contained.note("retention of a compacted log", error, folder=log.folder)

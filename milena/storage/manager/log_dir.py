@@ -2,7 +2,7 @@
 
 ::
 
-    open -> formatted -> loaded -> closed        (any of them) -> offline, for the rest of the process's life
+    open -> formatted -> loaded -> closed        (any of them) -> offline, until the process ends
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OTHER_NAMES: Final = ("-checkpoint", TEMPORARY, REMOTE_INDEX_CACHE)
 
 
 class DirectoryError(Exception):
-    """A log directory that this node must not use; the text names it and gives the reason."""
+    """A log directory that this node must not use. The message has the path and the reason."""
 
 
 def _is_log(name: str) -> bool:
@@ -65,14 +65,14 @@ def _is_log(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Checkpoint files to write: paths and contents."""
+    """Checkpoint files to write."""
 
     generation: int
     files: tuple[tuple[str, bytes], ...]
     truncations: tuple[tuple[UnifiedLog, int], ...] = ()
-    """The logs that were truncated below their recovery point, with the number of truncations of each by then."""
+    """The logs that were truncated below their recovery point, each with its number of truncations."""
     high_watermarks: tuple[tuple[UnifiedLog, Offset], ...] = ()
-    """Those in the files, if the file of high watermarks is among them."""
+    """The high watermarks in the files, if the file of high watermarks is among them."""
 
 
 class LogDir:
@@ -86,14 +86,14 @@ class LogDir:
         """None until the directory is formatted."""
         self.logs: dict[TopicPartition, UnifiedLog] = {}
         self.futures: dict[TopicPartition, UnifiedLog] = {}
-        """Copies that are moving here from another directory (``storage.manager.future_logs``)."""
+        """Logs that move here from another directory (``storage.manager.future_logs``)."""
         self.was_clean = False
         """Whether the previous process was shut down cleanly. Known once the directory is open."""
         self.loaded = False
-        """Whether all logs are open: only then may checkpoints be written, and the directory be shut down cleanly."""
+        """Whether all logs are open. Only then the directory may be shut down cleanly."""
         self.previous_broker_epoch: BrokerEpoch | None = None
         self.gone: set[TopicPartition] = set()
-        """Removed logs that the checkpoints on disk may still list."""
+        """Removed logs that may still be in the checkpoints on disk."""
         self._unlock: Callable[[], None] | None = None
         self._known: dict[str, bytes] = {}
         self._generation = 0
@@ -138,15 +138,15 @@ class LogDir:
             self.was_clean = False
 
     def _check_new(self) -> None:
-        """A directory without properties must not contain logs: it is unknown which node they belong to, and under a
-        new id they would never be found here. Raises OSError, DirectoryError."""
+        """Check that a directory without ``meta.properties`` has no logs. Their node would be unknown, and with a new
+        directory id the cluster would not expect them here. Raises OSError, DirectoryError."""
         logs = [name for name in self.context.disk.list(self.path) if not name.endswith(_OTHER_NAMES) and _is_log(name)]
         if logs:
             self.unlock()
             raise DirectoryError(
-                f"log directory {self.path} has logs ({logs[0]}{' and others' if logs[1:] else ''}), but no "
-                f"{META_PROPERTIES}, which says whose they are. Put that back; or where they are this node's, write it "
-                f"anew, with the lines cluster.id=CLUSTER, node.id=NODE and version=1"
+                f"log directory {self.path} has logs ({logs[0]}{' and others' if logs[1:] else ''}), but there is no "
+                f"{META_PROPERTIES} with their cluster and node. Restore that file. If the logs are of this node, "
+                f"write the file with the lines cluster.id=CLUSTER, node.id=NODE and version=1"
             )
 
     def format(self, cluster_id: str, node_id: NodeId, new_id: Callable[[], UUID]) -> None:
@@ -164,19 +164,19 @@ class LogDir:
                 return
         self.meta = MetaProperties(cluster_id, node_id, new_id())
         self.context.disk.write_atomic(self.file(META_PROPERTIES), encode_meta_properties(self.meta))
-        # Synced files in the directory are lost with it if its own entry is not synced.
+        # Sync the parent folder, too: otherwise a power failure may remove the directory with its synced files.
         self.context.disk.sync_folder(self.path.rpartition("/")[0] or "/")
 
     def load(self, config_of: Callable[[str], TopicConfig], delete_delay_ms: int) -> None:
         """Open all logs; recovers them if the last shutdown was not clean. May run in a worker. Raises OSError."""
         disk = self.context.disk
         disk.remove(self.file(CLEAN_SHUTDOWN))
-        disk.sync_folder(self.path)  # if a power loss restored the marker, unsynced logs would count as clean
+        disk.sync_folder(self.path)  # if a power failure restored the marker, unsynced logs would count as clean
         recovery_points = self._read_offsets(RECOVERY_POINTS)
         starts = self._read_offsets(LOG_STARTS)
         high_watermarks = self._read_offsets(HIGH_WATERMARKS)
         if cleaned := self._read_offsets(CLEANER_OFFSETS):
-            self._known[CLEANER_OFFSETS] = b""  # it is written anew, even if no log is left in it
+            self._known[CLEANER_OFFSETS] = b""  # so that it is written again, even without entries
         for name, key, kind in self._partitions(delete_delay_ms):
             log = open_log(
                 self.context,
@@ -192,12 +192,11 @@ class LogDir:
             log.set_high_watermark(high_watermarks.get(key, Offset(0)))
             log.checkpointed_high_watermark = high_watermarks.get(key)
             (self.futures if kind is FolderKind.FUTURE else self.logs)[key] = log
-        # Their folders were lost or removed: a new log of that name must not start with the checkpoints of the former
-        # one.
+        # Logs without a folder: a new log of the same name must not get the offsets of the old one.
         self.gone.update({*recovery_points, *starts, *cleaned}.difference(self.logs, self.futures))
 
     def _partitions(self, delete_delay_ms: int) -> Iterator[tuple[str, TopicPartition, FolderKind]]:
-        """The folders of logs to load. Folders marked for deletion are scheduled for removal."""
+        """Yield the folders of logs to load. Folders marked for deletion are scheduled for removal."""
         due = self.context.clock.time_ms() + delete_delay_ms
         for name in self.context.disk.list(self.path):
             if "-" not in name or name.endswith(_OTHER_NAMES):
@@ -205,20 +204,20 @@ class LogDir:
             try:
                 topic, partition, kind = parse_partition_folder(name)
             except ValueError as error:
-                self.context.events.warning("folder left alone", path=self.file(name), reason=str(error))
+                self.context.events.warning("folder ignored", path=self.file(name), reason=str(error))
                 continue
             if kind is FolderKind.DELETE:
                 self.context.deletions.schedule(due, self.file(name))
             elif kind is FolderKind.STRAY:
-                self.context.events.warning("folder left alone", path=self.file(name), reason=f"marked {kind.value}")
+                self.context.events.warning("folder ignored", path=self.file(name), reason=f"marked {kind.value}")
             elif topic != METADATA_TOPIC:
                 yield name, (topic, partition), kind
 
     def create(
         self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, future: str | None = None
     ) -> UnifiedLog:
-        """Create a log, or open one that is in the directory but was not loaded. ``future``: the folder name of a copy
-        that will replace another directory's log. Raises OSError, KafkaError."""
+        """Create a log, or open one whose folder exists but was not loaded. ``future``: the folder name of a future
+        log. Raises OSError, KafkaError."""
         key = (topic, partition)
         log = open_log(
             self.context,
@@ -237,7 +236,7 @@ class LogDir:
     # Checkpoints
 
     def checkpoints(self, *, unchanged_too: bool = False) -> Checkpoints:
-        """The offset checkpoints that have changed since the last call, or all of them."""
+        """Return the offset checkpoints that have changed since the last call, or all of them."""
         logs = {**self.futures, **self.logs}
         contents = {
             RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
@@ -257,8 +256,8 @@ class LogDir:
         high_watermarks: tuple[tuple[UnifiedLog, Offset], ...] = ()
         for name, offsets in contents.items():
             data = encode_offsets(offsets)
-            on_its_way = cut and name == RECOVERY_POINTS  # the last contents may not be on disk when these are
-            if unchanged_too or on_its_way or self._known.get(name) != data:
+            may_be_unwritten = cut and name == RECOVERY_POINTS  # the last write may not be complete
+            if unchanged_too or may_be_unwritten or self._known.get(name) != data:
                 self._known[name] = data
                 changed.append((self.file(name), data))
                 if name == HIGH_WATERMARKS:
@@ -281,11 +280,11 @@ class LogDir:
                 log.checkpointed_truncations = max(log.checkpointed_truncations, truncations)
 
     def save(self) -> None:
-        """Write the checkpoints now, on the loop: earlier ones may not be on disk yet."""
+        """Write all checkpoints now, on the loop. A worker may still be writing earlier ones."""
         self.write(self.checkpoints(unchanged_too=True))
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
-        """A damaged checkpoint counts as empty: logs are then recovered from their start."""
+        """Read an offset checkpoint. A damaged one counts as empty: logs are then recovered from their start."""
         try:
             return decode_offsets(self.context.disk.read(self.file(name)))
         except FileNotFoundError:
@@ -297,11 +296,11 @@ class LogDir:
     # Closing
 
     def mark_clean(self, broker_epoch: BrokerEpoch | None) -> None:
-        """All logs are closed and synced. Raises OSError."""
+        """Write the marker of a clean shutdown, after all logs are closed and synced. Raises OSError."""
         self.context.disk.write_atomic(self.file(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
 
     def go_offline(self) -> list[UnifiedLog]:
-        """Refuse everything from now on; returns the logs of the directory."""
+        """Take the directory offline: its logs refuse all calls. Returns the logs."""
         self.context.offline = True
         lost = list(self.logs.values())
         for log in (*lost, *self.futures.values()):

@@ -1,8 +1,8 @@
-"""All logs of a broker, in its log directories (KIP-112, KIP-858).
+"""All logs of a broker, in its log directories, like Kafka's ``LogManager`` (KIP-112, KIP-858).
 
-Call ``open`` and, when the cluster id is known, ``format``; then ``load``, and ``start`` for the periodic work
-(``storage.manager.upkeep``); ``stop`` shuts everything down cleanly. If a disk fails, its directory goes offline with
-its logs and the others continue; without any directory the node ends.
+Call ``open``; when the cluster id is known, ``format``; then ``load``; then ``start`` for the periodic work
+(``storage.manager.upkeep``). ``stop`` shuts down cleanly. If a disk fails, its directory goes offline with its logs,
+and the other directories continue. If all directories are offline, the node ends.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from milena.storage.manager.log_dir import DirectoryError, LogDir
 from milena.storage.manager.upkeep import Upkeep, UpkeepTimes
 
 SLICE: Final = 50
-"""The number of logs that are closed before other work runs."""
+"""The number of logs that are closed before the loop runs other work."""
 
 
 class LogManager:
-    """Owner of the log directories. All methods run on the loop."""
+    """Owns the log directories. All methods run on the loop."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LogManager:
         *,
         events: EventLog | None = None,
     ) -> None:
-        """``failed`` is called for each directory that goes offline, with the logs that were in it."""
+        """``failed`` is called for each directory that goes offline, with its logs."""
         self.node_id = NodeId(config.node_id)
         self._runtime = runtime
         self._times = UpkeepTimes.of(config)
@@ -55,7 +55,7 @@ class LogManager:
         self._upkeep = Upkeep(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
         self.found_logs = False
-        """Whether there were logs when the directories were loaded: if so, this is not a broker with only new disks."""
+        """Whether any log was loaded. If not, the broker may have only new disks."""
         self.dirs = [self._directory(path, len(config.log_dirs)) for path in config.log_dirs]
 
     def _directory(self, path: str, count: int) -> LogDir:
@@ -82,7 +82,7 @@ class LogManager:
             directory.context.start_moved, directory.context.synced = start_moved, synced
 
     def set_ended_listener(self, ended: Callable[[NamedLog, KafkaError], None]) -> None:
-        """Set the listener for logs that have ended while their directory is online."""
+        """Set the listener for logs that go offline while their directory is online."""
         for directory in self.dirs:
             directory.context.ended = ended
 
@@ -91,7 +91,7 @@ class LogManager:
     def open(self) -> None:
         """Lock the directories and read which cluster and node they belong to. Blocks briefly.
 
-        Raises DirectoryError if a directory must not be used, or none can be. A disk that fails is offline from now on.
+        Raises DirectoryError if a directory must not be used, or none can be used. A disk that fails goes offline.
         """
         try:
             for directory in self.dirs:
@@ -161,7 +161,7 @@ class LogManager:
         self.cleaner.start(tasks)
 
     def reconfigure(self, config: NodeConfig) -> None:
-        """Take over what may change while the node runs."""
+        """Apply the dynamic configuration of the log cleaner."""
         self.cleaner.reconfigure(CleanerSettings.of(config))
 
     async def flush(self, log: UnifiedLog) -> None:
@@ -173,8 +173,7 @@ class LogManager:
     async def stop(self, broker_epoch: BrokerEpoch | None = None) -> None:
         """Close and sync all logs and mark the directories as cleanly shut down. The tasks must have been stopped.
 
-        If the logs of a directory have not all been loaded, the directory stays as it was: it may belong to another
-        process, and this one does not know all of its logs.
+        A directory whose logs are not all loaded is not marked: its checkpoints would lack logs.
         """
         for directory in self.online_dirs:
             try:
@@ -183,7 +182,7 @@ class LogManager:
                     await self._runtime.disk.offload(directory.write, directory.checkpoints())
                     await self._runtime.disk.offload(directory.mark_clean, broker_epoch)
             except (OSError, KafkaError) as error:
-                self._events.error("log directory not closed in order", path=directory.path, reason=str(error))
+                self._events.error("log directory not closed cleanly", path=directory.path, reason=str(error))
             directory.unlock()
 
     async def _close(self, directory: LogDir) -> None:
@@ -219,8 +218,8 @@ class LogManager:
         return any(directory.directory_id == directory_id for directory in self.dirs)
 
     def take_offline(self, directory: LogDir, error: OSError) -> None:
-        """The disk has failed. Notifies the owner; ends the node if this was the last directory, or the one with its
-        metadata."""
+        """Take ``directory`` offline after an error of its disk, and notify the owner. Ends the node if it is the last
+        directory, or the one with the metadata log."""
         if directory.online:
             lost = self._note_offline(directory, error)
             self._failed(directory, lost)
@@ -237,13 +236,13 @@ class LogManager:
     # Logs
 
     def is_moving(self, log: UnifiedLog) -> bool:
-        """Whether the log is being copied to another directory. Records that have been copied may not be removed then
-        together with the tombstones that have not."""
+        """Whether the log is being copied to another directory. It must not be cleaned then: the copy could get a
+        record without the tombstone that deletes it."""
         return self.futures.find(log.topic, log.partition) is not None
 
     def is_left_to_cleaner(self, log: UnifiedLog) -> bool:
-        """Whether the cleaner deletes its old segments: it is compacted, or was when a cleaning began. A tiered log is
-        not cleaned here."""
+        """Whether the cleaner applies retention to this log: it is compacted, or was when a cleaning began. Tiered logs
+        are not cleaned here."""
         return (log.config.compacted and not log.remote_enabled) or log in self.cleaner.cleaner.in_progress
 
     def __iter__(self) -> Iterator[UnifiedLog]:
@@ -266,10 +265,11 @@ class LogManager:
         directory: UUID | None = None,
         is_new: bool = False,
     ) -> UnifiedLog:
-        """The log of a partition. ``directory``: where it belongs; without it, a new log goes where there are the
-        fewest.
+        """Return the log of a partition, which is created if it is missing. ``directory``: the id of the directory for
+        a new log; by default the online directory with the fewest logs.
 
-        ``is_new``: it cannot be in an offline directory. Raises KafkaError INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
+        ``is_new``: the partition is new, so its log cannot be in an offline directory. Raises KafkaError
+        INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR.
         """
         log = self.get(topic, partition)
         if log is not None:
@@ -287,7 +287,7 @@ class LogManager:
             )
         target = self._directory_for(directory)
         try:
-            if (topic, partition) in target.gone:
+            if (topic, partition) in target.gone:  # the checkpoints on disk may still have the old log's offsets
                 target.write(target.checkpoints())
             return target.create(topic, partition, topic_id, config)
         except OSError as error:
@@ -305,19 +305,19 @@ class LogManager:
         return min(online, key=lambda directory: len(directory.logs))
 
     def delete(self, log: UnifiedLog) -> None:
-        """Remove a log: its folder is renamed now and deleted later. If that fails, its directory is offline, and the
-        folder is a stray one at the next start."""
+        """Delete a log: its folder is renamed now and deleted later. If that fails, the directory goes offline, and the
+        log is a stray one at the next start."""
         if self._take_out(log, FolderKind.DELETE):
             due = self._runtime.clock.time_ms() + self._times.delete_delay_ms
             log.context.deletions.schedule(due, log.folder)
 
     def set_aside(self, log: UnifiedLog) -> None:
-        """Remove a log that the metadata does not place here; its folder stays, renamed if the disk allows it."""
+        """Remove a stray log: by the metadata it does not belong here. Its folder is renamed, and kept."""
         if self._take_out(log, FolderKind.STRAY):
-            self._events.warning("stray log set aside", folder=log.folder)
+            self._events.warning("stray log renamed", folder=log.folder)
 
     def _take_out(self, log: UnifiedLog, kind: FolderKind) -> bool:
-        """True if its folder has been renamed."""
+        """Remove ``log`` from its directory, and rename its folder. Returns whether the folder was renamed."""
         directory = self.dir_of(log)
         key = (log.topic, log.partition)
         logs = directory.futures if directory.futures.get(key) is log else directory.logs

@@ -1,4 +1,4 @@
-"""Periodic work on logs: retention, flushing, checkpoints, deletion, expiry of producer ids."""
+"""Periodic work on logs: retention, flushes, checkpoints, deletion of files, expiration of producer ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEVER: Final = (1 << 63) - 1
 INITIAL_DELAY: Final = 30.0
 DELETION_TICK: Final = 1.0
 SLICE: Final = 50
-"""Logs per slice: after each slice the event loop runs other work."""
+"""The number of logs that are processed before the loop runs other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Upkeep:
         times = self._times
         checkpoint_ms = min(times.recovery_checkpoint_ms, times.high_watermark_checkpoint_ms)
         tasks.spawn(self._on_demand(), name="flush after roll")
-        tasks.spawn(self._sync_unsynced(), name="sync before others hear of it")
+        tasks.spawn(self._sync_unsynced(), name="sync before replication")
         tasks.spawn(self._every(times.retention_ms, self._retention, INITIAL_DELAY), name="retention")
         tasks.spawn(self._every(checkpoint_ms, self.write_checkpoints), name="checkpoints")
         tasks.spawn(self._every(times.producer_check_ms, self._expire), name="producer expiration")
@@ -96,23 +96,23 @@ class Upkeep:
     def flush_soon(self, log: Log) -> None:
         """A log has rolled: sync what precedes the new segment, in the background."""
         if log.topic in SYNCED_FIRST:
-            return  # the next append syncs it as a whole; two concurrent plans would share the work
+            return  # each append to it starts a sync of the complete log
         self._rolled[log] = None
         self._requested.set()
 
     def sync_soon(self, log: Log) -> None:
-        """Others wait until this log is synced completely. Requests that arrive while the disk works are synced
-        together."""
+        """Sync a log of a ``SYNCED_FIRST`` topic, for whose sync other brokers wait. Calls during a sync are combined
+        into the next one."""
         self._unsynced[log] = None
         self._sync_requested.set()
 
     def checkpoint_soon(self) -> None:
-        """A log was truncated below its recovery point."""
+        """Write the checkpoints, since a log was truncated below its recovery point."""
         self._checkpoint_requested = True
         self._requested.set()
 
     async def flush(self, logs: Sequence[Log], *, sealed_only: bool = False) -> None:
-        """Sync logs, a few at a time, since each has its files open; the blocking part runs in a worker. If a disk
+        """Sync logs, ``SLICE`` at a time, since a sync needs open files. A worker does the blocking part. If a disk
         fails, its directory goes offline."""
         for first in range(0, len(logs), SLICE):
             await self._flush_some(logs[first : first + SLICE], sealed_only=sealed_only)
@@ -123,7 +123,7 @@ class Upkeep:
             try:
                 plan = log.plan_flush(log.sealed_end if sealed_only else None)
             except KafkaError:
-                continue  # it is offline or deleted, and its owner knows that
+                continue  # it is deleted or offline, which is logged already
             if plan is not None:
                 plans.append((log, plan))
         if not plans:
@@ -136,7 +136,7 @@ class Upkeep:
                 log.context.failed(error)
 
     async def write_checkpoints(self) -> None:
-        """Write the offset checkpoints of all directories that have changed."""
+        """Write the changed offset checkpoints of all directories."""
         for directory in self._logs.online_dirs:
             checkpoints = directory.checkpoints()
             if checkpoints.files:
@@ -163,7 +163,7 @@ class Upkeep:
                 await self.flush(logs, sealed_only=True)
 
     async def _sync_unsynced(self) -> None:
-        """Separate from other flushes, which may take long."""
+        """Sync the logs of ``sync_soon``. A task of its own, since other flushes may take long."""
         while True:
             await self._sync_requested.wait()
             self._sync_requested.clear()
@@ -178,8 +178,8 @@ class Upkeep:
             try:
                 work(log)
             except KafkaError:
-                continue  # its directory has gone offline, and its owner knows that
-            except Exception as error:  # of one log: it must neither delay the others nor end the node
+                continue  # its directory has gone offline, which is logged already
+            except Exception as error:  # an error of one log must neither stop the work on others nor end the node
                 self._runtime.contained.note("upkeep of a log", error, folder=log.folder)
             if number % SLICE == SLICE - 1:
                 await self._runtime.clock.sleep(0)

@@ -1,8 +1,8 @@
-"""Which leader epoch began at which offset (KIP-101, KIP-279; docs/kafka-semantics.md: Leader epoch cache, End offset
-for a leader epoch).
+"""The start offset of each leader epoch, like Kafka's ``LeaderEpochFileCache`` (KIP-101, KIP-279;
+docs/kafka-semantics.md: Leader epoch cache, End offset for a leader epoch).
 
-A sorted list of (epoch, start offset), strictly increasing in both. Leaders and followers compare where an epoch ends
-to find where their logs diverge.
+A list of (epoch, start offset), strictly ascending in both. Followers compare the end offset of an epoch with that of
+the leader, to find where the two logs diverge.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from milena.protocol.types import LeaderEpoch, Offset
 
 
 class EpochEntry(NamedTuple):
-    """``epoch`` wrote the records from ``start`` on."""
+    """The records from ``start`` on were written in ``epoch``, up to the next entry."""
 
     epoch: LeaderEpoch
     start: Offset
 
 
 class EpochEnd(NamedTuple):
-    """The end (exclusive) of the last records of an epoch."""
+    """The offset after the last record of an epoch."""
 
     epoch: LeaderEpoch
     offset: Offset
@@ -34,12 +34,12 @@ _START = itemgetter(1)
 
 
 class LeaderEpochCache:
-    """The epochs of one log. Pure: ``dirty`` tells the owner that the file is out of date."""
+    """The leader epochs of one log. It does no I/O: the owner writes the checkpoint file if ``dirty`` is set."""
 
     __slots__ = ("_entries", "dirty", "latest")
 
     latest: LeaderEpoch | None
-    """The newest epoch. Kept beside the list for the append path."""
+    """The latest epoch. A field of its own for fast access during an append."""
 
     def __init__(self, entries: Iterable[tuple[LeaderEpoch, Offset]] = ()) -> None:
         self._entries: list[EpochEntry] = []
@@ -79,7 +79,7 @@ class LeaderEpochCache:
         self._changed()
 
     def truncate_from_end(self, offset: Offset) -> None:
-        """Drop the epochs that begin at ``offset`` or later."""
+        """Remove the epochs that begin at ``offset`` or later."""
         entries = self._entries
         if offset < 0 or not entries or entries[-1].start < offset:
             return
@@ -87,7 +87,7 @@ class LeaderEpochCache:
         self._changed()
 
     def truncate_from_start(self, offset: Offset) -> None:
-        """Drop the epochs that ended before ``offset``; the epoch that contains it now begins there."""
+        """Remove the epochs that ended before ``offset``; the epoch of ``offset`` then begins there."""
         entries = self._entries
         past = bisect_right(entries, offset, key=_START)
         if not past or (past == 1 and entries[0].start == offset):
@@ -108,15 +108,15 @@ class LeaderEpochCache:
             self._changed()
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
-        """The epoch of the record at ``offset``; the latest epoch for future offsets; None before the first."""
+        """Return the epoch of the record at ``offset``: the latest epoch after the log end, None before the first."""
         past = bisect_right(self._entries, offset, key=_START)
         return self._entries[past - 1].epoch if past else None
 
     def end_offset_for(self, requested: LeaderEpoch, *, log_end: Offset) -> EpochEnd | None:
-        """Where ``requested``, or else the next smaller known epoch, ends.
+        """Return the end offset of ``requested`` or, if it is unknown, of the next smaller epoch.
 
-        None if unknown (an empty cache, an epoch newer than all, or -1, the undefined one). For an epoch older than all
-        known ones, including any other negative one, the result is the epoch itself and the start of the first.
+        Returns None for an empty cache, an epoch later than all, or -1 (undefined). For an epoch earlier than all,
+        returns that epoch with the start offset of the first one.
         """
         entries = self._entries
         if requested == -1:
@@ -130,18 +130,18 @@ class LeaderEpochCache:
         return EpochEnd(epoch, entries[higher].start)
 
     def previous_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
-        """The newest entry older than ``epoch``, which need not be known."""
+        """Return the last entry before ``epoch``, which need not be in the cache."""
         index = bisect_left(self._entries, epoch, key=_EPOCH)
         return self._entries[index - 1] if index else None
 
     def next_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
-        """The oldest entry newer than ``epoch``, which need not be known."""
+        """Return the first entry after ``epoch``, which need not be in the cache."""
         index = bisect_right(self._entries, epoch, key=_EPOCH)
         return self._entries[index] if index < len(self._entries) else None
 
     def entries_in_range(self, start: Offset, end: Offset) -> list[EpochEntry]:
-        """The epochs of the records in ``[start, end)``; the first one begins at ``start`` (negative: it is not
-        cut)."""
+        """Return the epochs of the records in ``[start, end)``. The first entry is made to begin at ``start``, unless
+        that is negative."""
         part = LeaderEpochCache(self._entries)
         if start >= 0:
             part.truncate_from_start(start)

@@ -1,8 +1,8 @@
-"""The state of a partition's producers: sequences, epochs and open transactions (docs/kafka-semantics.md: Idempotence,
+"""The state of a partition's producers, like Kafka's ``ProducerStateManager`` (docs/kafka-semantics.md: Idempotence,
 KIP-98).
 
-For each producer id: its epoch, its last five batches, which a retry may repeat, and the start of an open transaction.
-The open transactions determine the first unstable offset. Pure: to survive the process, the state is written as a
+It has for each producer id its epoch, its last five batches (to detect duplicates), and the first offset of an open
+transaction. The open transactions determine the first unstable offset. It does no I/O: the state is stored as a
 snapshot (``storage.files.producer_snapshot``), and later batches are replayed.
 """
 
@@ -58,7 +58,7 @@ class EndMarker(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that a marker at ``last_offset`` has ended."""
+    """A transaction that was ended by a marker at ``last_offset``."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -112,7 +112,7 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else -1
 
     def duplicate_of(self, batch: ProducerBatch) -> KeptBatch | None:
-        """The kept batch with the same epoch, first and last sequence."""
+        """Return the kept batch with the same epoch, first sequence and last sequence, None if there is none."""
         if batch.producer_epoch != self.epoch:
             return None
         last = (batch.base_sequence + batch.last_offset_delta) % _SEQUENCES
@@ -128,16 +128,16 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one partition. Its owner is the partition's log."""
+    """All producers of one partition, owned by its log."""
 
     __slots__ = ("_open", "_producers", "_undecided")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] | None = None
         self._open: dict[Offset, ProducerId] | None = None
-        """First offsets of open transactions, in order: offsets only grow."""
+        """The first offsets of open transactions with their producers, ascending."""
         self._undecided: dict[Offset, Offset] | None = None
-        """First and last offset of transactions that ended above the high watermark."""
+        """The first and last offset of transactions whose marker is not below the high watermark yet."""
 
     def __len__(self) -> int:
         return len(self._producers) if self._producers else 0
@@ -151,7 +151,7 @@ class ProducerState:
 
     @property
     def first_unstable(self) -> Offset | None:
-        """The first offset of the oldest transaction that is open, or whose end is not replicated yet."""
+        """The first offset of the oldest transaction that is open, or whose marker is not replicated yet."""
         first = next(iter(self._open)) if self._open else None
         if self._undecided:
             undecided = min(self._undecided)
@@ -165,9 +165,9 @@ class ProducerState:
         return entry.duplicate_of(batch) if entry is not None else None
 
     def check_batch(self, batch: ProducerBatch, *, sequenced: bool) -> None:
-        """Raises if the batch may not follow what its producer wrote before.
+        """Check ``batch`` against the state of its producer, like ``ProducerAppendInfo``.
 
-        ``sequenced``: the batch is from a client, whose sequences must have no gaps. Raises KafkaError with
+        ``sequenced``: the batch is from a client, so its sequence must follow the last one. Raises KafkaError with
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
         """
         entry = self.get(batch.producer_id)
@@ -178,7 +178,7 @@ class ProducerState:
         if sequenced:
             last = entry.last_sequence
             if epoch != entry.epoch:
-                if sequence != 0 and entry.epoch != NO_EPOCH:
+                if sequence != 0 and entry.epoch != NO_EPOCH:  # a new epoch begins with sequence 0
                     raise KafkaError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                         f"producer {batch.producer_id} begins epoch {epoch} with sequence {sequence}, not 0",
@@ -191,11 +191,12 @@ class ProducerState:
         if entry.txn_first_offset is not None and not batch.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {batch.producer_id} has a transaction open and sends a batch outside of it",
+                f"producer {batch.producer_id} has an open transaction and sends a batch that is not transactional",
             )
 
     def check_marker(self, marker: EndMarker) -> None:
-        """Raises KafkaError with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED."""
+        """Check the epochs of ``marker``. Raises KafkaError with INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED."""
         entry = self.get(marker.producer_id)
         if entry is None:
             return
@@ -209,6 +210,7 @@ class ProducerState:
     # Applying what was written, by a leader, a follower or a replay
 
     def add_batch(self, batch: ProducerBatch) -> None:
+        """Apply a data batch that was appended."""
         entry = self._entry(batch.producer_id)
         entry.enter_epoch(ProducerEpoch(batch.producer_epoch))
         delta = batch.last_offset_delta
@@ -238,7 +240,7 @@ class ProducerState:
             self._open[first] = ProducerId(batch.producer_id)
 
     def end_txn(self, marker: EndMarker) -> CompletedTxn | None:
-        """Apply a marker; None if it ends no transaction."""
+        """Apply a marker that was appended. Returns the transaction that it ends, None if there is none."""
         entry = self._entry(marker.producer_id)
         first = entry.txn_first_offset
         entry.enter_epoch(marker.producer_epoch)
@@ -259,19 +261,20 @@ class ProducerState:
         return CompletedTxn(marker.producer_id, first, marker.offset, marker.aborted)
 
     def stable_offset_after(self, completed: CompletedTxn) -> Offset:
-        """The last stable offset once ``completed`` is replicated, for its entry in the transaction index."""
+        """Return the last stable offset after ``completed`` is replicated, for its entry in the transaction index."""
         for first, producer_id in (self._open or {}).items():
             if producer_id != completed.producer_id:
                 return first
         return Offset(completed.last_offset + 1)
 
     def replicated_to(self, offset: Offset) -> None:
-        """The high watermark, or the log start, is at ``offset``: transactions that ended below it are decided."""
+        """The high watermark is at ``offset``: transactions with a marker below it no longer limit the last stable
+        offset."""
         if self._undecided:
             self._undecided = {first: last for first, last in self._undecided.items() if last >= offset}
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that were idle for ``expiration_ms``, unless they have an open transaction."""
+        """Remove the producers that were idle for ``expiration_ms``, except those with an open transaction."""
         if self._producers:
             for producer_id in [producer_id for producer_id, entry in self if is_expired(entry, now_ms, expiration_ms)]:
                 del self._producers[producer_id]
@@ -301,6 +304,7 @@ class ProducerState:
 
 
 def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    """Whether the producer was idle for ``expiration_ms`` and has no open transaction."""
     return entry.txn_first_offset is None and now_ms - entry.last_timestamp >= expiration_ms
 
 

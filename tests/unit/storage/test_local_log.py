@@ -81,7 +81,7 @@ def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> N
     folder, log = filled(tmp_path)
     with pytest.raises(BrokenLog):
         log.raise_high_watermark(Offset(11))
-    (told,) = folder.events.named("log is offline, an invariant would be broken")
+    (told,) = folder.events.named("log offline, invariant violated")
     assert told == {
         "topic": "topic",
         "partition": 0,

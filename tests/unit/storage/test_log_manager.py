@@ -346,9 +346,7 @@ async def test_a_folder_that_is_no_logs_is_left_alone(tmp_path: Path) -> None:
     manager.disk.make_folders(f"{manager.paths[0]}/lost-found")
     logs = await manager.start()
     assert list(logs) == []
-    assert [fields["path"] for fields in manager.events.named("folder left alone")] == [
-        f"{manager.paths[0]}/lost-found"
-    ]
+    assert [fields["path"] for fields in manager.events.named("folder ignored")] == [f"{manager.paths[0]}/lost-found"]
     await logs.stop()
 
 

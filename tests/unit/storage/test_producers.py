@@ -149,7 +149,7 @@ def test_a_snapshot_that_contradicts_the_batches_does_not_count(tmp_path: Path, 
     newest.rename(older)
     again = folder.open(clean=clean, recovery_point=2)
     assert again.log_end_offset == 3
-    assert folder.events.named("log damaged before its recovery point")
+    assert folder.events.named("log damaged below its recovery point")
     assert send(again, 2).duplicate
     send(again, 3)
 

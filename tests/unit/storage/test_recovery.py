@@ -42,7 +42,7 @@ def test_everything_written_is_there_after_a_kill(tmp_path: Path) -> None:
     entry = log.producers.get(5)
     assert entry is not None
     assert (entry.last_sequence, entry.last_offset) == (19, 19)
-    assert folder.events.named("log cut in recovery") == []
+    assert folder.events.named("log truncated in recovery") == []
     append(log, b"next", producer=(5, 0, 20))
 
 
@@ -65,9 +65,9 @@ def test_a_damaged_end_is_cut_at_a_batch_border(
     change(file_of(folder, ".log"), damage)
     log = folder.open(clean=False)
     assert values_of(log) == VALUES[:left]
-    (cut,) = folder.events.named("log cut in recovery")
+    (cut,) = folder.events.named("log truncated in recovery")
     assert (cut["topic"], cut["partition"], cut["next_offset"]) == ("topic", 0, left)
-    assert cut["bytes_cut"] != 0
+    assert cut["bytes_truncated"] != 0
     assert (file_of(folder, ".log").stat().st_size == size) == (left == 20)
     assert append(log, b"next").first_offset == left
     assert values_of(folder.open(clean=False)) == [*VALUES[:left], b"next"]
@@ -78,7 +78,7 @@ def test_damage_in_the_middle_ends_the_log_there(tmp_path: Path) -> None:
     segments = len(list(Path(folder.path).glob("*.log")))
     change(file_of(folder, ".log", 1), lambda data: data.__setitem__(450, data[450] ^ 0xFF))
     log = folder.open(clean=False)
-    (cut,) = folder.events.named("log cut in recovery")
+    (cut,) = folder.events.named("log truncated in recovery")
     assert cut["segments_dropped"] == segments - 2
     assert values_of(log) == VALUES[: log.log_end_offset]
     assert 0 < log.log_end_offset < 10
@@ -91,7 +91,7 @@ def test_what_lies_before_the_recovery_point_is_not_read(tmp_path: Path) -> None
     change(file_of(folder, ".log", 1), lambda data: data.__setitem__(450, data[450] ^ 0xFF))
     log = folder.open(clean=False, recovery_point=15)
     assert log.log_end_offset == 20
-    assert folder.events.named("log cut in recovery") == []
+    assert folder.events.named("log truncated in recovery") == []
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -113,7 +113,7 @@ def test_indexes_are_built_anew(tmp_path: Path, suffix: str, damage: Callable[[P
     log = folder.open(clean=clean, recovery_point=19)
     assert file_of(folder, suffix, 1).read_bytes() == before
     assert values_of(log) == VALUES
-    assert len(folder.events.named("index built anew")) == 1
+    assert len(folder.events.named("index rebuilt")) == 1
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -160,7 +160,7 @@ def test_a_log_damaged_before_its_recovery_point_is_recovered_as_a_whole_where_i
     change(file_of(folder, ".log", 1), lambda data: data.__setitem__(slice(0, 20), bytes(20)))
     log = folder.open(clean=False, recovery_point=20)
     assert values_of(log) == VALUES[: log.log_end_offset]
-    assert folder.events.named("log damaged before its recovery point")
+    assert folder.events.named("log damaged below its recovery point")
 
 
 @pytest.mark.parametrize("recovery_point", [0, 20])
@@ -185,7 +185,7 @@ def test_a_damaged_segment_before_one_whose_index_is_lost_ends_the_log(tmp_path:
     log = folder.open(clean=False, recovery_point=20)
     assert values_of(log) == VALUES[: log.log_end_offset]
     assert 0 < log.log_end_offset < 10
-    assert folder.events.named("log damaged before its recovery point")
+    assert folder.events.named("log damaged below its recovery point")
 
 
 def test_a_log_with_records_has_index_files_from_the_first_on(tmp_path: Path) -> None:
@@ -334,4 +334,4 @@ def test_the_last_offset_that_a_segment_can_hold_is_recovered(tmp_path: Path) ->
     log.append_as_follower(batch_of(b"last", base_offset=Offset(last), leader_epoch=LeaderEpoch(0)))
     assert len(log.segments) == 1
     again = folder.open(clean=False)
-    assert (again.log_end_offset, folder.events.named("log cut in recovery")) == (last + 1, [])
+    assert (again.log_end_offset, folder.events.named("log truncated in recovery")) == (last + 1, [])

@@ -318,7 +318,7 @@ def test_damage_in_what_a_truncation_leaves_ends_the_log(tmp_path: Path) -> None
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert ended == [log]
     assert log.log_end_offset == 13
-    (line,) = folder.events.named("log is offline, it is damaged")
+    (line,) = folder.events.named("log offline, files damaged")
     assert line["log_end"] == 13
     with pytest.raises(KafkaError, match="is offline"):
         append(log, b"x")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from milena.commands.chaos import main
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import faults
 from milena.lab.chaos.runner import Order, run
-from milena.testing.chaos_processes import ProcessesPlace
+from milena.testing.chaos_processes import FOLDER, FSSPEC, ProcessesPlace
+from tests.wire.command import milena
 
+SECONDS = float(os.environ.get("MILENA_CHAOS_SECONDS", "40"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
@@ -28,6 +32,30 @@ async def test_nothing_is_lost_while_nodes_are_killed_and_cut_off(tmp_path: Path
     assert verdict.writes > 100
     assert list(faults(tmp_path / "report" / "history.jsonl"))
     assert {path.stem for path in (tmp_path / "logs").iterdir()} > {"broker-1", "broker-2", "broker-3"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tier", "kinds"),
+    [
+        (FOLDER, [Kind.LOST_DIRECTORY, Kind.TIER_UNMOUNTED, Kind.ODD_TIER, Kind.FULL_DISK]),
+        (FSSPEC, [Kind.ODD_TIER, Kind.RESTART]),
+    ],
+)
+async def test_nothing_is_lost_with_directories_and_the_tier(tier: str, kinds: list[Kind], tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    place = await ProcessesPlace.open(folder, tier=tier)
+    try:
+        verdict = await run(Order(7, SECONDS, kinds, pace=0.3), place, tmp_path / "report", measured=True)
+        others = [word for path in sorted(folder.glob("broker-*/data-2")) for word in ("--dir", str(path))]
+        url = f"{folder}/remote" if tier == FOLDER else f"local://{folder}/remote"
+        await asyncio.to_thread(milena, "tier", "verify", "--tier", url, "--dir", str(folder), *others)
+    finally:
+        await place.keep(tmp_path / "logs")
+        await place.close()
+    assert not verdict.violations
+    assert verdict.writes > 100
+    assert {fault.kind for fault in faults(tmp_path / "report" / "history.jsonl")} <= set(kinds)
 
 
 def test_a_failed_run_prints_the_command_that_repeats_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

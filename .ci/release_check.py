@@ -29,7 +29,7 @@ LIMIT = 1200
 
 
 class NotReady(Exception):
-    """What stands in the way of a release."""
+    """A check that prevents a release; the message says which."""
 
 
 def main() -> int:

@@ -209,15 +209,15 @@ class Cluster:
             channel.close()
 
 
-def newest_of(known: TopicView | None, told: TopicView) -> TopicView:
+def newest_of(known: TopicView | None, received: TopicView) -> TopicView:
     """The given topic metadata, except for partitions for which a newer leader epoch is known."""
-    if known is None or known.id != told.id or told.error:
-        return told
-    partitions = dict(told.partitions)
+    if known is None or known.id != received.id or received.error:
+        return received
+    partitions = dict(received.partitions)
     for number, partition in known.partitions.items():
         if number not in partitions or 0 <= partitions[number].leader_epoch < partition.leader_epoch:
             partitions[number] = partition
-    return replace(told, partitions=partitions)
+    return replace(received, partitions=partitions)
 
 
 def view_of(response: MetadataResponse) -> ClusterView:

@@ -33,7 +33,7 @@ MOST_MISMATCHES: Final = 5
 
 
 class MadeAnew(Exception):
-    """The topic was deleted and made anew: ``id`` is the one that it has now."""
+    """The topic was deleted and created again: ``id`` is its present one."""
 
     def __init__(self, topic: str, topic_id: UUID) -> None:
         super().__init__(f"topic {topic} has the id {to_text(topic_id)} now")
@@ -134,10 +134,10 @@ async def epoch_ends(cluster: Cluster, topic: str, partition: int, epochs: Itera
             response: OffsetForLeaderEpochResponse = await channel.request(
                 ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=-1, topics=[{"topic": topic, "partitions": [wanted]}]
             )
-            told = only(only(response.topics).partitions)
-            if told.error_code:
-                raise KafkaError(ErrorCode(told.error_code), f"{topic}-{partition}")
-            return int(told.leader_epoch), int(told.end_offset)
+            partition_end = only(only(response.topics).partitions)
+            if partition_end.error_code:
+                raise KafkaError(ErrorCode(partition_end.error_code), f"{topic}-{partition}")
+            return int(partition_end.leader_epoch), int(partition_end.end_offset)
 
         at_most, end = await retried(cluster, topic, once)
         if at_most >= 0:

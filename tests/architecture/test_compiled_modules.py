@@ -176,7 +176,7 @@ def test_causes_are_asked_for_in_one_place() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in (ROOT / "milena").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr == "__cause__" and path.stem != "causes"
+        if isinstance(node, ast.Attribute) and node.attr == "__cause__" and path.stem != "containment"
     ]
     assert not found, "an error that compiled code raises has no __cause__: use cause_of"
 

@@ -1,4 +1,4 @@
-"""Whoever asks a configuration for a key asks for its type: ``config.get_int("log.segment.bytes")``."""
+"""Configuration values are read with the getter of their type: ``config.get_int("log.segment.bytes")``."""
 
 from __future__ import annotations
 

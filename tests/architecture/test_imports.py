@@ -28,7 +28,7 @@ def test_every_package_folder_has_an_init() -> None:
 
 
 def test_no_test_module_imports_another_one() -> None:
-    """What several test modules use stands in a helper module beside them."""
+    """What several test modules use is in a helper module next to them."""
     imports = [
         f"{path}: {module}"
         for path in modules()

@@ -1,4 +1,4 @@
-"""What must not stand in any file: places of one machine, hosts of package registries, notes of undone work."""
+"""Texts that no file may contain: paths of one machine, hosts of package registries, notes of undone work."""
 
 from __future__ import annotations
 

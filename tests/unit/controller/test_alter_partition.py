@@ -89,7 +89,7 @@ CHECKS: list[tuple[str, dict[str, Any], ErrorCode]] = [
     ("without the leader", {"isr": ((2, -1),)}, ErrorCode.INVALID_REQUEST),
     ("unknown recovery state", {"recovery_state": 7}, ErrorCode.INVALID_REQUEST),
     ("recovering with others", {"recovery_state": 1}, ErrorCode.INVALID_REQUEST),
-    ("recovering anew", {"isr": ((1, -1),), "recovery_state": 1}, ErrorCode.INVALID_REQUEST),
+    ("recovering again", {"isr": ((1, -1),), "recovery_state": 1}, ErrorCode.INVALID_REQUEST),
     ("stale member", {"epochs": {2: 0}}, ErrorCode.INELIGIBLE_REPLICA),
     ("member from the future", {"epochs": {2: 99_999}}, ErrorCode.INELIGIBLE_REPLICA),
 ]
@@ -124,7 +124,7 @@ def test_the_earlier_check_decides(first: dict[str, Any], second: dict[str, Any]
     ("gone", "reason"),
     [("fenced", "2 (fenced)"), ("stopping", "2 (shutting down)"), ("unregistered", "2 (not registered)")],
 )
-def test_a_member_that_is_not_active_is_ineligible_and_the_reason_is_told(gone: str, reason: str) -> None:
+def test_a_member_that_is_not_active_is_ineligible_and_the_reason_is_logged(gone: str, reason: str) -> None:
     cluster = led_by_1(1)
     cluster.assign_topic(2, name="other")
     match gone:
@@ -215,7 +215,7 @@ def test_leaders_alter_their_partitions_over_the_wire(version: int) -> None:
     simulate(scenario(steps), seed=51)
 
 
-def test_a_request_without_topics_is_answered_whoever_asks() -> None:
+def test_a_request_without_topics_is_answered_for_any_sender() -> None:
     async def steps(site: Site) -> None:
         answer = await site.ask(ApiKey.ALTER_PARTITION, broker_id=9, broker_epoch=-1, topics=[])
         assert (answer.error_code, answer.topics) == (0, ())

@@ -84,7 +84,7 @@ BREAKING: dict[str, tuple[Sequence[object], str]] = {
         [ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=0)],
         "producer ids up to 0",
     ),
-    "producer ids for nobody": (
+    "producer ids for an unknown broker": (
         [ProducerIdsRecord(broker_id=1, broker_epoch=99, next_producer_id=1000)],
         "changed in epoch 99",
     ),

@@ -97,13 +97,13 @@ def test_a_broker_says_in_which_directory_a_replica_lies_and_an_offline_one_lose
     first, second = cluster.assign_topic(2), cluster.assign_topic(2, name="u")
     other = cluster.assign_topic(1, name="v")
     broker = cluster.state.image.brokers[2]
-    nobody = directory(9)
+    unknown = directory(9)
     outcomes = cluster.commit(
         assign(
             cluster.state,
             NodeId(2),
             broker.epoch,
-            {directory(2, 1): [(first, 0), (first, 7), (other, 0), (nobody, 0)], nobody: [(second, 0)]},
+            {directory(2, 1): [(first, 0), (first, 7), (other, 0), (unknown, 0)], unknown: [(second, 0)]},
         )
     )
     assert outcomes == {
@@ -111,9 +111,9 @@ def test_a_broker_says_in_which_directory_a_replica_lies_and_an_offline_one_lose
             (first, 0): ErrorCode.NONE,
             (first, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             (other, 0): ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            (nobody, 0): ErrorCode.UNKNOWN_TOPIC_ID,
+            (unknown, 0): ErrorCode.UNKNOWN_TOPIC_ID,
         },
-        nobody: {(second, 0): ErrorCode.NONE},
+        unknown: {(second, 0): ErrorCode.NONE},
     }
     assert (cluster.partition().directories, cluster.partition().leader) == ((directory(2, 1),), 2)
-    assert (cluster.partition("u").directories, cluster.partition("u").leader) == ((nobody,), -1)
+    assert (cluster.partition("u").directories, cluster.partition("u").leader) == ((unknown,), -1)

@@ -63,7 +63,7 @@ def test_the_quorum_state_is_kafkas_json() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"leaderId":1,"leaderEpoch":"x"}', b"\xff"])
-def test_a_quorum_state_that_says_nothing_is_told_apart(data: bytes) -> None:
+def test_a_quorum_state_that_is_invalid_is_detected(data: bytes) -> None:
     with pytest.raises(CorruptQuorumState):
         decode_quorum_state(data)
 
@@ -78,7 +78,7 @@ def test_a_follower_has_caught_up_when_it_has_what_the_leader_had_at_its_last_fe
     assert follower.caught_up_ms == 300
 
 
-def test_followers_are_told_apart_by_directory_and_forgotten_after_five_minutes() -> None:
+def test_followers_are_distinguished_by_directory_and_forgotten_after_five_minutes() -> None:
     followers = Followers()
     for node, where, now in ((2, DIRECTORY, 0), (1, DIRECTORY, 10), (1, UUID(int=0), 20), (-1, DIRECTORY, 20)):
         followers.fetched(node, where, Offset(1), leader_end=Offset(1), now_ms=now)

@@ -92,7 +92,7 @@ def test_a_session_that_runs_out_fences_one_broker_at_a_time() -> None:
     assert cluster.partition().leader == -1
 
 
-def test_a_session_of_a_former_incarnation_fences_nobody() -> None:
+def test_a_session_of_a_former_incarnation_fences_no_broker() -> None:
     cluster = Cluster(1)
     cluster.now += 9.1
     cluster.start_broker(1, run=1)

@@ -89,7 +89,7 @@ def test_an_unclean_election_is_for_partitions_without_a_leader() -> None:
     assert (after.leader, after.isr, after.recovery_state) == (2, (2,), 1)
 
 
-def test_without_any_replica_an_unclean_election_finds_nobody() -> None:
+def test_without_any_replica_an_unclean_election_finds_no_leader() -> None:
     cluster = on_three(1)
     for broker in (1, 2, 3):
         cluster.beat(broker, want_fence=True)
@@ -104,7 +104,7 @@ def test_a_preferred_election_of_a_leaderless_partition_may_find_another_clean_l
     assert cluster.partition().leader == 2
 
 
-def test_for_all_only_those_are_told_of_that_needed_an_election() -> None:
+def test_for_all_only_those_are_returned_that_needed_an_election() -> None:
     cluster = on_three(1, 2, 3, name="a")
     add(cluster, "b", 1, 2, 3)
     topic = cluster.state.image.topics["b"].id
@@ -113,7 +113,7 @@ def test_for_all_only_those_are_told_of_that_needed_an_election() -> None:
     assert cluster.partition("b").leader == 1
 
 
-def test_for_all_those_are_told_of_that_could_not_be_elected() -> None:
+def test_for_all_those_are_returned_that_could_not_be_elected() -> None:
     cluster = on_three(1, 2, 3, name="a")
     topic = cluster.state.image.topics["a"].id
     cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, isr=(2, 3), leader=2)])

@@ -188,7 +188,7 @@ def test_pages_that_a_loss_of_power_kept_from_the_disk_are_a_torn_end(known: boo
         site = await stopped(world)
         file = site.machine.storage.files[LOG]
         whole = bytes(file.data)
-        # What nobody was told of: the same batches once more, with offsets of their own, the first page of them zeros.
+        # Unacknowledged writes: the same batches again with later offsets, their first page zeros.
         rest = bytearray()
         base = batches(site)[-1][1].last_offset + 1
         while len(rest) < 3 * PAGE:

@@ -153,12 +153,12 @@ class History:
             assert now.isr
             assert now.elr == ()
         assert now.partition_epoch == before.partition_epoch + len(changes)
-        led_anew = sum(change.leader != -2 for change in changes)
-        assert now.leader_epoch == before.leader_epoch + led_anew
+        elections = sum(change.leader != -2 for change in changes)
+        assert now.leader_epoch == before.leader_epoch + elections
         if now.leader != before.leader or not set(before.replicas) <= set(now.replicas):
-            assert led_anew
+            assert elections
         elif len(changes) == 1:
-            assert not led_anew, "only another leader, or replicas that have gone, make an epoch"
+            assert not elections, "only another leader, or replicas that have gone, make an epoch"
 
 
 @given(st.booleans(), st.booleans(), st.lists(reassigning, min_size=15, max_size=40))
@@ -243,7 +243,7 @@ class Model:
             self.isr = isr
 
     def prefer(self) -> None:
-        """As in Kafka this takes the leadership from a leader that is not up, even if nobody else can have it."""
+        """As in Kafka this removes a leader that is not active, even if no other replica can be elected."""
         first = REPLICAS[0]
         if self.leader != first:
             self.elect(first if first in self.isr and first in self.up else self.best(self.isr, self.up))

@@ -172,7 +172,7 @@ def test_it_can_be_switched_off() -> None:
 
 
 async def _reconnects(process: Process) -> None:
-    """The heartbeats go on over another connection; the first ends afterwards, and nobody listens any more."""
+    """The heartbeats continue over another connection; the first closes later, and no process listens."""
     former = process.channel
     process.channel = process.connect()
     await process.beat()
@@ -189,7 +189,7 @@ async def _reconnects_late(process: Process) -> None:
 
 
 async def _is_cut_off(process: Process) -> None:
-    """Nobody can tell whether it lives."""
+    """It is unknown whether the process runs."""
     process.site.world.fabric.cut(HOST, BROKER)
     process.die()
 

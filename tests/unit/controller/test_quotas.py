@@ -26,7 +26,7 @@ def alter(cluster: Cluster, *changes: Change) -> list[ErrorCode | None]:
     return [outcome.code if isinstance(outcome, KafkaError) else None for outcome in outcomes.values()]
 
 
-def told(image: MetadataImage, *components: tuple[str, int, str | None]) -> list[tuple[int, dict[str, float]]]:
+def described(image: MetadataImage, *components: tuple[str, int, str | None]) -> list[tuple[int, dict[str, float]]]:
     asked = [SimpleNamespace(entity_type=kind, match_type=how, match=match) for kind, how, match in components]
     entries = describe_quotas(image, asked, strict=False)
     return [(len(one["entity"]), {value["key"]: value["value"] for value in one["values"]}) for one in entries]
@@ -35,19 +35,22 @@ def told(image: MetadataImage, *components: tuple[str, int, str | None]) -> list
 def test_quotas_are_set_changed_and_taken_away() -> None:
     cluster = Cluster(1)
     assert alter(cluster, Change(ANN, {RATE: 5.0}), Change(ANNS_APP, {"request_percentage": 0.5})) == [None, None]
-    assert told(cluster.state.image, ("user", EXACT, "ann")) == [(1, {RATE: 5.0}), (2, {"request_percentage": 0.5})]
+    assert described(cluster.state.image, ("user", EXACT, "ann")) == [
+        (1, {RATE: 5.0}),
+        (2, {"request_percentage": 0.5}),
+    ]
     before = cluster.state.next_offset
     assert alter(cluster, Change(ANN, {RATE: 5.0, "consumer_byte_rate": None})) == [None]
     assert cluster.state.next_offset == before
     assert alter(cluster, Change(ANN, {RATE: None})) == [None]
-    assert told(cluster.state.image, ("user", ANY, None)) == [(2, {"request_percentage": 0.5})]
+    assert described(cluster.state.image, ("user", ANY, None)) == [(2, {"request_percentage": 0.5})]
 
 
 def test_the_order_of_an_entitys_parts_says_nothing() -> None:
     cluster = Cluster(1)
     alter(cluster, Change(ANNS_APP, {RATE: 5.0}))
     alter(cluster, Change(entity_of({"client-id": "app", "user": "ann"}), {RATE: None}))
-    assert told(cluster.state.image) == []
+    assert described(cluster.state.image) == []
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_what_cannot_be_is_refused(entity: dict[str, str | None], key: str, valu
 def test_an_entity_that_is_given_twice_is_left_as_it_is() -> None:
     cluster = Cluster(1)
     assert alter(cluster, Change(ANN, {RATE: 1.0}), Change(ANN, {RATE: 2.0})) == [ErrorCode.INVALID_REQUEST]
-    assert told(cluster.state.image) == []
+    assert described(cluster.state.image) == []
 
 
 def test_a_snapshot_has_them() -> None:
@@ -84,4 +87,4 @@ def test_a_snapshot_has_them() -> None:
     again = Replayer(MetadataImage())
     for offset, record in enumerate(to_records(cluster.state.image)):
         again.replay(record, offset=Offset(offset), epoch=LeaderEpoch(1), timestamp_ms=0)
-    assert told(again.image) == told(cluster.state.image)
+    assert described(again.image) == described(cluster.state.image)

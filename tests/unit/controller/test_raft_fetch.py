@@ -121,7 +121,7 @@ def test_without_news_the_answer_comes_when_the_time_is_up_and_at_once_for_no_wa
     simulate(scenario(steps, metadata_max_idle_interval_ms=0), seed=5)
 
 
-def test_an_observer_that_knows_an_older_high_watermark_is_told_at_once() -> None:
+def test_an_observer_with_an_older_high_watermark_is_answered_at_once() -> None:
     async def steps(site: Site) -> None:
         clock = site.controller.runtime.clock
         began = clock.monotonic()

@@ -134,7 +134,7 @@ def test_with_elr_a_clean_restart_without_a_directory_ends_the_eligibility_of_wh
 @pytest.mark.parametrize("elr", [0, 1])
 @pytest.mark.parametrize("level", [19, 30])
 def test_kafka_18106_an_unclean_restart_changes_leader_and_epoch_of_what_it_led(elr: int, level: int) -> None:
-    """Nobody has fenced it before: the registration itself must say that the former incarnation leads no more."""
+    """It was not fenced before: the registration itself must end the leaderships of the former incarnation."""
     features = {"metadata.version": level, "eligible.leader.replicas.version": elr if level == 30 else 0}
     cluster = Cluster(2, features=features)
     cluster.assign_topic(1, 2, name="shared")

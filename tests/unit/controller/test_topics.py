@@ -185,7 +185,7 @@ def test_growth_that_is_none_or_badly_assigned_is_refused(
 def test_topics_are_deleted_by_name_and_by_id_and_never_twice() -> None:
     cluster = Cluster(1)
     ids = {name: cluster.create_topic(name) for name in ("a", "b", "c", "d", "e")}
-    nobody = UUID(int=77 << 64)
+    unknown = UUID(int=77 << 64)
     wanted = [
         DoomedTopic("a", None),
         DoomedTopic(None, ids["b"]),
@@ -196,7 +196,7 @@ def test_topics_are_deleted_by_name_and_by_id_and_never_twice() -> None:
         DoomedTopic("e", ids["e"]),
         DoomedTopic(None, None),
         DoomedTopic("z", None),
-        DoomedTopic(None, nobody),
+        DoomedTopic(None, unknown),
     ]
     outcomes = cluster.commit(delete_topics(cluster.state, wanted))
     got = [(outcome.name, outcome.id, code(outcome.error)) for outcome in outcomes]
@@ -209,7 +209,7 @@ def test_topics_are_deleted_by_name_and_by_id_and_never_twice() -> None:
             ("e", ids["e"], ErrorCode.INVALID_REQUEST),
             (None, None, ErrorCode.INVALID_REQUEST),
             ("z", None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            (None, nobody, ErrorCode.UNKNOWN_TOPIC_ID),
+            (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
         ],
         key=repr,
     )

@@ -40,7 +40,7 @@ def test_nor_can_anything_else_be_done_with_it(cluster: LocalCluster, command: s
 
 
 def test_a_node_that_runs_is_not_started_a_second_time(cluster: LocalCluster) -> None:
-    with pytest.raises(UserError, match=rf"^node 1 runs \(pid {os.getpid()}\): kill or stop it first$"):
+    with pytest.raises(UserError, match=rf"^node 1 is running \(pid {os.getpid()}\): kill or stop it first$"):
         cluster.restart(1)
 
 

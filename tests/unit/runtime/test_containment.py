@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw: counted, logged with limits, and the work goes on."""
+"""Unexpected errors: counted, logged with a rate limit, and the work continues."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_power_loss_leaves_a_failing_disk_as_it_was_synced(tmp_path: Path) -> 
     assert list((tmp_path / "d").iterdir()) == []
 
 
-async def test_a_troubled_disk_delays_its_work_and_tells_of_renames(tmp_path: Path) -> None:
+async def test_a_troubled_disk_delays_its_work_and_reports_renames(tmp_path: Path) -> None:
     slept: list[float] = []
     renamed: list[str] = []
 

@@ -65,8 +65,8 @@ def test_a_controller_on_all_addresses_is_advertised_as_the_voter_that_it_is(hos
     first, second = NodeConfig.of(**CONTROLLER | both).advertised_controller_listeners
     assert (first.host, first.port) == ("h", 9093)
     assert (second.host, second.port) == ("", 2)
-    told = NodeConfig.of(**CONTROLLER | both, advertised_listeners="FIRST://elsewhere:3")
-    assert [(e.host, e.port) for e in told.advertised_controller_listeners] == [("elsewhere", 3), ("", 2)]
+    explicit = NodeConfig.of(**CONTROLLER | both, advertised_listeners="FIRST://elsewhere:3")
+    assert [(e.host, e.port) for e in explicit.advertised_controller_listeners] == [("elsewhere", 3), ("", 2)]
 
 
 def test_folders() -> None:

@@ -115,12 +115,12 @@ async def test_work_that_is_small_is_paced_too(worker: Worker) -> None:
     assert sum(amounts) == 6000
 
 
-async def test_the_work_hears_what_it_is_told(worker: Worker) -> None:
+async def test_the_work_receives_answers(worker: Worker) -> None:
     for name in ("one", "two"):
         steps = worker.run(answering, unpaced, name)
         assert await steps.next() == name
-        assert [await steps.next(told) for told in ("yes", "no")] == [f"{name} yes", f"{name} no"]
-        assert await steps.next() is None, "nothing is told"
+        assert [await steps.next(answer) for answer in ("yes", "no")] == [f"{name} yes", f"{name} no"]
+        assert await steps.next() is None, "no answer"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ async def test_each_process_hashes_with_a_key_of_its_own(monkeypatch: pytest.Mon
     assert len(found) == 2
 
 
-async def test_an_error_that_cannot_be_sent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_that_cannot_be_sent_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     worker = ProcessWorker()
     steps = worker.run(odd, unpaced)
@@ -171,7 +171,7 @@ async def test_an_error_that_cannot_be_sent_is_told(monkeypatch: pytest.MonkeyPa
     await worker.ended()
 
 
-async def test_a_killed_process_is_told_and_the_next_work_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_killed_process_is_reported_and_the_next_work_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     worker = RealDisk().worker()
     assert isinstance(worker, ProcessWorker)
@@ -200,7 +200,7 @@ async def test_a_killed_process_is_told_and_the_next_work_has_another(monkeypatc
     await worker.ended()
 
 
-async def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_process_that_cannot_be_started_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
     with pytest.raises(WorkerEnded):
         await ProcessWorker().run(counting, unpaced, 1).next()
@@ -209,13 +209,13 @@ async def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "written",
     [
-        pytest.param("b'a banner of somebody else'", id="no length"),
+        pytest.param("b'a banner of another program'", id="no length"),
         pytest.param("(5).to_bytes(8, 'big') + b'other'", id="no pickle"),
         pytest.param("(16).to_bytes(8, 'big') + b'cmilena\\nMissing\\n.'", id="an unknown class"),
         pytest.param("(2).to_bytes(8, 'big') + b'N.'", id="no answer"),
     ],
 )
-async def test_what_is_no_answer_is_told(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+async def test_an_invalid_answer_is_reported(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     code = f"import signal, sys; sys.stdout.buffer.write({written}); sys.stdout.flush(); signal.pause()"
     monkeypatch.setattr(workers, "_CODE", code)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

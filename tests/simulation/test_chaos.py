@@ -29,6 +29,7 @@ def test_nothing_is_lost_with_safe_settings(seed: int, tmp_path: Path) -> None:
     assert list(faults(tmp_path / "history.jsonl"))
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_a_directory_fails_and_the_tier_is_away_or_wrong(tmp_path: Path) -> None:
     kinds = [Kind.LOST_DIRECTORY, Kind.TIER_UNMOUNTED, Kind.ODD_TIER, Kind.RESTART]
     verdict, _ = run_simulated(Order(1, 45, kinds, pace=0.6), tmp_path)

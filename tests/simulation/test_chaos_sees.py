@@ -424,6 +424,7 @@ NOTHING: dict[Kind, str] = {
     Kind.WIPE: "wipe",
     Kind.POWER_LOSS: "power_off",
     Kind.FULL_DISK: "fill_disk",
+    Kind.LOST_DIRECTORY: "fail_directory",
     Kind.SLOW_DISK: "slow_disk",
     Kind.TIER_AWAY: "break_tier",
     Kind.SLOW_OBJECTS: "break_tier",
@@ -433,10 +434,12 @@ NOTHING: dict[Kind, str] = {
     Kind.ROLLING: "shut_down",
 }
 """What a place does for a fault. The others are moves of replicas, and brokers that stay in sync (below)."""
+OF_FILES = {Kind.TIER_UNMOUNTED, Kind.ODD_TIER}
+"""The simulation replaces files of the tier for them, which no node can report."""
 
 
 def test_each_kind_is_tried_with_a_place_that_does_nothing() -> None:
-    assert {*NOTHING, Kind.REASSIGN, Kind.UNCLEAN} == set(Kind)
+    assert {*NOTHING, *OF_FILES, Kind.REASSIGN, Kind.UNCLEAN} == set(Kind)
 
 
 async def _nothing(*_: object, **__: object) -> None: ...

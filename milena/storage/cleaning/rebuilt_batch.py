@@ -37,6 +37,7 @@ def rebuilt(batch: BatchView, records: Sequence[KeptRecord], horizon: int | None
         for record in records
     ]
     base = times[0] if horizon is None else horizon
+    # Deltas are relative to the base timestamp, so a record is encoded again if that has changed.
     data = bytearray()
     for record, time in zip(records, times, strict=True):
         delta = as_long(time - base)

@@ -73,10 +73,10 @@ def scan_batches(
     position = start
     while position < end:
         if position + HEADER_SIZE > end:
-            if not whole:
+            if not whole:  # the last header is not complete either
                 return
             raise CorruptBatch(f"{end - position} bytes at {position} are less than a batch header")
-        if position + HEADER_SIZE > at + len(data):
+        if position + HEADER_SIZE > at + len(data):  # the next header is not in the buffer
             data, at = file.pread(min(max(chunk, HEADER_SIZE), end - position), position), position
             if len(data) < HEADER_SIZE:
                 raise CorruptBatch(f"the file ends within the batch header at {position}")

@@ -103,7 +103,7 @@ class Recovery:
                         f"the batch at {batch.position} has offset {batch.base_offset} after {self.next_offset}"
                     )
                 note_epoch(self.epochs, batch)
-                if batch.producer_id >= 0:
+                if batch.producer_id >= 0:  # the transaction index is rebuilt from the producer state
                     completed = replay_producer(self.producers, batch, file)
                     if completed is not None and completed.aborted:
                         stable = self.producers.stable_offset_after(completed)
@@ -117,7 +117,7 @@ class Recovery:
             reason = str(error)
         if position < size:
             segment.cut_at(position)
-        if segment is not self.segments.active:
+        if segment is not self.segments.active:  # no append will write its index files
             segment.write_indexes()
         return Cut(segment.base_offset, self.next_offset, size - position, reason) if reason else None
 

@@ -200,8 +200,9 @@ class UnifiedLog(LocalLog):
         epoch = NO_LEADER_EPOCH
         for batch in batches:
             epoch = batch.leader_epoch
-            if epoch != epochs.latest and epoch >= 0:
+            if epoch != epochs.latest and epoch >= 0:  # the first batch of a new leader
                 self.begin_epoch(epoch, Offset(batch.base_offset), leads=leads)
+        # Before the write, so that the log file never has an epoch or a topic that the other files lack.
         if epochs.dirty:
             self.save_epochs()
         if not self.id_is_synced:
@@ -383,6 +384,7 @@ class UnifiedLog(LocalLog):
         if not 0 <= start <= offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self} cannot continue at {offset}, log start {start}")
         self.begin_truncation()
+        # The order matters if the process ends in between: epochs and producers must exist before the new segment.
         self.epochs.replace(epochs)
         self.epochs.truncate_from_start(start)
         self.save_epochs()

@@ -297,6 +297,7 @@ class LogValidator:
         out = bytearray()
         for piece in compressed(codec, pieces_of(batch) if facts.in_order else renumbered(batch), level):
             out += piece
+            # Checked at each piece, so that a batch that grows cannot use more memory.
             if HEADER_SIZE + len(out) > config.max_message_bytes:
                 raise self._too_large(HEADER_SIZE + len(out))
             yield STEP

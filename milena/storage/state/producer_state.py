@@ -220,7 +220,7 @@ class ProducerState:
                 f"producer {batch.producer_id} has a batch up to offset {batches[-1].last_offset}, "
                 f"and one from offset {batch.base_offset} on follows"
             )
-        if len(batches) == BATCHES_KEPT:
+        if len(batches) == BATCHES_KEPT:  # duplicates are detected among the last five batches
             del batches[0]
         batches.append(
             KeptBatch(
@@ -231,7 +231,7 @@ class ProducerState:
             )
         )
         entry.last_timestamp = batch.max_timestamp
-        if batch.is_transactional and entry.txn_first_offset is None:
+        if batch.is_transactional and entry.txn_first_offset is None:  # the first batch of a transaction
             first = entry.txn_first_offset = Offset(batch.base_offset)
             if self._open is None:
                 self._open = {}

@@ -18,16 +18,21 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.create_partitions import CreatePartitionsResponse
-    from milena.protocol.apis.create_topics import CreateTopicsResponse
-    from milena.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-    from milena.protocol.apis.delete_records import DeleteRecordsResponse
-    from milena.protocol.apis.delete_topics import DeleteTopicsResponse
-    from milena.protocol.apis.describe_configs import DescribeConfigsResponse
-    from milena.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsResponse
-    from milena.protocol.apis.incremental_alter_configs import IncrementalAlterConfigsResponse
-    from milena.protocol.apis.list_groups import ListGroupsResponse
-    from milena.protocol.apis.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+    from milena.protocol.apis import (
+        CreatePartitionsResponse,
+        CreateTopicsResponse,
+        DeletableGroupResult,
+        DeleteGroupsResponse,
+        DeleteRecordsResponse,
+        DeleteTopicsResponse,
+        DescribeConfigsResponse,
+        DescribedGroup,
+        DescribeGroupsResponse,
+        IncrementalAlterConfigsResponse,
+        ListGroupsResponse,
+        OffsetFetchResponse,
+        OffsetFetchResponseGroup,
+    )
 
 TIMEOUT_MS: Final = 30_000
 COORDINATOR_WAIT: Final = 10.0

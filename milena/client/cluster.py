@@ -14,7 +14,7 @@ from milena.protocol.requests import messages
 from milena.runtime.context import Runtime
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.metadata import MetadataResponse
+    from milena.protocol.apis import MetadataResponse
 
 FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 1.0

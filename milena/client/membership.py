@@ -26,12 +26,17 @@ from milena.protocol.records.consumer_protocol import (
 )
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.find_coordinator import FindCoordinatorRequestFields, FindCoordinatorResponse
-    from milena.protocol.apis.heartbeat import HeartbeatResponse
-    from milena.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
-    from milena.protocol.apis.offset_commit import OffsetCommitResponse
-    from milena.protocol.apis.offset_fetch import OffsetFetchResponse
-    from milena.protocol.apis.sync_group import SyncGroupRequestAssignmentFields, SyncGroupResponse
+    from milena.protocol.apis import (
+        FindCoordinatorRequestFields,
+        FindCoordinatorResponse,
+        HeartbeatResponse,
+        JoinGroupResponse,
+        JoinGroupResponseMember,
+        OffsetCommitResponse,
+        OffsetFetchResponse,
+        SyncGroupRequestAssignmentFields,
+        SyncGroupResponse,
+    )
 
 T = TypeVar("T")
 

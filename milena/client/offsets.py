@@ -10,7 +10,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.list_offsets import ListOffsetsResponse
+    from milena.protocol.apis import ListOffsetsResponse
 
 EARLIEST: Final = -2
 LATEST: Final = -1

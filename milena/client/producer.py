@@ -28,7 +28,7 @@ from milena.protocol.requests.produce import (
 from milena.protocol.types import ProducerEpoch, ProducerId
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.init_producer_id import InitProducerIdResponse
+    from milena.protocol.apis import InitProducerIdResponse
 
 BATCH_BYTES: Final = 256 << 10
 BUFFER_BYTES: Final = 32 << 20

@@ -21,7 +21,7 @@ from milena.protocol.requests.fetch import (
 from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+    from milena.protocol.apis import OffsetForLeaderEpochResponse
 
 T = TypeVar("T")
 

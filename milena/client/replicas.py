@@ -19,17 +19,18 @@ from milena.protocol.requests import messages
 from milena.protocol.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition_reassignments import (
+    from milena.protocol.apis import (
         AlterPartitionReassignmentsResponse,
+        AlterReplicaLogDirsResponse,
+        DescribeClusterResponse,
+        DescribeQuorumResponse,
+        DescribeTopicPartitionsResponse,
+        ElectLeadersResponse,
+        ListPartitionReassignmentsResponse,
         ReassignablePartitionFields,
+        RequestCursorFields,
+        UnregisterBrokerResponse,
     )
-    from milena.protocol.apis.alter_replica_log_dirs import AlterReplicaLogDirsResponse
-    from milena.protocol.apis.describe_cluster import DescribeClusterResponse
-    from milena.protocol.apis.describe_quorum import DescribeQuorumResponse
-    from milena.protocol.apis.describe_topic_partitions import DescribeTopicPartitionsResponse, RequestCursorFields
-    from milena.protocol.apis.elect_leaders import ElectLeadersResponse
-    from milena.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsResponse
-    from milena.protocol.apis.unregister_broker import UnregisterBrokerResponse
 
 TIMEOUT_MS: Final = 30_000
 PREFERRED: Final = 0

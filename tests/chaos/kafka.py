@@ -30,7 +30,7 @@ from tests.oracle.kafka_cluster import write_properties
 from tests.oracle.kafka_node import CLUSTER_ID
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.metadata import MetadataResponse
+    from milena.protocol.apis import MetadataResponse
 
 BROKERS: Final = (1, 2, 3)
 CONTROLLER: Final = 1000

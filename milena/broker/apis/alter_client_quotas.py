@@ -12,7 +12,7 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponseFields
+    from milena.protocol.apis import AlterClientQuotasRequest, AlterClientQuotasResponseFields
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: AlterClientQuotasRequest) -> Awaitable[None]:

@@ -10,7 +10,7 @@ from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+    from milena.protocol.apis import AlterPartitionReassignmentsRequest
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: AlterPartitionReassignmentsRequest) -> Awaitable[None]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from milena.broker.hosting.log_mover import LogMover
     from milena.broker.replica.partitions import PartitionSet
     from milena.config.node_config import NodeConfig
-    from milena.protocol.apis.alter_replica_log_dirs import (
+    from milena.protocol.apis import (
         AlterReplicaLogDirPartitionResultFields,
         AlterReplicaLogDirsRequest,
         AlterReplicaLogDirsResponseFields,

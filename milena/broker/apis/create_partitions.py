@@ -11,7 +11,7 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsResponseFields
+    from milena.protocol.apis import CreatePartitionsRequest, CreatePartitionsResponseFields
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: CreatePartitionsRequest) -> Awaitable[None]:

@@ -11,7 +11,7 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponseFields
+    from milena.protocol.apis import CreateTopicsRequest, CreateTopicsResponseFields
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: CreateTopicsRequest) -> Awaitable[None]:

@@ -13,7 +13,7 @@ from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponseFields
+    from milena.protocol.apis import DeleteGroupsRequest, DeleteGroupsResponseFields
 
 
 class Needs(Protocol):

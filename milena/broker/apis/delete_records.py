@@ -21,7 +21,7 @@ from milena.protocol.types import Offset
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
     from milena.broker.waiting.purgatory import Purgatory
-    from milena.protocol.apis.delete_records import (
+    from milena.protocol.apis import (
         DeleteRecordsPartition,
         DeleteRecordsPartitionResultFields,
         DeleteRecordsRequest,

@@ -11,7 +11,7 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponseFields
+    from milena.protocol.apis import DeleteTopicsRequest, DeleteTopicsResponseFields
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: DeleteTopicsRequest) -> Awaitable[None]:

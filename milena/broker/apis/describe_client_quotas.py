@@ -10,10 +10,7 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.describe_client_quotas import (
-        DescribeClientQuotasRequest,
-        DescribeClientQuotasResponseFields,
-    )
+    from milena.protocol.apis import DescribeClientQuotasRequest, DescribeClientQuotasResponseFields
 
 
 class Needs(Protocol):

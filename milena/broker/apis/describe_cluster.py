@@ -16,11 +16,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.describe_cluster import (
-        DescribeClusterBrokerFields,
-        DescribeClusterRequest,
-        DescribeClusterResponseFields,
-    )
+    from milena.protocol.apis import DescribeClusterBrokerFields, DescribeClusterRequest, DescribeClusterResponseFields
     from milena.runtime.context import Runtime
 
 BROKERS: Final = 1

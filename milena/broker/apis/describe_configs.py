@@ -15,7 +15,7 @@ from milena.node.metadata.config_answers import describe_configs
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponseFields
+    from milena.protocol.apis import DescribeConfigsRequest, DescribeConfigsResponseFields
     from milena.runtime.context import Runtime
 
 

@@ -18,7 +18,7 @@ from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.protocol.apis.describe_groups import (
+    from milena.protocol.apis import (
         DescribedGroupFields,
         DescribedGroupMemberFields,
         DescribeGroupsRequest,

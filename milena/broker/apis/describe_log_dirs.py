@@ -16,7 +16,7 @@ from milena.storage.manager.log_dir import LogDir
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
-    from milena.protocol.apis.describe_log_dirs import (
+    from milena.protocol.apis import (
         DescribeLogDirsPartitionFields,
         DescribeLogDirsRequest,
         DescribeLogDirsResponseFields,

@@ -14,7 +14,7 @@ from milena.storage.state.producer_state import ProducerEntry
 
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
-    from milena.protocol.apis.describe_producers import (
+    from milena.protocol.apis import (
         DescribeProducersRequest,
         DescribeProducersResponseFields,
         PartitionResponseFields,

@@ -10,7 +10,7 @@ from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.describe_quorum import DescribeQuorumRequest
+    from milena.protocol.apis import DescribeQuorumRequest
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: DescribeQuorumRequest) -> Awaitable[None]:

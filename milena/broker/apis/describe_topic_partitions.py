@@ -19,7 +19,7 @@ from milena.protocol.topic_names import topic_name_problem
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.describe_topic_partitions import (
+    from milena.protocol.apis import (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponseFields,
         DescribeTopicPartitionsResponseTopicFields,

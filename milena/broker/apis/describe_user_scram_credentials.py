@@ -9,10 +9,7 @@ from milena.node.metadata.access_views import describe_scram
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.describe_user_scram_credentials import (
-        DescribeUserScramCredentialsRequest,
-        DescribeUserScramCredentialsResponseFields,
-    )
+    from milena.protocol.apis import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponseFields
 
 
 class Needs(Protocol):

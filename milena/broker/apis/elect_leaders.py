@@ -10,7 +10,7 @@ from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.elect_leaders import ElectLeadersRequest
+    from milena.protocol.apis import ElectLeadersRequest
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: ElectLeadersRequest) -> Awaitable[None]:

@@ -22,11 +22,7 @@ from milena.protocol.types import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from milena.broker.controller_link.auto_create import AutoCreation
     from milena.node.metadata.image import ListenerImage, MetadataImage
-    from milena.protocol.apis.find_coordinator import (
-        CoordinatorFields,
-        FindCoordinatorRequest,
-        FindCoordinatorResponseFields,
-    )
+    from milena.protocol.apis import CoordinatorFields, FindCoordinatorRequest, FindCoordinatorResponseFields
     from milena.protocol.types import NodeId
 
 GROUP: Final = 0

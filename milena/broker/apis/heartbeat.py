@@ -11,7 +11,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponseFields
+    from milena.protocol.apis import HeartbeatRequest, HeartbeatResponseFields
     from milena.runtime.context import Runtime
 
 

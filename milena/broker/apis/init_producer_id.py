@@ -16,7 +16,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.producer_ids import ProducerIds
-    from milena.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponseFields
+    from milena.protocol.apis import InitProducerIdRequest, InitProducerIdResponseFields
 
 
 class Needs(Refusing, Protocol):

@@ -16,7 +16,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponseFields
+    from milena.protocol.apis import JoinGroupRequest, JoinGroupResponseFields
     from milena.runtime.context import Runtime
 
 

@@ -15,7 +15,7 @@ from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponseFields, MemberResponseFields
+    from milena.protocol.apis import LeaveGroupRequest, LeaveGroupResponseFields, MemberResponseFields
     from milena.runtime.context import Runtime
 
 

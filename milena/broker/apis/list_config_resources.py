@@ -22,7 +22,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponseFields
+    from milena.protocol.apis import ListConfigResourcesRequest, ListConfigResourcesResponseFields
 
 _TYPES: Final = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 

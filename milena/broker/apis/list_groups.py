@@ -10,7 +10,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.protocol.apis.list_groups import ListedGroupFields, ListGroupsRequest, ListGroupsResponseFields
+    from milena.protocol.apis import ListedGroupFields, ListGroupsRequest, ListGroupsResponseFields
 
 GROUP_TYPE: Final = "classic"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from milena.broker.reading.remote_reads import RemoteReads
     from milena.broker.replica.partitions import PartitionSet
     from milena.node.serving.sliced_work import SlicedWork
-    from milena.protocol.apis.list_offsets import (
+    from milena.protocol.apis import (
         ListOffsetsPartition,
         ListOffsetsPartitionResponseFields,
         ListOffsetsRequest,

@@ -10,7 +10,7 @@ from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+    from milena.protocol.apis import ListPartitionReassignmentsRequest
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: ListPartitionReassignmentsRequest) -> Awaitable[None]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from milena.broker.controller_link.auto_create import AutoCreation
     from milena.broker.metadata.answer_cache import AnswerCache
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.metadata import (
+    from milena.protocol.apis import (
         MetadataRequest,
         MetadataRequestTopic,
         MetadataResponseFields,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.offset_commit import (
+    from milena.protocol.apis import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,

@@ -13,7 +13,7 @@ from milena.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.offset_delete import (
+    from milena.protocol.apis import (
         OffsetDeleteRequest,
         OffsetDeleteRequestPartition,
         OffsetDeleteResponseFields,

@@ -25,7 +25,7 @@ from milena.protocol.types import ZERO_UUID
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
     from milena.node.metadata.image import MetadataImage
-    from milena.protocol.apis.offset_fetch import (
+    from milena.protocol.apis import (
         OffsetFetchRequest,
         OffsetFetchRequestGroup,
         OffsetFetchRequestTopic,

@@ -18,8 +18,8 @@ from milena.protocol.types import LeaderEpoch
 
 if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
-    from milena.protocol.apis.offset_for_leader_epoch import (
-        EpochEndOffsetFields,
+    from milena.protocol.apis import (
+        OffsetForLeaderEpochEpochEndOffsetFields,
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponseFields,
         OffsetForLeaderPartition,
@@ -47,8 +47,13 @@ def handle(
     return {"topics": topics}
 
 
-def _answer(node: Needs, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffsetFields:
-    fields: EpochEndOffsetFields = {"partition": asked.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
+def _answer(node: Needs, topic: str, asked: OffsetForLeaderPartition) -> OffsetForLeaderEpochEpochEndOffsetFields:
+    fields: OffsetForLeaderEpochEpochEndOffsetFields = {
+        "partition": asked.partition,
+        "error_code": 0,
+        "leader_epoch": -1,
+        "end_offset": -1,
+    }
     current = messages.get(asked, "current_leader_epoch", -1)
     try:
         epoch, end = node.partitions.get(topic, asked.partition).end_of_epoch(

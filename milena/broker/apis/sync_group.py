@@ -15,7 +15,7 @@ from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponseFields
+    from milena.protocol.apis import SyncGroupRequest, SyncGroupResponseFields
     from milena.runtime.context import Runtime
 
 _PROTOCOL_SINCE: Final = 5

@@ -10,7 +10,7 @@ from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.unregister_broker import UnregisterBrokerRequest
+    from milena.protocol.apis import UnregisterBrokerRequest
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: UnregisterBrokerRequest) -> Awaitable[None]:

@@ -10,7 +10,7 @@ from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.forwarding import Forwarding
-    from milena.protocol.apis.update_features import UpdateFeaturesRequest
+    from milena.protocol.apis import UpdateFeaturesRequest
 
 
 def handle(node: Forwarding, ctx: RequestContext, request: UpdateFeaturesRequest) -> Awaitable[None]:

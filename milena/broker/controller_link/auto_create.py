@@ -15,7 +15,7 @@ from milena.runtime.limited_log import LimitedLog
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.create_topics import CreatableTopicFields, CreateTopicsResponse
+    from milena.protocol.apis import CreatableTopicFields, CreateTopicsResponse
 
 MAX_IN_FLIGHT: Final = 1000
 _OF_THE_CLUSTER: Final = -1

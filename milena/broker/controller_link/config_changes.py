@@ -29,13 +29,13 @@ from milena.runtime.tcp.hosts import shown
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
-    from milena.protocol.apis import incremental_alter_configs
-    from milena.protocol.apis.alter_configs import (
+    from milena.protocol.apis import (
         AlterConfigsRequest,
         AlterConfigsResource,
         AlterConfigsResourceResponseFields,
         AlterConfigsResponse,
         AlterConfigsResponseFields,
+        IncrementalAlterConfigsAlterConfigsResource,
     )
     from milena.protocol.types import NodeId
 
@@ -115,7 +115,7 @@ def _change_levels(
 
 def _is_incremental(
     resource: AlterConfigsResource, ctx: RequestContext
-) -> TypeGuard[incremental_alter_configs.AlterConfigsResource]:
+) -> TypeGuard[IncrementalAlterConfigsAlterConfigsResource]:
     return ctx.header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 

@@ -14,7 +14,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_cluster import DescribeClusterResponse
+    from milena.protocol.apis import DescribeClusterResponse
 
 RETRY_PAUSE: Final = 0.02
 """Seconds between attempts; a channel that cannot connect adds its own, growing pause."""

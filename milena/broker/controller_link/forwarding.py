@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from milena.broker.controller_link.controller_link import ControllerLink
     from milena.broker.metadata.own_changes import OwnChanges
     from milena.config.node_config import NodeConfig
-    from milena.protocol.apis.envelope import EnvelopeResponse
+    from milena.protocol.apis import EnvelopeResponse
 
 
 class Forwarding(Protocol):

@@ -37,8 +37,11 @@ from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.broker_heartbeat import BrokerHeartbeatResponse
-    from milena.protocol.apis.broker_registration import BrokerRegistrationResponse, ListenerFields
+    from milena.protocol.apis import (
+        BrokerHeartbeatResponse,
+        BrokerRegistrationListenerFields,
+        BrokerRegistrationResponse,
+    )
 
 SUPPORTED_FEATURES: Final = {name: RANGES[name] for name in (ELR_VERSION, KRAFT_VERSION, METADATA_VERSION)}
 """What this broker can live with; a feature that is not named counts as level 0 alone."""
@@ -69,7 +72,7 @@ class Registration:
     node_id: NodeId
     cluster_id: str
     incarnation: UUID
-    listeners: Sequence[ListenerFields]
+    listeners: Sequence[BrokerRegistrationListenerFields]
     rack: str | None
     log_dirs: Sequence[UUID]
     previous_epoch: BrokerEpoch | None
@@ -296,7 +299,9 @@ class Lifecycle:
             self._nudge.clear()
 
 
-def advertised_listeners(config: NodeConfig, bound: Mapping[str, tuple[str, int]]) -> list[ListenerFields]:
+def advertised_listeners(
+    config: NodeConfig, bound: Mapping[str, tuple[str, int]]
+) -> list[BrokerRegistrationListenerFields]:
     """What a broker registers: its advertised listeners, with the port that was really bound where 0 was asked for, and
     with this machine's name where no host is given."""
     return [

@@ -12,7 +12,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import BrokerEpoch, NodeId, ProducerId
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.allocate_producer_ids import AllocateProducerIdsResponse
+    from milena.protocol.apis import AllocateProducerIdsResponse
 
 LAST_ID: Final = 2**63 - 1
 MAX_BLOCK: Final = 1_000_000

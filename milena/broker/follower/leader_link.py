@@ -29,8 +29,7 @@ from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.list_offsets import ListOffsetsResponse
-    from milena.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+    from milena.protocol.apis import ListOffsetsResponse, OffsetForLeaderEpochResponse
 
 BUFFER_BYTES: Final = 2 << 20
 """Limit of one response, whatever ``replica.fetch.response.max.bytes`` allows: it is held in memory as a whole. (A

@@ -16,7 +16,7 @@ from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.assign_replicas_to_dirs import AssignReplicasToDirsResponse, RequestDirectoryDataFields
+    from milena.protocol.apis import AssignReplicasToDirsResponse, RequestDirectoryDataFields
 
 MAX_IN_REQUEST: Final = 2250
 """Kafka's limit on the assignments in one request."""

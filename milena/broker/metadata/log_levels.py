@@ -14,13 +14,15 @@ from milena.runtime.numbers import whole
 from milena.runtime.tcp.hosts import shown
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+    from milena.protocol.apis import IncrementalAlterConfigsAlterableConfig, IncrementalAlterConfigsAlterConfigsResource
 
 SET: Final = 0
 DELETE: Final = 1
 
 
-def change_levels(node_id: NodeId, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def change_levels(
+    node_id: NodeId, resource: IncrementalAlterConfigsAlterConfigsResource, *, validate_only: bool
+) -> None:
     """Carry all of the resource's changes out, or none. Raises KafkaError INVALID_REQUEST, INVALID_CONFIG."""
     name = resource.resource_name
     if whole(name) != node_id:
@@ -35,7 +37,7 @@ def change_levels(node_id: NodeId, resource: AlterConfigsResource, *, validate_o
             set_level(change.name, change.value if change.config_operation == SET else None)
 
 
-def _check(change: AlterableConfig, known: dict[str, str]) -> None:
+def _check(change: IncrementalAlterConfigsAlterableConfig, known: dict[str, str]) -> None:
     if change.config_operation not in (SET, DELETE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A logger's level can be set and deleted, nothing else.")
     if change.name not in known:

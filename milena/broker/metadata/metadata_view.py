@@ -12,8 +12,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_topic_partitions import DescribeTopicPartitionsResponsePartitionFields
-    from milena.protocol.apis.metadata import MetadataResponseTopicFields
+    from milena.protocol.apis import DescribeTopicPartitionsResponsePartitionFields, MetadataResponseTopicFields
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 

@@ -20,7 +20,7 @@ from milena.protocol.types import METADATA_TOPIC
 from milena.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_quorum import DescribeQuorumResponse
+    from milena.protocol.apis import DescribeQuorumResponse
 
 CHANGING: Final = frozenset(
     {

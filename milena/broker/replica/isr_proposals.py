@@ -26,11 +26,11 @@ from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition import (
+    from milena.protocol.apis import (
+        AlterPartitionRequestPartitionDataFields,
+        AlterPartitionRequestTopicDataFields,
         AlterPartitionResponse,
-        RequestPartitionDataFields,
-        RequestTopicDataFields,
-        ResponsePartitionData,
+        AlterPartitionResponsePartitionData,
     )
 
 RETRY_PAUSE: Final = 0.05
@@ -143,7 +143,7 @@ class IsrProposals:
         return settled
 
 
-def _altered(answer: ResponsePartitionData) -> Altered:
+def _altered(answer: AlterPartitionResponsePartitionData) -> Altered:
     return Altered(
         leader_epoch=LeaderEpoch(answer.leader_epoch),
         partition_epoch=PartitionEpoch(answer.partition_epoch),
@@ -151,11 +151,11 @@ def _altered(answer: ResponsePartitionData) -> Altered:
     )
 
 
-def _by_topic(batch: Iterable[Proposal], version: int) -> list[RequestTopicDataFields]:
+def _by_topic(batch: Iterable[Proposal], version: int) -> list[AlterPartitionRequestTopicDataFields]:
     """The nested form that the request has."""
-    topics: dict[UUID, list[RequestPartitionDataFields]] = {}
+    topics: dict[UUID, list[AlterPartitionRequestPartitionDataFields]] = {}
     for proposal in batch:
-        partition: RequestPartitionDataFields = {
+        partition: AlterPartitionRequestPartitionDataFields = {
             "partition_index": proposal.index,
             "leader_epoch": proposal.leader_epoch,
             "partition_epoch": proposal.partition_epoch,

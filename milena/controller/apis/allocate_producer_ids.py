@@ -9,7 +9,7 @@ from milena.node.api import Reply, RequestContext
 
 if TYPE_CHECKING:
     from milena.controller.state.result import Committing
-    from milena.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponseFields
+    from milena.protocol.apis import AllocateProducerIdsRequest, AllocateProducerIdsResponseFields
 
 
 def handle(

@@ -16,11 +16,7 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.controller.state.result import Committing
-    from milena.protocol.apis.alter_client_quotas import (
-        AlterClientQuotasRequest,
-        AlterClientQuotasResponseFields,
-        RequestEntryData,
-    )
+    from milena.protocol.apis import AlterClientQuotasRequest, AlterClientQuotasResponseFields, RequestEntryData
 
 
 def handle(

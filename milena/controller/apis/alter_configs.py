@@ -10,7 +10,7 @@ from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponseFields
+    from milena.protocol.apis import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponseFields
 
 __all__ = ["failed", "handle"]
 

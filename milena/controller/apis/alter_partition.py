@@ -15,11 +15,11 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition import (
+    from milena.protocol.apis import (
         AlterPartitionRequest,
+        AlterPartitionRequestPartitionData,
         AlterPartitionResponseFields,
-        RequestPartitionData,
-        ResponsePartitionDataFields,
+        AlterPartitionResponsePartitionDataFields,
     )
     from milena.runtime.limited_log import LimitedLog
 
@@ -63,7 +63,7 @@ def _log_refusals(node: Needs, broker: int, outcomes: Outcomes) -> None:
             )
 
 
-def _proposal(version: int, partition: RequestPartitionData) -> Proposal:
+def _proposal(version: int, partition: AlterPartitionRequestPartitionData) -> Proposal:
     if version >= EPOCHS_SINCE:
         isr = tuple((NodeId(member.broker_id), int(member.broker_epoch)) for member in partition.new_isr_with_epochs)
     else:
@@ -87,8 +87,11 @@ def _answer(outcomes: Outcomes) -> AlterPartitionResponseFields:
     }
 
 
-def _partition(outcome: Outcome) -> ResponsePartitionDataFields:
-    fields: ResponsePartitionDataFields = {"partition_index": outcome.partition, "error_code": int(outcome.code)}
+def _partition(outcome: Outcome) -> AlterPartitionResponsePartitionDataFields:
+    fields: AlterPartitionResponsePartitionDataFields = {
+        "partition_index": outcome.partition,
+        "error_code": int(outcome.code),
+    }
     if (registration := outcome.registration) is not None:
         fields |= {
             "leader_id": registration.leader,

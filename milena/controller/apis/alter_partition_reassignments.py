@@ -13,10 +13,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.controller.state.result import Committing
-    from milena.protocol.apis.alter_partition_reassignments import (
-        AlterPartitionReassignmentsRequest,
-        AlterPartitionReassignmentsResponseFields,
-    )
+    from milena.protocol.apis import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponseFields
 
 
 def handle(

@@ -14,11 +14,11 @@ from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
     from milena.controller.state.result import Committing
-    from milena.protocol.apis.assign_replicas_to_dirs import (
+    from milena.protocol.apis import (
         AssignReplicasToDirsRequest,
         AssignReplicasToDirsResponseFields,
-        ResponsePartitionDataFields,
-        ResponseTopicDataFields,
+        AssignReplicasToDirsResponsePartitionDataFields,
+        AssignReplicasToDirsResponseTopicDataFields,
     )
 
 
@@ -43,8 +43,8 @@ def _answer(outcomes: Mapping[UUID, Mapping[PartitionKey, ErrorCode]]) -> Assign
     }
 
 
-def _topics(errors: Mapping[PartitionKey, ErrorCode]) -> list[ResponseTopicDataFields]:
-    topics: dict[UUID, list[ResponsePartitionDataFields]] = {}
+def _topics(errors: Mapping[PartitionKey, ErrorCode]) -> list[AssignReplicasToDirsResponseTopicDataFields]:
+    topics: dict[UUID, list[AssignReplicasToDirsResponsePartitionDataFields]] = {}
     for (topic_id, number), error in errors.items():
         topics.setdefault(topic_id, []).append({"partition_index": number, "error_code": int(error)})
     return [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items()]

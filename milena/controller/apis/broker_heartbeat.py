@@ -16,7 +16,7 @@ from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
     from milena.controller.background import Background
-    from milena.protocol.apis.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponseFields
+    from milena.protocol.apis import BrokerHeartbeatRequest, BrokerHeartbeatResponseFields
 
 
 class Needs(Committing, Protocol):

@@ -19,10 +19,10 @@ from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
     from milena.controller.background import Background
-    from milena.protocol.apis.broker_registration import (
+    from milena.protocol.apis import (
+        BrokerRegistrationListener,
         BrokerRegistrationRequest,
         BrokerRegistrationResponseFields,
-        Listener,
     )
 
 CLEAN_SHUTDOWN_SINCE: Final = 3
@@ -63,7 +63,7 @@ def _answer(epoch: int) -> BrokerRegistrationResponseFields:
     return {"error_code": 0, "broker_epoch": epoch}
 
 
-def _endpoints(listeners: Iterable[Listener]) -> tuple[ListenerImage, ...]:
+def _endpoints(listeners: Iterable[BrokerRegistrationListener]) -> tuple[ListenerImage, ...]:
     """The listeners by name; the last of two with one name counts, as in Kafka."""
     by_name = {e.name: ListenerImage(e.name, e.host, e.port, e.security_protocol) for e in listeners}
     return tuple(by_name.values())

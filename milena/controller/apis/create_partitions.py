@@ -11,7 +11,7 @@ from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.create_partitions import (
+    from milena.protocol.apis import (
         CreatePartitionsRequest,
         CreatePartitionsResponseFields,
         CreatePartitionsTopicResultFields,

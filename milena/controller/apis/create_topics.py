@@ -18,7 +18,7 @@ from milena.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from milena.controller.commands.topics import CreatedTopic
-    from milena.protocol.apis.create_topics import (
+    from milena.protocol.apis import (
         CreatableTopicConfigsFields,
         CreatableTopicResultFields,
         CreateTopicsRequest,

@@ -14,7 +14,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
-    from milena.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponseFields
+    from milena.protocol.apis import DeleteTopicsRequest, DeleteTopicsResponseFields
 
 
 class Needs(Committing, Protocol):

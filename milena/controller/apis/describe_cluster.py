@@ -13,11 +13,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.controller.state.state import ControllerState
-    from milena.protocol.apis.describe_cluster import (
-        DescribeClusterBrokerFields,
-        DescribeClusterRequest,
-        DescribeClusterResponseFields,
-    )
+    from milena.protocol.apis import DescribeClusterBrokerFields, DescribeClusterRequest, DescribeClusterResponseFields
     from milena.protocol.types import NodeId
 
 BROKERS: Final = 1

@@ -10,7 +10,7 @@ from milena.node.metadata.config_answers import describe_configs
 
 if TYPE_CHECKING:
     from milena.controller.state.state import ControllerState
-    from milena.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponseFields
+    from milena.protocol.apis import DescribeConfigsRequest, DescribeConfigsResponseFields
     from milena.runtime.context import Runtime
 
 

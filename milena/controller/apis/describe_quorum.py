@@ -15,13 +15,13 @@ from milena.protocol.types import METADATA_TOPIC, ZERO_UUID
 if TYPE_CHECKING:
     from milena.controller.log.followers import Followers
     from milena.controller.log.metadata_log import MetadataLog
-    from milena.protocol.apis.describe_quorum import (
+    from milena.protocol.apis import (
+        DescribeQuorumListenerFields,
+        DescribeQuorumReplicaStateFields,
         DescribeQuorumRequest,
         DescribeQuorumResponseFields,
-        ListenerFields,
-        ReplicaStateFields,
-        ResponsePartitionDataFields,
-        ResponseTopicDataFields,
+        DescribeQuorumResponsePartitionDataFields,
+        DescribeQuorumResponseTopicDataFields,
     )
     from milena.protocol.types import NodeId
     from milena.runtime.context import Runtime
@@ -47,7 +47,7 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeQuorumRequest) -> 
         return {"error_code": 0, "error_message": None, "topics": [_unknown(*topic) for topic in asked], "nodes": []}
     now = node.runtime.clock.time_ms()
     end = node.metadata.high_watermark
-    partition: ResponsePartitionDataFields = {
+    partition: DescribeQuorumResponsePartitionDataFields = {
         "partition_index": 0,
         "error_code": 0,
         "error_message": None,
@@ -60,7 +60,7 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeQuorumRequest) -> 
             for follower in node.followers.present(now)
         ],
     }
-    listeners: list[ListenerFields] = [
+    listeners: list[DescribeQuorumListenerFields] = [
         {"name": name, "host": host, "port": port} for name, (host, port) in node.advertised().items()
     ]
     return {
@@ -71,7 +71,9 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeQuorumRequest) -> 
     }
 
 
-def _replica(id: int, directory: UUID, end_offset: int, fetched_ms: int, caught_up_ms: int) -> ReplicaStateFields:
+def _replica(
+    id: int, directory: UUID, end_offset: int, fetched_ms: int, caught_up_ms: int
+) -> DescribeQuorumReplicaStateFields:
     return {
         "replica_id": id,
         "replica_directory_id": directory,
@@ -81,7 +83,7 @@ def _replica(id: int, directory: UUID, end_offset: int, fetched_ms: int, caught_
     }
 
 
-def _unknown(topic: str, partitions: list[int]) -> ResponseTopicDataFields:
+def _unknown(topic: str, partitions: list[int]) -> DescribeQuorumResponseTopicDataFields:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return {
         "topic_name": topic,

@@ -14,7 +14,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.controller.state.result import Committing
-    from milena.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponseFields
+    from milena.protocol.apis import ElectLeadersRequest, ElectLeadersResponseFields
 
 
 def handle(node: Committing, ctx: RequestContext, request: ElectLeadersRequest) -> Reply[ElectLeadersResponseFields]:

@@ -18,7 +18,7 @@ from milena.protocol.schemas.undecodable import DecodeError
 
 if TYPE_CHECKING:
     from milena.node.serving.server import Server
-    from milena.protocol.apis.envelope import EnvelopeRequest, EnvelopeResponseFields
+    from milena.protocol.apis import EnvelopeRequest, EnvelopeResponseFields
 
 FORWARDABLE: Final = frozenset(
     {

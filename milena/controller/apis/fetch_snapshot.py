@@ -15,7 +15,7 @@ from milena.protocol.types import METADATA_TOPIC, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from milena.controller.log.metadata_log import MetadataLog
-    from milena.protocol.apis.fetch_snapshot import (
+    from milena.protocol.apis import (
         FetchSnapshotRequest,
         FetchSnapshotResponseFields,
         RequestPartitionSnapshot,

@@ -13,8 +13,8 @@ from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.incremental_alter_configs import (
-        AlterConfigsResource,
+    from milena.protocol.apis import (
+        IncrementalAlterConfigsAlterConfigsResource,
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponseFields,
     )
@@ -28,7 +28,7 @@ def handle(
     return alter(node, request, _changes, alter_incrementally)
 
 
-def _changes(resource: AlterConfigsResource) -> dict[str, Change]:
+def _changes(resource: IncrementalAlterConfigsAlterConfigsResource) -> dict[str, Change]:
     changes: dict[str, Change] = {}
     for config in resource.configs:
         try:

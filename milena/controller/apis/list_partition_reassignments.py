@@ -12,10 +12,7 @@ from milena.node.api import RequestContext
 
 if TYPE_CHECKING:
     from milena.controller.state.state import ControllerState
-    from milena.protocol.apis.list_partition_reassignments import (
-        ListPartitionReassignmentsRequest,
-        ListPartitionReassignmentsResponseFields,
-    )
+    from milena.protocol.apis import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponseFields
 
 
 class Needs(Protocol):

@@ -9,7 +9,7 @@ from milena.node.api import Reply, RequestContext
 
 if TYPE_CHECKING:
     from milena.controller.state.result import Committing
-    from milena.protocol.apis.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponseFields
+    from milena.protocol.apis import UnregisterBrokerRequest, UnregisterBrokerResponseFields
 
 
 def handle(

@@ -14,7 +14,7 @@ from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
     from milena.controller.state.result import Committing
-    from milena.protocol.apis.update_features import (
+    from milena.protocol.apis import (
         FeatureUpdateKey,
         UpdatableFeatureResultFields,
         UpdateFeaturesRequest,

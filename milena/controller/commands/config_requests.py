@@ -20,7 +20,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import MetadataRecord
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponseFields
+    from milena.protocol.apis import AlterConfigsRequest, AlterConfigsResponseFields
 
 KNOWN_TYPES: Final = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}

@@ -17,10 +17,12 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_log_dirs import DescribeLogDirsResponse
-    from milena.protocol.apis.describe_quorum import DescribeQuorumResponse
-    from milena.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsResponse
-    from milena.protocol.apis.metadata import MetadataResponse
+    from milena.protocol.apis import (
+        DescribeLogDirsResponse,
+        DescribeQuorumResponse,
+        ListPartitionReassignmentsResponse,
+        MetadataResponse,
+    )
 
 INTERVAL: Final = 0.25
 ASKING: Final = 3.0

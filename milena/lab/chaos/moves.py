@@ -15,7 +15,7 @@ from milena.protocol.errors import KafkaError
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+    from milena.protocol.apis import AlterPartitionReassignmentsResponse
 
 ASKING_MS: Final = 5000
 PREFERRED: Final = 0

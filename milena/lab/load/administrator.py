@@ -17,8 +17,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsResponse
-    from milena.protocol.apis.elect_leaders import ElectLeadersResponse
+    from milena.protocol.apis import AlterPartitionReassignmentsResponse, ElectLeadersResponse
 
 PREFERRED = 0
 

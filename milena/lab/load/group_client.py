@@ -35,18 +35,19 @@ from milena.protocol.records.consumer_protocol import (
 from milena.protocol.requests import messages
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.delete_groups import DeleteGroupsResponse
-    from milena.protocol.apis.heartbeat import HeartbeatResponse
-    from milena.protocol.apis.join_group import JoinGroupResponse
-    from milena.protocol.apis.offset_commit import (
+    from milena.protocol.apis import (
+        DeleteGroupsResponse,
+        HeartbeatResponse,
+        JoinGroupResponse,
         OffsetCommitRequestFields,
         OffsetCommitRequestTopicFields,
         OffsetCommitResponse,
         OffsetCommitResponseTopic,
+        OffsetDeleteResponse,
+        OffsetDeleteResponseTopic,
+        OffsetFetchResponse,
+        SyncGroupResponse,
     )
-    from milena.protocol.apis.offset_delete import OffsetDeleteResponse, OffsetDeleteResponseTopic
-    from milena.protocol.apis.offset_fetch import OffsetFetchResponse
-    from milena.protocol.apis.sync_group import SyncGroupResponse
 
 UNSURE: Final = frozenset(
     {

@@ -46,7 +46,7 @@ from milena.protocol.requests.fetch_response import FetchedPartition, decode_fet
 from milena.protocol.types import REMOTE_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.list_offsets import ListOffsetsResponse
+    from milena.protocol.apis import ListOffsetsResponse
 
 BY_NAME: Final = 12
 """The last version of Fetch with topic names."""

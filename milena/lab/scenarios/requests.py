@@ -26,8 +26,12 @@ from milena.node.serving.lab_commands import api_of
 from milena.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition import AlterPartitionRequestFields, RequestPartitionDataFields
-    from milena.protocol.apis.fetch import FetchPartitionFields, FetchRequestFields
+    from milena.protocol.apis import (
+        AlterPartitionRequestFields,
+        AlterPartitionRequestPartitionDataFields,
+        FetchPartitionFields,
+        FetchRequestFields,
+    )
 
 NONE: Final = "NONE"
 WITH_EPOCHS: Final = 3
@@ -86,7 +90,7 @@ async def propose(stage: Stage, arguments: Propose) -> None:
     now, registered = await stage.partition(), await stage.registration(sender)
     if registered is None:
         raise ScenarioFailed(f"{sender} is not registered and cannot propose")
-    partition: RequestPartitionDataFields = {
+    partition: AlterPartitionRequestPartitionDataFields = {
         "partition_index": PARTITION,
         "leader_recovery_state": 0,
         "leader_epoch": arguments.get("leader_epoch", now["leader_epoch"]),

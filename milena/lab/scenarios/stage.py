@@ -20,7 +20,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_log_dirs import DescribeLogDirsResponse
+    from milena.protocol.apis import DescribeLogDirsResponse
 
 TOPIC: Final = THE_PARTITION.topic
 PARTITION: Final = THE_PARTITION.number

@@ -29,14 +29,16 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import REMOTE_METADATA_TOPIC, ZERO_UUID
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsResponse
-    from milena.protocol.apis.alter_replica_log_dirs import AlterReplicaLogDirsResponse
-    from milena.protocol.apis.create_partitions import CreatePartitionsResponse
-    from milena.protocol.apis.create_topics import CreateTopicsResponse
-    from milena.protocol.apis.delete_records import DeleteRecordsResponse
-    from milena.protocol.apis.delete_topics import DeleteTopicsResponse
-    from milena.protocol.apis.elect_leaders import ElectLeadersResponse
-    from milena.protocol.apis.incremental_alter_configs import IncrementalAlterConfigsResponse
+    from milena.protocol.apis import (
+        AlterPartitionReassignmentsResponse,
+        AlterReplicaLogDirsResponse,
+        CreatePartitionsResponse,
+        CreateTopicsResponse,
+        DeleteRecordsResponse,
+        DeleteTopicsResponse,
+        ElectLeadersResponse,
+        IncrementalAlterConfigsResponse,
+    )
 
 TIMEOUT_MS: Final = 30_000
 

@@ -8,7 +8,7 @@ from milena.node.api import RequestContext
 from milena.node.apis.describe_acls import CODE, MESSAGE
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.create_acls import CreateAclsRequest, CreateAclsResponseFields
+    from milena.protocol.apis import CreateAclsRequest, CreateAclsResponseFields
 
 
 def handle(node: object, ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponseFields:

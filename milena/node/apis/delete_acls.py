@@ -8,7 +8,7 @@ from milena.node.api import RequestContext
 from milena.node.apis.describe_acls import CODE, MESSAGE
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.delete_acls import DeleteAclsRequest, DeleteAclsResponseFields
+    from milena.protocol.apis import DeleteAclsRequest, DeleteAclsResponseFields
 
 
 def handle(node: object, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponseFields:

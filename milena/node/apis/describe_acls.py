@@ -8,7 +8,7 @@ from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_acls import DescribeAclsResponseFields
+    from milena.protocol.apis import DescribeAclsResponseFields
 
 CODE: Final = int(ErrorCode.SECURITY_DISABLED)
 MESSAGE: Final = "No authorizer is configured: all operations are allowed."

@@ -10,11 +10,13 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import access
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponseFields
-    from milena.protocol.apis.describe_client_quotas import ComponentData, EntryDataFields
-    from milena.protocol.apis.describe_user_scram_credentials import (
+    from milena.protocol.apis import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponseFields,
+        ComponentData,
         CredentialInfoFields,
         DescribeUserScramCredentialsResultFields,
+        EntryDataFields,
     )
 
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]

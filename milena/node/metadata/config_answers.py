@@ -15,7 +15,7 @@ from milena.protocol.requests import messages
 from milena.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_configs import (
+    from milena.protocol.apis import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
         DescribeConfigsResourceResultFields,

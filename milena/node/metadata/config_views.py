@@ -33,7 +33,7 @@ from milena.runtime.log_levels import current_levels
 from milena.runtime.numbers import whole
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.describe_configs import (
+    from milena.protocol.apis import (
         DescribeConfigsResourceResultFields,
         DescribeConfigsResultFields,
         DescribeConfigsSynonymFields,

@@ -15,11 +15,7 @@ from milena.protocol.types import METADATA_TOPIC, NodeId
 from milena.runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.fetch_snapshot import (
-        FetchSnapshotRequestFields,
-        FetchSnapshotResponse,
-        RequestPartitionSnapshotFields,
-    )
+    from milena.protocol.apis import FetchSnapshotRequestFields, FetchSnapshotResponse, RequestPartitionSnapshotFields
 
 PIECE_BYTES: Final = 1 << 20
 

@@ -9,33 +9,32 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests import messages
-from milena.protocol.schemas.declarations import FOLDER, modules
+from milena.protocol.schemas.declarations import STUB, stub
 from milena.protocol.schemas.registry import REGISTRY
 
+MILENA = STUB.parents[1]
 SERVED = [
     (api.key, version) for api in REGISTRY.values() if api.ours for version in range(api.ours.min, api.ours.max + 1)
 ]
-made = cache(modules)
 
 
-def test_the_folder_is_what_the_generator_makes() -> None:
-    kept = {path.stem: path.read_text() for path in FOLDER.glob("*.py") if path.name != "__init__.py"}
-    assert kept == made(), "run python -m milena.protocol.schemas.declarations"
+def test_the_stub_is_what_the_generator_makes() -> None:
+    assert STUB.read_text() == stub(), "run make declarations"
 
 
-def test_every_served_api_is_declared() -> None:
-    assert made().keys() == {api.key.name.lower() for api in REGISTRY.values() if api.ours is not None}
+def test_each_class_has_a_name_of_its_own() -> None:
+    names = [node.name for node in ast.parse(STUB.read_text()).body if isinstance(node, ast.ClassDef)]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(("key", "version"), SERVED)
 def test_a_decoded_message_has_only_fields_that_are_declared(key: ApiKey, version: int) -> None:
-    declared = _attributes(FOLDER / f"{key.name.lower()}.py")
+    declared = _attributes()
     name = key.name.title().replace("_", "")
     for kind, build in (("Request", messages.build_request), ("Response", messages.build_response)):
         built = build(key, version)
@@ -43,21 +42,24 @@ def test_a_decoded_message_has_only_fields_that_are_declared(key: ApiKey, versio
 
 
 def test_a_request_has_the_fields_of_all_served_versions_alone() -> None:
-    fetch = _attributes(FOLDER / "fetch.py")["FetchRequest"]
+    fetch = _attributes()["FetchRequest"]
     assert {"replica_id", "replica_state"} <= fetch  # up to version 14, and since 15
     # Version 6 of Kafka 4.3 is unstable, and not served.
-    assert "enable2_pc" not in _attributes(FOLDER / "init_producer_id.py")["InitProducerIdRequest"]
+    assert "enable2_pc" not in _attributes()["InitProducerIdRequest"]
 
 
 def test_a_field_that_a_version_may_lack_is_read_by_a_name_that_some_version_has() -> None:
     """``messages.get`` takes the name as a text, which mypy cannot check."""
-    wrong = []
-    for path in FOLDER.parents[1].rglob("*.py"):
+    apis, wrong = _apis(), []
+    for path in MILENA.rglob("*.py"):
         text = path.read_text()
         if "requests.messages import get" not in text and "import messages" not in text:
             continue
-        apis = re.findall(r"from milena\.protocol\.apis(?:\.| import )(\w+)", text) or sorted(made())
-        known = {name for api in apis for names in _attributes(FOLDER / f"{api}.py").values() for name in names}
+        imported = set(
+            re.findall(r"\w+", " ".join(re.findall(r"from milena\.protocol\.apis import ([^(\n]+|\([^)]+)", text)))
+        )
+        chosen = [classes for classes in apis if imported & classes] or apis
+        known = {name for classes in chosen for one in classes for name in _attributes().get(one, ())}
         wrong += [f"{path.name}: {name}" for name in _read_by_get(text) if not _spellings(name) & known]
     assert not wrong
 
@@ -72,6 +74,12 @@ def _read_by_get(text: str) -> Iterator[str]:
                 yield name
 
 
+def _apis() -> list[set[str]]:
+    """Return the classes of each API."""
+    parts = re.split(r"^# ", STUB.read_text(), flags=re.MULTILINE)[1:]
+    return [set(re.findall(r"^class (\w+)", part, re.MULTILINE)) for part in parts]
+
+
 def _spellings(name: str) -> set[str]:
     return {name, name.removesuffix("_ms"), f"{name}_"}
 
@@ -79,16 +87,17 @@ def _spellings(name: str) -> set[str]:
 def test_nobody_loads_the_declarations_at_run_time() -> None:
     for key in ApiKey:
         for role in ("broker", "controller"):
-            path = FOLDER.parents[1] / role / "apis" / f"{key.name.lower()}.py"
+            path = MILENA / role / "apis" / f"{key.name.lower()}.py"
             if path.exists():
                 importlib.import_module(f"milena.{role}.apis.{path.stem}")
-    assert not [name for name in sys.modules if name.startswith("milena.protocol.apis.")]
+    assert not [name for name in sys.modules if name.startswith("milena.protocol.apis")]
 
 
-def _attributes(path: Path) -> dict[str, set[str]]:
-    """The properties of each protocol in a module."""
+@cache
+def _attributes() -> dict[str, set[str]]:
+    """Return the properties of each protocol in the stub."""
     return {
         node.name: {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
-        for node in ast.parse(path.read_text()).body
+        for node in ast.parse(STUB.read_text()).body
         if isinstance(node, ast.ClassDef)
     }

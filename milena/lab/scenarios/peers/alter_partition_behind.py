@@ -18,7 +18,11 @@ from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId
 from milena.runtime.context import Runtime
 
 if TYPE_CHECKING:
-    from milena.protocol.apis.alter_partition import AlterPartitionRequest, RequestPartitionData, RequestTopicData
+    from milena.protocol.apis import (
+        AlterPartitionRequest,
+        AlterPartitionRequestPartitionData,
+        AlterPartitionRequestTopicData,
+    )
 
 
 class Behind(Controller):
@@ -48,7 +52,10 @@ def handle(node: Behind, ctx: RequestContext, request: AlterPartitionRequest) ->
 
 
 def refusal(
-    node: Behind, request: AlterPartitionRequest, topic: RequestTopicData, partition: RequestPartitionData
+    node: Behind,
+    request: AlterPartitionRequest,
+    topic: AlterPartitionRequestTopicData,
+    partition: AlterPartitionRequestPartitionData,
 ) -> ErrorCode:
     """Return the error that the rules give if the controller still has the previous leader epoch."""
     image = node.state.image

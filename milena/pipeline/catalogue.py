@@ -23,10 +23,11 @@ from milena.tiered.metadata.event_decoder import EventDecoder
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.snapshot import FILE_NAME, CorruptRemoteLogSnapshot, Snapshot, decode_snapshot
-from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier
-from milena.tiered.rescue.followed_metadata import FollowedMetadata, UnreadableMetadata
-from milena.tiered.rescue.rebuilt_metadata import NotASegment
-from milena.tiered.rescue.surveyed_metadata import surveyed
+from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
+from milena.tiered.offline.followed_metadata import FollowedMetadata, UnreadableMetadata
+from milena.tiered.rebuilding.epoch_chains import Lineage
+from milena.tiered.rebuilding.rebuilt_metadata import NotASegment
+from milena.tiered.rebuilding.surveyed_metadata import surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, RemoteStorage, StoredSegment
 from milena.tiered.store.tier_names import object_name

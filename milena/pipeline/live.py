@@ -11,7 +11,7 @@ from milena.pipeline.options import SourceOptions, TopicPartition
 from milena.pipeline.planning import Gap, Stretch
 from milena.pipeline.plans import TierPlan, chosen_topics, only_assigned
 from milena.protocol.types import ZERO_UUID, Offset
-from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 RECORD_BYTES = 1000

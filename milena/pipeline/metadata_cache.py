@@ -19,7 +19,7 @@ from milena.protocol.types import NodeId
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.event_decoder import EventDecoder
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 T = TypeVar("T")

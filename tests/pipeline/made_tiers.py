@@ -18,7 +18,7 @@ from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerEntry, ProducerState
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
-from milena.tiered.rescue.broker_logs import events_of
+from milena.tiered.offline.broker_logs import events_of
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

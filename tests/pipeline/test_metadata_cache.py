@@ -12,7 +12,7 @@ from milena.pipeline.errors import PipelineError
 from milena.pipeline.metadata_cache import Shelf
 from milena.pipeline.planning import resolved
 from milena.tiered.metadata.serialization import serialize
-from milena.tiered.rescue.followed_metadata import FollowedMetadata
+from milena.tiered.offline.followed_metadata import FollowedMetadata
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, RemoteLogSegmentUpdate
 from tests.pipeline.in_process import offsets
 from tests.pipeline.made_tiers import MadeTier, run

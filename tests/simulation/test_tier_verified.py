@@ -12,10 +12,11 @@ from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
-from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier
-from milena.tiered.rescue.findings import Finding
-from milena.tiered.rescue.metadata_folders import MetadataHistory, metadata_folders, read_history
-from milena.tiered.rescue.verification import Verification, confirmed, in_order, verify
+from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
+from milena.tiered.offline.findings import Finding
+from milena.tiered.offline.metadata_folders import MetadataHistory, metadata_folders, read_history
+from milena.tiered.offline.verification import Verification, confirmed, in_order, verify
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.local_tier import LocalTier
 from tests.simulation.steps import partition_image, until, write

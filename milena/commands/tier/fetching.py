@@ -22,7 +22,7 @@ from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.reading.log_contents import PIECE, DamagedLog, batches_of, read_contents
-from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, rebuilt
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, StoredSegment
 

@@ -14,7 +14,7 @@ from milena.commands.tier.words import counted
 from milena.protocol.uuids import to_text
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.lineage import is_within_leader_epochs, servable
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, StoredSegment

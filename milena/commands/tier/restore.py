@@ -27,8 +27,9 @@ from milena.runtime.context import Runtime
 from milena.storage.manager.log_dir import DirectoryError
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.settings import REPLICATION_FACTOR, MetadataTopicSettings
-from milena.tiered.rescue.cluster_restore import CannotRestore, Restoration, Wishes, plan
-from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas
+from milena.tiered.offline.cluster_restore import CannotRestore, Restoration, Wishes, plan
+from milena.tiered.offline.epoch_history import lineage_of_replicas
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError
 from milena.tiered.store.tier_config import remote_storage

@@ -27,8 +27,8 @@ from milena.storage.files.producer_snapshot import decode_snapshot
 from milena.storage.log.context import LogContext
 from milena.storage.manager.log_dir import LogDir
 from milena.tiered.metadata.settings import MetadataTopicSettings
-from milena.tiered.rescue.broker_logs import Placed, metadata_batches, metadata_topic, write_broker
-from milena.tiered.rescue.cluster_restore import Restoration
+from milena.tiered.offline.broker_logs import Placed, metadata_batches, metadata_topic, write_broker
+from milena.tiered.offline.cluster_restore import Restoration
 from milena.up.layout import ClusterDir
 from milena.up.plan import NodePlan
 from milena.up.settings import Settings

@@ -13,7 +13,7 @@ from milena.command_line.table import say
 from milena.commands.tier.places import Opened, Selection
 from milena.commands.tier.words import counted, ranges
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
-from milena.tiered.rescue.verification import Verification, confirmed, in_order, verify
+from milena.tiered.offline.verification import Verification, confirmed, in_order, verify
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 PAUSE: Final = 1.0

@@ -16,8 +16,8 @@ from uuid import UUID
 from milena.protocol.types import Offset
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.rescue.epoch_history import Lineage, readable
-from milena.tiered.rescue.restorable_segments import Restorable, ended, lacking, whole_segments
+from milena.tiered.rebuilding.epoch_chains import Lineage, readable
+from milena.tiered.rebuilding.usable_segments import Restorable, ended, lacking, whole_segments
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import LOG_SUFFIX

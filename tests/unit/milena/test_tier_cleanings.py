@@ -16,7 +16,7 @@ from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 from milena.runtime.files import RealDisk
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
-from milena.tiered.rescue.broker_logs import events_of
+from milena.tiered.offline.broker_logs import events_of
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from tests.unit.tiered.segments import claim
 from tests.unit.tiered.whole_tier import Cleaned, write_segment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from milena.tiered.rescue.cluster_restore import Restoration, RestoredLog, Wishes, plan
-from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.offline.cluster_restore import Restoration, RestoredLog, Wishes, plan
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import (
     TopicIdPartition,
 )

@@ -13,10 +13,10 @@ from milena.protocol.uuids import to_text
 from milena.storage.cleaning.rebuilt_batch import emptied
 from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
+from milena.tiered.offline.broker_logs import events_of
+from milena.tiered.offline.cluster_restore import CannotRestore, RestoredLog
+from milena.tiered.offline.verification import Verification
 from milena.tiered.reading.log_contents import LogContents
-from milena.tiered.rescue.broker_logs import events_of
-from milena.tiered.rescue.cluster_restore import CannotRestore, RestoredLog
-from milena.tiered.rescue.verification import Verification
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from tests.unit.storage.logs import batch_of
 from tests.unit.tiered.restored_logs import restored

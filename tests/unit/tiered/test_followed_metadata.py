@@ -13,8 +13,8 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk
 from milena.tiered.metadata.serialization import serialize
 from milena.tiered.metadata.snapshot import Snapshot
-from milena.tiered.rescue.followed_metadata import PIECE, FollowedMetadata, UnreadableMetadata
-from milena.tiered.rescue.metadata_folders import read_history
+from milena.tiered.offline.followed_metadata import PIECE, FollowedMetadata, UnreadableMetadata
+from milena.tiered.offline.metadata_folders import read_history
 from tests.unit.tiered.segments import PARTITION, segment
 from tests.unit.tiered.whole_tier import FIRST_TIME, WholeTier, on_a_tier
 

@@ -12,9 +12,9 @@ import pytest
 
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
-from milena.tiered.rescue.broker_logs import events_of
-from milena.tiered.rescue.cluster_restore import CannotRestore, RestoredLog, Wishes
-from milena.tiered.rescue.epoch_history import furthest
+from milena.tiered.offline.broker_logs import events_of
+from milena.tiered.offline.cluster_restore import CannotRestore, RestoredLog, Wishes
+from milena.tiered.offline.epoch_history import furthest
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.unit.tiered.restored_logs import log_of, restored
 from tests.unit.tiered.segments import PARTITION, epochs, update

@@ -9,8 +9,8 @@ from milena.protocol.records.records import BatchBuilder
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from milena.storage.files.producer_snapshot import decode_snapshot, encode_snapshot
 from milena.storage.state.producer_state import ProducerState
-from milena.tiered.rescue.broker_logs import events_of
-from milena.tiered.rescue.epoch_history import Lineage
+from milena.tiered.offline.broker_logs import events_of
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from tests.unit.tiered.restored_logs import restored
 from tests.unit.tiered.segments import PARTITION

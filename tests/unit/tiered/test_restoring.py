@@ -18,17 +18,17 @@ from milena.protocol.uuids import to_text
 from milena.storage.files.producer_snapshot import encode_snapshot
 from milena.storage.manager.log_manager import LogManager
 from milena.storage.state.producer_state import ProducerState
-from milena.tiered.rescue.broker_logs import (
+from milena.tiered.offline.broker_logs import (
     Placed,
     begin_in_tier,
     metadata_batches,
     metadata_topic,
     write_broker,
 )
-from milena.tiered.rescue.cluster_restore import CannotRestore, Wishes
-from milena.tiered.rescue.epoch_history import lineage_of_tier
-from milena.tiered.rescue.metadata_folders import read_history
-from milena.tiered.rescue.rebuilt_metadata import UNKNOWN_BROKER
+from milena.tiered.offline.cluster_restore import CannotRestore, Wishes
+from milena.tiered.offline.epoch_history import lineage_of_tier
+from milena.tiered.offline.metadata_folders import read_history
+from milena.tiered.rebuilding.rebuilt_metadata import UNKNOWN_BROKER
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,

@@ -12,10 +12,10 @@ import pytest
 from milena.lab.world.world import World, simulate
 from milena.protocol.types import Offset
 from milena.tiered.metadata.serialization import serialize
+from milena.tiered.offline.broker_logs import events_of
+from milena.tiered.offline.findings import Finding
+from milena.tiered.offline.verification import UNDER_WAY_MS, Verification, confirmed
 from milena.tiered.reading import log_contents
-from milena.tiered.rescue.broker_logs import events_of
-from milena.tiered.rescue.findings import Finding
-from milena.tiered.rescue.verification import UNDER_WAY_MS, Verification, confirmed
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

@@ -16,11 +16,12 @@ from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.state.epoch_cache import LeaderEpochCache
 from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
-from milena.tiered.rescue.broker_logs import events_of
-from milena.tiered.rescue.cluster_restore import NO_PRODUCERS
-from milena.tiered.rescue.epoch_history import Lineage, lineage_of_tier
-from milena.tiered.rescue.metadata_folders import MetadataHistory, read_history
-from milena.tiered.rescue.verification import Verification, verify
+from milena.tiered.offline.broker_logs import events_of
+from milena.tiered.offline.cluster_restore import NO_PRODUCERS
+from milena.tiered.offline.epoch_history import lineage_of_tier
+from milena.tiered.offline.metadata_folders import MetadataHistory, read_history
+from milena.tiered.offline.verification import Verification, verify
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,

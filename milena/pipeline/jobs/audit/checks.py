@@ -25,11 +25,11 @@ from milena.pipeline.places import storage_of
 from milena.protocol.types import Offset
 from milena.protocol.uuids import from_text, to_text
 from milena.tiered.metadata.serialization import deserialize, serialize
+from milena.tiered.offline.epoch_history import lineage_of_tier
+from milena.tiered.offline.findings import Finding
+from milena.tiered.offline.lineage_checks import check_cleanings, check_lineage
+from milena.tiered.offline.verification import check_files, check_segment
 from milena.tiered.reading.log_contents import LogContents, read_contents
-from milena.tiered.rescue.epoch_history import lineage_of_tier
-from milena.tiered.rescue.findings import Finding
-from milena.tiered.rescue.lineage_checks import check_cleanings, check_lineage
-from milena.tiered.rescue.verification import check_files, check_segment
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, RemoteStorage, RemoteStorageError, StoredSegment

@@ -27,10 +27,11 @@ from milena.pipeline.places import log_dirs_of, storage_of
 from milena.pipeline.plans import chosen_topics, only_assigned
 from milena.protocol.uuids import to_text
 from milena.tiered.metadata.serialization import serialize
-from milena.tiered.rescue.epoch_history import Lineage, lineage_of_replicas, lineage_of_tier
-from milena.tiered.rescue.findings import FOREIGN, LEFTOVER, Finding
-from milena.tiered.rescue.metadata_folders import MetadataHistory, metadata_folders, read_history
-from milena.tiered.rescue.verification import check_history, unlisted
+from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
+from milena.tiered.offline.findings import FOREIGN, LEFTOVER, Finding
+from milena.tiered.offline.metadata_folders import MetadataHistory, metadata_folders, read_history
+from milena.tiered.offline.verification import check_history, unlisted
+from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,

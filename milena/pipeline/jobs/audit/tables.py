@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from milena.tiered.rescue.findings import (
+from milena.tiered.offline.findings import (
     LEFTOVER,
     ORPHAN,
     REJECTED,

@@ -11,7 +11,7 @@ from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.tiered.metadata.descriptions import CorruptDescription, described
 from milena.tiered.reading.log_contents import LogContents, read_contents
-from milena.tiered.rescue.object_checks import epochs_within, wrong_epochs
+from milena.tiered.rebuilding.epoch_chains import epochs_within, wrong_epochs
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.store.remote_storage import (
     LOG_SUFFIX,

@@ -20,9 +20,11 @@ from milena.storage.state.epoch_cache import LeaderEpochCache
 from milena.storage.state.producer_state import ProducerEntry, ProducerState
 from milena.tiered.aux_state.aux_producers import CorruptProducers, producers_at
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.rescue.epoch_history import Lineage, served_runs, starting_at
-from milena.tiered.rescue.metadata_folders import MetadataHistory
-from milena.tiered.rescue.restorable_segments import Restorable, restorable
+from milena.tiered.offline.epoch_history import starting_at
+from milena.tiered.offline.metadata_folders import MetadataHistory
+from milena.tiered.offline.restorable_segments import restorable
+from milena.tiered.rebuilding.epoch_chains import Lineage, served_runs
+from milena.tiered.rebuilding.usable_segments import Restorable
 from milena.tiered.segments.cleaner_offsets import author
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition

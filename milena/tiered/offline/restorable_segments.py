@@ -7,21 +7,19 @@ other segment serves. A segment that was deleted according to the metadata stays
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
+from milena.tiered.offline.epoch_history import furthest, lineage_of_tier
+from milena.tiered.offline.metadata_folders import DELETIONS, MetadataHistory, is_deleted
 from milena.tiered.reading.log_contents import read_contents
-from milena.tiered.rescue.epoch_history import Lineage, furthest, lineage_of_tier, readable, served_runs
-from milena.tiered.rescue.metadata_folders import DELETIONS, MetadataHistory, is_deleted
-from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
-from milena.tiered.segments.cleaner_offsets import reach
+from milena.tiered.rebuilding.epoch_chains import Lineage, readable, served_runs
+from milena.tiered.rebuilding.usable_segments import Restorable, ended, lacking, whole_segments
 from milena.tiered.segments.cleanings import Cleanings
-from milena.tiered.segments.lineage import is_within_leader_epochs, servable
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -44,34 +42,6 @@ MEANINGS: Final = {
 """The consequence if an object other than the log is missing."""
 
 _STATE = RemoteLogSegmentState
-_Run = tuple[Offset, Offset]
-
-
-@dataclass(slots=True)
-class Restorable:
-    """The segments of one partition."""
-
-    segments: list[RemoteLogSegmentMetadata] = field(default_factory=list)
-    """The segments; the log of each readable one is in the tier."""
-    lineage: Lineage | None = None
-    notes: list[str] = field(default_factory=list)
-    """Information for the user, without the partition's name."""
-    unused: list[str] = field(default_factory=list)
-    """The reasons why other segments are not used."""
-    undescribed: list[str] = field(default_factory=list)
-    """Of segments of a compacted log: why it is not known what they replace, or are replaced by."""
-    bounds: list[RemoteLogSegmentMetadata] = field(default_factory=list)
-    """Cleaned segments that were deleted, and keep their say."""
-
-    def read(self) -> list[RemoteLogSegmentMetadata]:
-        """Of the segments those that are read."""
-        cleanings = Cleanings.of([*self.segments, *self.bounds])
-        return [segment for segment in readable(self.segments) if cleanings.count(segment)]
-
-    def leave_out(self, segment: UUID, why: str) -> None:
-        said = f"segment {to_text(segment)} is left out: {why}"
-        self.unused.append(said)
-        self.notes.append(said)
 
 
 async def restorable(
@@ -179,93 +149,6 @@ def _unread(found: Restorable) -> Iterator[str]:
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
     """Whether the metadata announces its deletion, even if it says nothing else of the segment."""
     return is_deleted(history.events.get(segment, ()))
-
-
-async def whole_segments(
-    storage: RemoteStorage, stored: Iterable[StoredSegment], found: Restorable
-) -> list[RemoteLogSegmentMetadata]:
-    """Rebuilt metadata of the segments with a complete log; the others are recorded in ``found``."""
-    whole = []
-    for candidate in stored:
-        try:
-            segment, contents, undescribed = await rebuilt(storage, candidate)
-        except NotASegment as error:
-            found.leave_out(candidate.segment_id.id, str(error))
-            continue
-        damage = [*(f"{where} has a wrong checksum" for where in contents.bad_checksums), *contents.damage]
-        if damage:
-            found.leave_out(segment.id, "; ".join(damage))
-        elif undescribed:
-            found.undescribed.append(f"segment {to_text(segment.id)} was compacted: {undescribed}")
-            found.leave_out(segment.id, f"it was compacted: {undescribed}")
-        else:
-            whole.append(segment)
-    return whole
-
-
-def ended(
-    begun: RemoteLogSegmentMetadata | None, stored: RemoteLogSegmentMetadata, found: Restorable
-) -> RemoteLogSegmentMetadata | None:
-    """A started segment in its state after the copy. The announced metadata must agree with the files."""
-    if begun is None:
-        return stored
-    told, holds = (
-        (begun.start_offset, begun.end_offset, begun.size),
-        (stored.start_offset, stored.end_offset, stored.size),
-    )
-    if told != holds:
-        words = "offsets {} to {} in {} bytes".format
-        found.leave_out(begun.id, f"its log has {words(*holds)}, its metadata says {words(*told)}")
-        return None
-    return replace(begun, state=_STATE.COPY_SEGMENT_FINISHED, event_timestamp_ms=stored.event_timestamp_ms)
-
-
-def lacking(
-    lineage: Lineage,
-    segments: Iterable[RemoteLogSegmentMetadata],
-    candidates: Iterable[RemoteLogSegmentMetadata],
-    former: Cleanings,
-) -> Iterator[RemoteLogSegmentMetadata]:
-    """The ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates serve. Of several with
-    the same offsets, the furthest cleaned one is preferred, then one that is entirely on the lineage. What cleanings
-    have replaced or rejected is left out; ``former``: those of segments that are deleted."""
-
-    def runs_of(segment: RemoteLogSegmentMetadata) -> list[_Run]:
-        return [
-            (max(first, lineage.log_start or first), last)
-            for first, last in servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
-            if last >= (lineage.log_start or 0)
-        ]
-
-    def rank(segment: RemoteLogSegmentMetadata) -> tuple[int, int, bool, Offset, int, int]:
-        whole = is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
-        epoch, offset = reach(segment.cleaned)
-        return -epoch, -offset, not whole, segment.start_offset, -segment.end_offset, segment.id.int
-
-    segments, candidates = readable(segments), list(candidates)
-    cleanings = Cleanings(former.deleted, former.replaced.items())
-    for segment in (*segments, *candidates):
-        cleanings.finished(segment)
-    covered = served_runs(lineage, filter(cleanings.count, segments))
-    for candidate in sorted(filter(cleanings.count, candidates), key=rank):
-        lacking = [run for run in runs_of(candidate) if not _is_covered(covered, run)]
-        for run in lacking:
-            _cover(covered, run)
-        if lacking:
-            yield candidate
-
-
-def _is_covered(covered: Sequence[_Run], run: _Run) -> bool:
-    """``covered``: ascending, with a gap between two runs."""
-    index = bisect_right(covered, run[0], key=lambda covered_run: covered_run[0]) - 1
-    return index >= 0 and covered[index][1] >= run[1]
-
-
-def _cover(covered: list[_Run], run: _Run) -> None:
-    begin = bisect_left(covered, run[0] - 1, key=lambda covered_run: covered_run[1])
-    end = bisect_right(covered, run[1] + 1, key=lambda covered_run: covered_run[0])
-    joined = [run, *covered[begin:end]]
-    covered[begin:end] = [(min(first for first, _ in joined), max(last for _, last in joined))]
 
 
 def _told_taken(lineage: Lineage, taken: Sequence[RemoteLogSegmentMetadata], said: str) -> Iterator[str]:

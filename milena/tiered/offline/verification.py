@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from milena.tiered.reading.log_contents import LogContents
-from milena.tiered.rescue.epoch_history import Lineage
-from milena.tiered.rescue.findings import (
+from milena.tiered.offline.findings import (
     BAD_RECORD,
     FOREIGN,
     LEFTOVER,
@@ -26,10 +24,12 @@ from milena.tiered.rescue.findings import (
     UNKNOWN_RECORD,
     Finding,
 )
-from milena.tiered.rescue.lineage_checks import check_cleanings, check_lineage
-from milena.tiered.rescue.metadata_folders import MetadataHistory
-from milena.tiered.rescue.object_checks import MISSING, UNREADABLE, check_description, check_objects
-from milena.tiered.rescue.rebuilt_metadata import NotASegment, rebuilt
+from milena.tiered.offline.lineage_checks import check_cleanings, check_lineage
+from milena.tiered.offline.metadata_folders import MetadataHistory
+from milena.tiered.offline.object_checks import MISSING, UNREADABLE, check_description, check_objects
+from milena.tiered.reading.log_contents import LogContents
+from milena.tiered.rebuilding.epoch_chains import Lineage
+from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, rebuilt
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,

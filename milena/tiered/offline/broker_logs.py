@@ -21,7 +21,7 @@ from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
-from milena.tiered.rescue.cluster_restore import RestoredLog, RestoredTopic, open_transactions
+from milena.tiered.offline.cluster_restore import RestoredLog, RestoredTopic, open_transactions
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,

@@ -11,8 +11,8 @@ from milena.storage.files import offset_index, time_index
 from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
 from milena.storage.state.epoch_cache import LeaderEpochCache
 from milena.tiered.metadata.descriptions import CorruptDescription, described
-from milena.tiered.rescue.object_checks import epochs_within
-from milena.tiered.rescue.rebuilt_metadata import NotASegment, Rebuilt, as_described, by_files, placeholder, rebuilt
+from milena.tiered.rebuilding.epoch_chains import epochs_within
+from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, Rebuilt, as_described, by_files, placeholder, rebuilt
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.store.remote_storage import (
     LOG_SUFFIX,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final
 
-from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
@@ -14,6 +13,7 @@ from milena.storage.files.txn_index import decode_aborted
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.tiered.metadata.descriptions import CorruptDescription, described
 from milena.tiered.reading.log_contents import LogContents, read_contents
+from milena.tiered.rebuilding.epoch_chains import epochs_within, wrong_epochs
 from milena.tiered.segments.lineage import filtered
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.store.remote_storage import (
@@ -114,19 +114,6 @@ def _check_log(metadata: RemoteLogSegmentMetadata, contents: LogContents) -> Ite
         yield EPOCHS, f"offset {start} was written in epoch {epoch}, which is not so in the metadata"
 
 
-def wrong_epochs(known: LeaderEpochCache, written: Sequence[EpochEntry]) -> Iterator[EpochEntry]:
-    """The epochs of a log's batches, oldest first, that contradict ``known``. Records that were below the log start
-    when the segment was copied, as after DeleteRecords, have no known epoch."""
-    earliest = known.earliest
-    for index, (epoch, start) in enumerate(written):
-        if earliest is not None and start < earliest.start:
-            if index + 1 < len(written) and written[index + 1].start <= earliest.start:
-                continue
-            start = earliest.start
-        if known.epoch_for_offset(start) != epoch:
-            yield EpochEntry(epoch, start)
-
-
 async def _check_index(
     storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, index: IndexType, contents: LogContents
 ) -> list[Problem]:
@@ -207,12 +194,6 @@ def _leader_epochs(data: bytes, metadata: RemoteLogSegmentMetadata, contents: Lo
     own = epochs_within(known, metadata.start_offset, metadata.end_offset)
     if filtered(own) != filtered(_clipped(metadata)):
         yield f"it says {_told(own)}, and should say {_told(metadata.epochs)}"
-
-
-def epochs_within(known: LeaderEpochCache, start: Offset, end: Offset) -> list[EpochEntry]:
-    """The epochs of the offsets ``start`` to ``end`` (inclusive), each with its first offset in that range."""
-    found = known.entries_in_range(start, Offset(end + 1))
-    return [EpochEntry(epoch, max(first, start)) for epoch, first in found]
 
 
 def _clipped(metadata: RemoteLogSegmentMetadata) -> list[EpochEntry]:

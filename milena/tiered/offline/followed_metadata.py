@@ -21,7 +21,7 @@ from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, File
 from milena.storage.files.names import LOG, offset_of_file
 from milena.tiered.metadata.event_decoder import EventDecoder
-from milena.tiered.rescue.metadata_folders import metadata_folders
+from milena.tiered.offline.metadata_folders import metadata_folders
 
 PIECE: Final = 1 << 20
 """Bytes that are read at once."""

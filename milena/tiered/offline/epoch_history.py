@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import NodeId, Offset
@@ -26,43 +26,13 @@ from milena.storage.files.names import (
 )
 from milena.storage.log.batch_scan import LOOKUP_CHUNK, scan_batches
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
-from milena.tiered.segments.lineage import filtered, servable
+from milena.tiered.rebuilding.epoch_chains import Lineage, readable
+from milena.tiered.segments.lineage import filtered
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,
-    RemoteLogSegmentState,
     TopicIdPartition,
 )
 from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorage
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """The leader epochs of a log, oldest first, and its bounds (``log_end`` exclusive)."""
-
-    epochs: tuple[EpochEntry, ...]
-    log_end: Offset
-    source: str
-    """The source of this knowledge, for messages."""
-    log_start: Offset | None = None
-    """None if no file records it."""
-
-
-def readable(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-    return [segment for segment in segments if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED]
-
-
-def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) -> list[tuple[Offset, Offset]]:
-    """The ranges of offsets (inclusive, ascending) that ``segments`` serve together."""
-    runs = sorted(
-        run for segment in segments for run in servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
-    )
-    merged: list[tuple[Offset, Offset]] = []
-    for first, last in runs:
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged
 
 
 def lineage_of_replicas(

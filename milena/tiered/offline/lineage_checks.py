@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
-from milena.tiered.rescue.epoch_history import Lineage, readable, served_runs
-from milena.tiered.rescue.findings import GAP, LOST_VALUES, OVERLAP, REJECTED, REPLACED, UNREFERENCED, Finding
+from milena.tiered.offline.findings import GAP, LOST_VALUES, OVERLAP, REJECTED, REPLACED, UNREFERENCED, Finding
+from milena.tiered.rebuilding.epoch_chains import Lineage, readable, served_runs
 from milena.tiered.segments.cleaner_offsets import map_text
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.lineage import is_within_leader_epochs, servable

@@ -284,7 +284,7 @@ def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:
             1,
         ),
         (["--host", "nowhere.invalid"], "--host nowhere.invalid: ", 1),
-        (["now"], "milena up does not take 'now'; `milena up --help` says what", 2),
+        (["now"], "milena up does not take 'now'; `milena up --help` lists what it does take", 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

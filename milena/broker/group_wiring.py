@@ -11,7 +11,7 @@ from milena.broker.groups.model import GroupSettings
 from milena.broker.metadata.current_metadata import CurrentMetadata
 from milena.broker.metadata.own_changes import OwnChanges
 from milena.config.node_config import NodeConfig
-from milena.node.serving.sliced_work import SlicedWork
+from milena.node.serving.scheduler import Scheduler
 from milena.protocol.types import OFFSETS_TOPIC
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
@@ -23,7 +23,7 @@ CURRENT_TIMEOUT: Final = 10.0
 def group_coordinator(
     runtime: Runtime,
     tasks: Tasks,
-    work: SlicedWork,
+    work: Scheduler,
     config: NodeConfig,
     metadata: CurrentMetadata,
     changes: Callable[[], OwnChanges],

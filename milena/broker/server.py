@@ -107,7 +107,7 @@ class Broker:
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
         self.server = self._listening(config, self.rules, apis or broker_apis())
-        work = self.sliced_work = self.server.dispatcher.sliced_work
+        work = self.scheduler = self.server.dispatcher.scheduler
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._wanted_cluster = cluster_id

@@ -3,14 +3,13 @@
 An API module (``milena/broker/apis/*.py``, ``milena/controller/apis/*.py``, one per API key) has ``handle(node, ctx,
 request)``.
 
-* By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, or an
-  awaitable of them, or steps that return them (``protocol.schemas.steps``), or None if it has answered through ``ctx``
-  or will do so later. Steps run at once for a small request, else other work runs between them.
-* With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only during the
-  call, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
-  Such a module may have ``handle_large(node, ctx, request)``, as by default, for large requests.
-* Any module may have ``handle_large`` for large requests. It returns steps where ``handle`` would return an awaitable
-  that does much work: awaited work does not use ``node.serving.sliced_work``.
+* By default ``request`` is the decoded kio entity. The handler returns the response's fields as a mapping, an
+  awaitable of them, cooperative work that returns them (``protocol.cooperative``), or None if it has answered through
+  ``ctx`` or will do so later.
+* With ``RAW = True`` the third argument is the body as a ``memoryview`` of the receive buffer: valid only until the
+  handler returns or yields, writable, and the handler answers through ``ctx``. It may do so later (delayed operations).
+* Cooperative work runs up to its first yield at once. The rest gets its turns among other large requests
+  (``node.serving.cooperative_requests``), while later requests of the connection wait.
 * An optional ``failed(ctx, request, error)`` returns the response's fields for a KafkaError that escapes the handler;
   without it the error goes to the top-level ``error_code`` of the response.
 """
@@ -24,21 +23,21 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from milena.node.metrics import Counter, Timing
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import SizedPart, part_length
 from milena.protocol.requests.headers import RequestHeader, response_header
 from milena.protocol.schemas.registry import Role, served
-from milena.protocol.schemas.steps import Steps
 from milena.runtime.network import Part
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, object]
-Reply: TypeAlias = T | Awaitable[T | None] | Steps[T | None] | None
-"""The result of ``handle``: the fields of a response, or a way to get them later. In compiled code an Awaitable is also
-a Generator, so check for both."""
+Reply: TypeAlias = T | Awaitable[T | None] | Cooperative[T | None] | None
+"""What ``handle`` returns: the fields of a response, or an awaitable or cooperative work that returns them. In compiled
+modules an Awaitable is a Generator, too, so check for Awaitable first."""
 Answer: TypeAlias = Reply[Fields]
 # Modules are found by name; each declares what it uses of the node, and the type of its request.
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]
@@ -98,6 +97,12 @@ class Answers(Protocol):
     def close(self, reason: str) -> None: ...
 
 
+class Driver(Protocol):
+    """Runs cooperative work of requests (``node.serving.cooperative_requests``)."""
+
+    def resume(self, ctx: RequestContext, work: Cooperative[None]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiModule:
     """The callables of one API module."""
@@ -105,8 +110,6 @@ class ApiModule:
     handle: Handle
     raw: bool = False
     failed: Failed | None = None
-    large: Handle | None = None
-    """Handles the decoded request if it is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,6 @@ class ServedApi:
     handle: Handle
     raw: bool
     failed: Failed | None
-    large: Handle | None
     requests: Counter
     total_time: Timing
 
@@ -139,9 +141,12 @@ class RequestContext:
         "answers",
         "api",
         "caller",
-        "encoder",
+        "deferred",
+        "driver",
         "forget",
         "header",
+        "is_large",
+        "memory",
         "parts",
         "received_at",
         "refused",
@@ -164,8 +169,14 @@ class RequestContext:
         self.forget: Callable[[], object] | None = None
         """Called if the connection is closed before the answer, so that waits of a closed connection are dropped."""
         self.refused: RefusedPartitions | None = None
-        self.encoder: Callable[[RequestContext, Fields], None] | None = None
-        """Encodes the fields of a large answer and responds, with other work in between."""
+        self.driver: Driver | None = None
+        """Runs the request's cooperative work. Set by the dispatcher."""
+        self.is_large = False
+        """Whether the request's work has yielded, so that its answer is encoded cooperatively, too."""
+        self.memory = 0
+        """Bytes of memory that the rest of the request's work needs, if the handler knows; else 0."""
+        self.deferred: list[Cooperative[None]] | None = None
+        """While a step of the request runs in a slot: the work to run after it in the same slot."""
 
     @property
     def listener_name(self) -> str:
@@ -210,11 +221,28 @@ class RequestContext:
         self.fill(framed)
 
     def respond_fields(self, **fields: object) -> None:
-        """Answer with a message built from plain field values; later, if the request was large."""
-        if self.encoder is not None:
-            self.encoder(self, fields)
+        """Answer with a message built from plain field values. If the request is large, encode it cooperatively."""
+        if self.is_large:
+            self.resume(self.encoding(fields))
             return
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
+
+    def encoding(self, fields: Fields) -> Cooperative[None]:
+        """Encode a response and send it, unless the client is gone."""
+        if self.closed:
+            return
+        body = yield from messages.encode_large_response(self.header.api_key, self.header.api_version, **fields)
+        if not self.closed:
+            self.respond([body])
+
+    def resume(self, work: Cooperative[None]) -> None:
+        """Run ``work``, which continues or answers this request: now up to its first yield, then in turns with other
+        large requests. Raises what its first step raises."""
+        if self.deferred is not None:
+            self.deferred.append(work)
+            return
+        assert self.driver is not None
+        self.driver.resume(self, work)
 
     def no_response(self) -> None:
         """Free the slot without an answer (produce with acks=0)."""
@@ -285,8 +313,7 @@ class ApiTable:
         if found is None:
             module = importlib.import_module(self._names[key])
             raw = getattr(module, "RAW", False)
-            large = getattr(module, "handle_large", None if raw else module.handle)
-            found = ApiModule(module.handle, raw, getattr(module, "failed", None), large)
+            found = ApiModule(module.handle, raw, getattr(module, "failed", None))
             self._loaded[key] = found
         return found
 

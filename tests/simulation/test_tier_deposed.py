@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.broker.hosting.applier import AT_ONCE
+from milena.broker.hosting.applier import PARTITIONS_PER_ITERATION
 from milena.broker.replica.partition import Partition
 from milena.client import admin
 from milena.client.cluster import Cluster
@@ -136,7 +136,7 @@ def test_a_broker_whose_roles_are_not_those_of_its_metadata_yet_is_in_no_session
     """Many partitions are changed in slices, between which those that are deposed go on."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        count = 5 * AT_ONCE
+        count = 5 * PARTITIONS_PER_ITERATION
         wide = admin.NewTopic("wide", assignments=dict.fromkeys(range(count), (A, B)))
         assert await admin.create_topics(client, [wide]) == {"wide": None}
         broker, tier = cluster.brokers[A], cluster.brokers[A].tier

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.apis.describe_log_dirs import is_cordoned
 from milena.node.api import RequestContext
-from milena.node.serving.slices import in_slices
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.storage.files.names import has_room_for_mark
 from milena.storage.manager.log_dir import LogDir
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
         AlterReplicaLogDirsRequest,
         AlterReplicaLogDirsResponseFields,
     )
-    from milena.runtime.context import Runtime
     from milena.storage.manager.log_manager import LogManager
 
-SLICE: Final = 50
-"""Replicas whose copies are begun at one go: each makes a folder."""
+REPLICAS_PER_YIELD: Final = 50
+"""Replicas whose copies are started between two yields: each makes a folder."""
 
 
 class Needs(Protocol):
@@ -45,22 +44,19 @@ class Needs(Protocol):
     def logs(self) -> LogManager: ...
     @property
     def partitions(self) -> PartitionSet: ...
-    @property
-    def runtime(self) -> Runtime: ...
 
 
-async def handle(
+def handle(
     node: Needs, ctx: RequestContext, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponseFields:
+) -> Cooperative[AlterReplicaLogDirsResponseFields]:
     targets = {
         (topic.name, index): directory.path
         for directory in request.dirs
         for topic in directory.topics
         for index in topic.partitions
     }
-    errors = await in_slices(
-        node.runtime.clock, list(targets), lambda target: _move(node, targets[target], *target), SLICE
-    )
+    budget = YieldBudget(REPLICAS_PER_YIELD)
+    errors = yield from budget.apply(list(targets), lambda target: _move(node, targets[target], *target))
     topics: dict[str, list[AlterReplicaLogDirPartitionResultFields]] = {}
     for (name, index), error in zip(targets, errors, strict=True):
         topics.setdefault(name, []).append({"partition_index": index, "error_code": int(error)})

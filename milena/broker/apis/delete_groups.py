@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.offsets import delete_refusal
 from milena.node.api import RequestContext
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
@@ -23,7 +23,9 @@ class Needs(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponseFields | None]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DeleteGroupsRequest
+) -> Cooperative[DeleteGroupsResponseFields | None]:
     """Answers when the tombstones of all groups are committed, or were refused; a refusal that rests on what is not
     committed yet waits for that."""
     names = list(dict.fromkeys(request.groups_names))
@@ -35,7 +37,7 @@ def handle(node: Needs, ctx: RequestContext, request: DeleteGroupsRequest) -> St
         if len(results) == len(names):
             ctx.respond_fields(results=[{"group_id": name, "error_code": results[name]} for name in names])
 
-    yield from Pace().each(names, lambda group_id: _delete(node, group_id, partial(finished, group_id)))
+    yield from YieldBudget().apply(names, lambda group_id: _delete(node, group_id, partial(finished, group_id)))
     return None if names else {"results": []}
 
 

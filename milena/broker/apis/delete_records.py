@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
 from milena.broker.replica.partition import Partition
 from milena.node.api import RequestContext
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import Offset
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class Needs(Protocol):
 
 def handle(
     node: Needs, ctx: RequestContext, request: DeleteRecordsRequest
-) -> Steps[DeleteRecordsResponseFields | None]:
-    pace, deletions = Pace(), list[tuple[str, list[_Deletion]]]()
+) -> Cooperative[DeleteRecordsResponseFields | None]:
+    budget, deletions = YieldBudget(), list[tuple[str, list[_Deletion]]]()
     for topic in request.topics:
-        some = yield from pace.each(topic.partitions, partial(_Deletion, node, topic.name))
+        some = yield from budget.apply(topic.partitions, partial(_Deletion, node, topic.name))
         if some:
             deletions.append((topic.name, some))
-        if pace.is_over(1):
+        if budget.spend(1):
             yield
 
     def answer() -> DeleteRecordsResponseFields:

@@ -6,17 +6,16 @@ KIPs: 133, 226, 412 (loggers), 569 (documentation).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.metadata.config_answers import describe_configs
+from milena.protocol.cooperative import Cooperative
 
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage
     from milena.protocol.apis import DescribeConfigsRequest, DescribeConfigsResponseFields
-    from milena.runtime.context import Runtime
 
 
 class Needs(Protocol):
@@ -26,11 +25,9 @@ class Needs(Protocol):
     def config(self) -> NodeConfig: ...
     @property
     def image(self) -> MetadataImage: ...
-    @property
-    def runtime(self) -> Runtime: ...
 
 
 def handle(
     node: Needs, ctx: RequestContext, request: DescribeConfigsRequest
-) -> Awaitable[DescribeConfigsResponseFields]:
-    return describe_configs(node.runtime.clock, lambda: node.config, lambda: node.image, request)
+) -> Cooperative[DescribeConfigsResponseFields]:
+    return describe_configs(lambda: node.config, lambda: node.image, request)

@@ -12,9 +12,9 @@ from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupState, Member
 from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
-from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
@@ -38,7 +38,9 @@ class Needs(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponseFields]:
+def handle(
+    node: Needs, ctx: RequestContext, request: DescribeGroupsRequest
+) -> Cooperative[DescribeGroupsResponseFields]:
     """Raises KafkaError INVALID_REQUEST if the same groups are named over and over."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     repeats = Repeats()
@@ -48,7 +50,7 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeGroupsRequest) -> 
         repeats.note(group_id, _weight(told.get("members", ())))
         return {"group_id": group_id, "authorized_operations": operations, **told}
 
-    return {"groups": (yield from Pace().each(request.groups, describe))}
+    return {"groups": (yield from YieldBudget().apply(request.groups, describe))}
 
 
 def _weight(members: Sequence[DescribedGroupMemberFields]) -> int:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.topic_names import topic_name_problem
 from milena.storage.state.producer_state import ProducerEntry
 
@@ -32,7 +32,7 @@ class Needs(Protocol):
 
 def handle(
     node: Needs, ctx: RequestContext, request: DescribeProducersRequest
-) -> Steps[DescribeProducersResponseFields]:
+) -> Cooperative[DescribeProducersResponseFields]:
     """Raises KafkaError INVALID_REQUEST if the same partitions are named over and over."""
     repeats = Repeats()
 
@@ -41,12 +41,12 @@ def handle(
         repeats.note((topic, index), 1 + len(told["active_producers"]))
         return told
 
-    pace = Pace()
+    budget = YieldBudget()
     topics: list[TopicResponseFields] = []
     for topic in request.topics:
-        partitions = yield from pace.each(topic.partition_indexes, partial(describe, topic.name))
+        partitions = yield from budget.apply(topic.partition_indexes, partial(describe, topic.name))
         topics.append({"name": topic.name, "partitions": partitions})
-        if pace.is_over(1):
+        if budget.spend(1):
             yield
     return {"topics": topics}
 

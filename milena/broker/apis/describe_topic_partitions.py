@@ -13,7 +13,6 @@ from milena.broker.metadata.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOP
 from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
@@ -38,17 +37,14 @@ class Needs(Protocol):
 
 def handle(
     node: Needs, ctx: RequestContext, request: DescribeTopicPartitionsRequest
-) -> Steps[DescribeTopicPartitionsResponseFields]:
+) -> DescribeTopicPartitionsResponseFields:
     topics = node.image.topics
     names, first = _from_cursor(request, topics)
     left = max(1, min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")))
     view = PartitionView(node.image, ctx.listener_name, filter_dead=False, name_listeners=True)
     found, lost = [], []
     next_cursor: ResponseCursorFields | None = None
-    pace = Pace()
     for name in names:
-        if pace.is_over(1):
-            yield
         topic = topics.get(name)
         if left <= 0:  # also before a topic that is not there, as in Kafka
             next_cursor = {"topic_name": name, "partition_index": 0}

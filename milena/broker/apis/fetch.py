@@ -12,26 +12,23 @@ v13), 595 (divergence, v12), 903 (replica state, v15), 951 (current leader, v16)
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable
-from contextlib import ExitStack
+from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from milena.broker.metadata.leader_hints import LeaderHints
 from milena.broker.reading.fetching import CONSUMER, Fetch, FetchLimits
-from milena.broker.reading.found import Found
-from milena.broker.reading.large_fetch import LargeFetch, with_session
+from milena.broker.reading.partition_read import PartitionRead
 from milena.broker.replica.expected_followers import FetchesOf
-from milena.broker.replica.fetch_sessions import NO_SESSION, FetchPlan, Key, Wanted
+from milena.broker.replica.fetch_sessions import FetchPlan, Key, Wanted
 from milena.node.api import RequestContext
-from milena.node.serving.sliced_work import DECODED, Place
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.fetch_request import (
     FetchPartition,
     FetchRequest,
     decode_fetch_request,
-    decode_fetch_request_in_steps,
 )
 from milena.protocol.requests.fetch_response import (
     AbortedTransaction,
@@ -39,11 +36,8 @@ from milena.protocol.requests.fetch_response import (
     FetchedPartition,
     FetchedTopic,
     encode_fetch_response,
-    encode_fetch_response_in_steps,
 )
-from milena.protocol.requests.frames import Part
 from milena.protocol.requests.leaders import NodeEndpoint
-from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import BrokerEpoch, NodeId
 
@@ -56,11 +50,10 @@ if TYPE_CHECKING:
     from milena.broker.replica.replication_quotas import ReplicationQuotas
     from milena.broker.waiting.purgatory import Purgatory
     from milena.node.metadata.image import MetadataImage
-    from milena.node.serving.sliced_work import SlicedWork
 
 RAW: Final = True
-FEW: Final = 1_000
-"""Topics and partitions of a request that is handled in the step of the loop in which it comes."""
+FEW_ELEMENTS: Final = 1_000
+"""Topics and partitions of a request that is decoded at once. A larger one waits for a slot first."""
 
 _READ_COMMITTED: Final = 1
 _TOPIC_IDS_SINCE: Final = 13
@@ -94,77 +87,49 @@ class Needs(Protocol):
     def selects_replicas(self) -> bool: ...
     @property
     def sessions(self) -> FetchSessions: ...
-    @property
-    def sliced_work(self) -> SlicedWork: ...
 
 
-def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Coroutine[object, object, None] | None:
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
     try:
-        request = decode_fetch_request(ctx.version, body, FEW)
+        request = decode_fetch_request(ctx.version, body, FEW_ELEMENTS)
     except TooManyElements:
-        if not node.sliced_work.hold(len(body)):
-            ctx.disconnect(f"{node.sliced_work.held} bytes of requests wait to be handled")
-            return None
-        ctx.hold()
-        return _in_slices(node, ctx, bytes(body))
+        return _many(node, ctx, bytes(body))
+    return _fetch(node, ctx, request)
+
+
+def _many(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]:
+    """Handle a request for many partitions in a slot of its own."""
+    yield
+    request = decode_fetch_request(ctx.version, body)
+    yield
+    yield from _fetch(node, ctx, request)
+
+
+def _fetch(node: Needs, ctx: RequestContext, request: FetchRequest) -> Cooperative[None]:
+    """Read, then respond or wait for more records."""
     wanted = [_want(name, topic_id, asked) for name, topic_id, partitions in request.topics for asked in partitions]
-    plan = _plan(node, ctx, request, wanted)
-    if plan is None:
-        return None
-    limits, now_ms = _limits(node, ctx, request), node.replication.now_ms()
-    _visit(node, ctx, plan, limits, now_ms)
-    fetch = Fetch(node.partitions, plan, limits, partial(_answer, node, ctx, plan, limits), ctx, now_ms=now_ms)
-    node.purgatory.hold()
-    try:
-        watch = fetch.begin()
-        if watch is not None:
-            _wait(node, ctx, fetch, limits, watch)
-    finally:
-        node.purgatory.release()
-    return None
-
-
-async def _in_slices(node: Needs, ctx: RequestContext, body: bytes) -> None:
-    """A request for many partitions, while what follows on the connection waits."""
-    work = node.sliced_work
-    with ExitStack() as held:
-        held.callback(work.drop, len(body))
-        async with work.place(DECODED * len(body)) as place:
-            request, wanted = await place.result(_read(ctx.version, body))
-            held.close()
-            await _in_place(node, ctx, place, request, wanted)
-
-
-async def _in_place(
-    node: Needs, ctx: RequestContext, place: Place, request: FetchRequest, wanted: list[Wanted]
-) -> None:
     plan = _plan(node, ctx, request, wanted)
     if plan is None:
         return
     limits, now_ms = _limits(node, ctx, request), node.replication.now_ms()
-    _visit(node, ctx, plan, limits, now_ms)
-    plan = with_session(plan, now_ms)
-    fetch = LargeFetch(node.partitions, plan, limits, partial(_answer, node, ctx, plan, limits), ctx, now_ms=now_ms)
-    try:
-        found = await fetch.run(place, partial(_wait, node, ctx, fetch, limits))
-    finally:
-        if plan.session is not None and plan.session_id == NO_SESSION:
-            plan.session.close()
-    if not ctx.closed and not fetch.from_tier(found):
-        parts = await place.result(_encoded(node, ctx, plan, limits, found))
-        if not ctx.closed:
-            ctx.respond(parts)
-
-
-def _read(version: int, body: bytes) -> Steps[tuple[FetchRequest, list[Wanted]]]:
-    request = yield from decode_fetch_request_in_steps(version, body)
-    pace, wanted = Pace(), list[Wanted]()
-    for name, topic_id, partitions in request.topics:
-        for asked in partitions:
-            wanted.append(_want(name, topic_id, asked))
-            if pace.is_over(1):
-                yield
-    return request, wanted
+    _note_visit(node, ctx, plan, limits, now_ms)
+    done = partial(_resume_with_response, node, ctx, plan, limits)
+    fetch = Fetch(node.partitions, plan, limits, done, ctx, ctx.resume, now_ms=now_ms)
+    work, purgatory = fetch.run(), node.purgatory
+    while True:
+        purgatory.hold()
+        try:
+            next(work)
+        except StopIteration as end:
+            if end.value is not None:
+                _wait(node, ctx, fetch, limits, end.value)
+            return
+        finally:
+            purgatory.release()
+        yield
+        if ctx.closed:
+            plan.close()
+            return
 
 
 def _plan(node: Needs, ctx: RequestContext, request: FetchRequest, wanted: list[Wanted]) -> FetchPlan | None:
@@ -204,8 +169,8 @@ def _limits(node: Needs, ctx: RequestContext, request: FetchRequest) -> FetchLim
 
 
 def _wait(node: Needs, ctx: RequestContext, fetch: Fetch, limits: FetchLimits, watch: tuple[Hashable, ...]) -> None:
-    """One fetch of a connection waits at a time, as in Kafka: each that waits is looked at with each change, and a
-    client may ask for 24 days. It waits as long as its client is there."""
+    """Let the fetch wait for changes of ``watch``, as long as its client is connected. Later requests of the connection
+    wait, as in Kafka: each waiting fetch is checked with each change, and a client may ask for 24 days."""
     seconds = limits.max_wait_ms / 1000
     if limits.replica >= 0:
         watch = (*watch, FetchesOf(limits.replica))
@@ -214,10 +179,10 @@ def _wait(node: Needs, ctx: RequestContext, fetch: Fetch, limits: FetchLimits, w
     node.purgatory.wait(fetch, watch, seconds, ctx)
 
 
-def _visit(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, now_ms: int) -> None:
-    """A follower's fetch stands for all of its session's partitions, those at rest too. One of a former incarnation
-    stands for none: each partition is looked at, and refuses it. If a rule refuses a partition, that is told, and the
-    fetch is no visit of it."""
+def _note_visit(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, now_ms: int) -> None:
+    """Note a follower's visit, which counts for all partitions of its session, also those that are not read. The fetch
+    of an earlier incarnation of the follower counts for none: each partition is read, and refuses it. If a rule refuses
+    a partition, the response says so, and the fetch is no visit of that partition."""
     session = plan.session
     if session is not None and ctx.refused is not None:
         session.read_all_next()
@@ -231,7 +196,7 @@ def _visit(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimit
 
 
 def _want(name: str | None, topic_id: UUID | None, asked: FetchPartition) -> Wanted:
-    """One partition of a request, each -1 for "none" gone."""
+    """Convert one partition of a request: None in place of the -1 that stands for no epoch."""
     return Wanted(
         name,
         topic_id,
@@ -252,31 +217,36 @@ def _forgotten(request: FetchRequest) -> list[Key]:
     ]
 
 
-def _answer(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, found: list[Found]) -> None:
+def _resume_with_response(
+    node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, results: list[PartitionRead]
+) -> None:
+    ctx.resume(_respond(node, ctx, plan, limits, results))
+
+
+def _respond(
+    node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, results: list[PartitionRead]
+) -> Cooperative[None]:
+    """Respond with the results, unless the client is gone."""
     if not ctx.closed:
-        topics, endpoints = at_once(_told(node, ctx, plan, limits, found))
-        ctx.respond(encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints))
+        topics, endpoints = yield from _topics(node, ctx, plan, limits, results)
+        if not ctx.closed:
+            ctx.respond(encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints))
+    plan.close()
 
 
-def _encoded(
-    node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, found: list[Found]
-) -> Steps[list[Part]]:
-    topics, endpoints = yield from _told(node, ctx, plan, limits, found)
-    return (yield from encode_fetch_response_in_steps(ctx.version, topics, 0, plan.session_id, 0, endpoints))
-
-
-def _told(
-    node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, found: list[Found]
-) -> Steps[tuple[list[FetchedTopic], tuple[NodeEndpoint, ...]]]:
-    """What was found, as far as the session has not told it before."""
+def _topics(
+    node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, reads: list[PartitionRead]
+) -> Cooperative[tuple[list[FetchedTopic], tuple[NodeEndpoint, ...]]]:
+    """Return the topics of the response and the endpoints of leaders. An incremental response has only partitions with
+    news."""
     version = ctx.version
     hints: LeaderHints | None = None
     topics: list[FetchedTopic] = []
     results: list[FetchedPartition] = []
     name: str | None = None
     topic_id: UUID | None = None
-    pace = Pace()
-    for entry in _without_refused(ctx, found):
+    budget = YieldBudget()
+    for entry in _with_refusals(ctx, reads):
         wanted = entry.wanted
         if entry.result is None and hints is None and version >= _LEADER_SINCE:
             hints = LeaderHints(node.image, ctx.listener_name)
@@ -288,9 +258,9 @@ def _told(
             and limits.throttle.throttles(entry.partition)
         ):
             limits.throttle.record(entry.size)
-        if pace.is_over(1):
+        if budget.spend(1):
             yield
-        if not _is_news(plan, limits, entry, fetched):
+        if not _selects(plan, limits, entry, fetched):
             continue
         if not topics or wanted.topic != name or wanted.topic_id != topic_id:
             name, topic_id, results = wanted.topic, wanted.topic_id, []
@@ -300,19 +270,20 @@ def _told(
     return topics, endpoints
 
 
-def _without_refused(ctx: RequestContext, found: list[Found]) -> list[Found]:
-    """What was found, with errors in the place of what a rule refuses now."""
+def _with_refusals(ctx: RequestContext, reads: list[PartitionRead]) -> list[PartitionRead]:
+    """Replace the results of partitions that a rule refuses by errors."""
     refused = ctx.refused
     if refused is None or not refused.handled:
-        return found
-    errors = [refused.error_of(entry.wanted.topic, entry.wanted.index) for entry in found]
+        return reads
+    errors = [refused.error_of(entry.wanted.topic, entry.wanted.index) for entry in reads]
     return [
-        Found(entry.wanted, entry.partition, None, error) if error else entry
-        for entry, error in zip(found, errors, strict=True)
+        PartitionRead(entry.wanted, entry.partition, None, error) if error else entry
+        for entry, error in zip(reads, errors, strict=True)
     ]
 
 
-def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: FetchedPartition) -> bool:
+def _selects(plan: FetchPlan, limits: FetchLimits, entry: PartitionRead, fetched: FetchedPartition) -> bool:
+    """Whether the response includes this partition. Also decides when the session reads it again."""
     session = plan.session
     if session is None:
         return True
@@ -325,8 +296,8 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: Fetche
     )
     if (
         entry.partition is not None
-        and entry.is_all_told
-        and not entry.is_overtaken
+        and entry.has_everything
+        and not entry.high_watermark_has_moved
         and plan.is_as_read(entry.wanted)
         and not entry.partition.may_join(limits.replica)
     ):
@@ -336,7 +307,7 @@ def _is_news(plan: FetchPlan, limits: FetchLimits, entry: Found, fetched: Fetche
     return news
 
 
-def _fetched(entry: Found, version: int, limits: FetchLimits, hints: LeaderHints | None) -> FetchedPartition:
+def _fetched(entry: PartitionRead, version: int, limits: FetchLimits, hints: LeaderHints | None) -> FetchedPartition:
     wanted, result = entry.wanted, entry.result
     if entry.partition is not None:
         meters = entry.partition.meters

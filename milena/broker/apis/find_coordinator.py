@@ -16,7 +16,6 @@ from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.hashing import partition_for_group
 from milena.protocol.requests.messages import get
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -43,12 +42,11 @@ class Needs(Refusing, Protocol):
     def node_id(self) -> NodeId: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponseFields]:
+def handle(node: Needs, ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponseFields:
     kind = get(request, "key_type", GROUP)
     if ctx.version < 4:
         return _find(node, ctx, kind, request.key)
-    keys = request.coordinator_keys
-    return {"coordinators": (yield from Pace().each(keys, lambda key: _under(key, _find(node, ctx, kind, key))))}
+    return {"coordinators": [_under(key, _find(node, ctx, kind, key)) for key in request.coordinator_keys]}
 
 
 def _under(key: str, found: FindCoordinatorResponseFields) -> CoordinatorFields:

@@ -11,7 +11,6 @@ from milena.broker.groups.shard import Shard
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.messages import get
-from milena.protocol.schemas.steps import Pace, Steps
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator
@@ -28,7 +27,7 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: LeaveGroupRequest) -> Steps[LeaveGroupResponseFields]:
+def handle(node: Needs, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponseFields:
     """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
@@ -37,7 +36,7 @@ def handle(node: Needs, ctx: RequestContext, request: LeaveGroupRequest) -> Step
     else:
         leaving = [(get(request, "member_id", ""), None)]
     errors = _leave(node, shard, group, leaving)
-    members = yield from Pace().each(zip(leaving, errors, strict=True), _result)
+    members = list(map(_result, zip(leaving, errors, strict=True)))
     return {"error_code": ErrorCode.NONE if ctx.version >= 3 else errors[0], "members": members}
 
 

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.replica.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
 from milena.broker.replica.partition import Partition
-from milena.node.api import Reply, RequestContext
+from milena.node.api import RequestContext
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.types import Offset
 from milena.storage.log.unified_log import UnifiedLog
 
 if TYPE_CHECKING:
     from milena.broker.reading.remote_reads import RemoteReads
     from milena.broker.replica.partitions import PartitionSet
-    from milena.node.serving.sliced_work import SlicedWork
     from milena.protocol.apis import (
         ListOffsetsPartition,
         ListOffsetsPartitionResponseFields,
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
         ListOffsetsResponseFields,
     )
 
-SLICE: Final = 200
-"""Partitions that are looked at without giving up the loop: a time is searched for on the disk."""
+PARTITIONS_PER_YIELD: Final = 200
+"""Partitions that are searched between two yields: a search by timestamp reads the disk."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -59,25 +58,11 @@ class Needs(Protocol):
     def partitions(self) -> PartitionSet: ...
     @property
     def remote_reads(self) -> RemoteReads | None: ...
-    @property
-    def sliced_work(self) -> SlicedWork: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: ListOffsetsRequest) -> Reply[ListOffsetsResponseFields]:
-    steps = handle_large(node, ctx, request)
-    if sum(len(topic.partitions) for topic in request.topics) <= SLICE:
-        return at_once(steps)
-
-    async def in_slices() -> ListOffsetsResponseFields | None:
-        async with node.sliced_work.place(0) as place:
-            return await place.result(steps)
-
-    return in_slices()
-
-
-def handle_large(
+def handle(
     node: Needs, ctx: RequestContext, request: ListOffsetsRequest
-) -> Steps[ListOffsetsResponseFields | None]:
+) -> Cooperative[ListOffsetsResponseFields | None]:
     committed = messages.get(request, "isolation_level", 0) == 1
     wanted = _Wanted()
     searches: list[TimeSearch] = []
@@ -126,7 +111,9 @@ def handle_large(
         return None
 
     yield from wanted.read(request)
-    return finish((yield from Pace(SLICE).each(wanted.partitions(), lambda asked: answer(*asked))))
+    return finish(
+        (yield from YieldBudget(PARTITIONS_PER_YIELD).apply(wanted.partitions(), lambda asked: answer(*asked)))
+    )
 
 
 class _Wanted:
@@ -136,15 +123,15 @@ class _Wanted:
         self.topics: dict[str, dict[int, ListOffsetsPartition]] = {}
         self.repeated: set[tuple[str, int]] = set()
 
-    def read(self, request: ListOffsetsRequest) -> Steps[None]:
-        pace = Pace()
+    def read(self, request: ListOffsetsRequest) -> Cooperative[None]:
+        budget = YieldBudget()
         for topic in request.topics:
             for asked in topic.partitions:
                 known = self.topics.setdefault(topic.name, {})
                 if asked.partition_index in known:
                     self.repeated.add((topic.name, asked.partition_index))
                 known[asked.partition_index] = asked
-                if pace.is_over(1):
+                if budget.spend(1):
                     yield
 
     def partitions(self) -> Iterator[tuple[str, ListOffsetsPartition]]:

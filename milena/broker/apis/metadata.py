@@ -22,11 +22,11 @@ from milena.broker.metadata.metadata_view import (
     PartitionView,
     alive_brokers,
 )
-from milena.node.api import Fields, RequestContext
+from milena.node.api import RequestContext
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
-from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.topic_names import topic_name_problem
 from milena.protocol.types import ZERO_UUID
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from milena.runtime.context import Runtime
 
 RAW: Final = True
+MAX_CACHED_BODY: Final = 16 << 10
+"""Bytes of a request whose response is cached. A larger one names thousands of topics, and is decoded cooperatively."""
 
 
 class Needs(Protocol):
@@ -60,38 +62,48 @@ class Needs(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
-    key = ctx.version, ctx.listener_name, bytes(body)
-    cached = node.metadata_answers.get(key)
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None] | None:
+    request = bytes(body)
+    cached = node.metadata_answers.get((ctx.version, ctx.listener_name, request))
     if cached is None:
-        request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
-        fields, final = at_once(_answer(node, ctx, request))
-        cached = messages.encode_response(ApiKey.METADATA, ctx.version, **fields)
-        if final:
-            node.metadata_answers.put(key, cached, len(body))
+        return _respond(node, ctx, request)
     ctx.respond([cached])
+    return None
 
 
-def handle_large(node: Needs, ctx: RequestContext, request: MetadataRequest) -> Steps[Fields]:
-    fields, _ = yield from _answer(node, ctx, request)
-    return fields
+def _respond(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]:
+    """Compute the response, cache it, and send it."""
+    if len(body) > MAX_CACHED_BODY:
+        yield
+        request = yield from messages.decode_large_request(ApiKey.METADATA, ctx.version, body)
+    else:
+        request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
+    image = node.image
+    fields, final = yield from _answer(node, ctx, image, request)
+    encoded = yield from messages.encode_large_response(ApiKey.METADATA, ctx.version, **fields)
+    # The cache is emptied by each change of the metadata, one of which may have come between two steps.
+    if final and node.image is image and len(body) <= MAX_CACHED_BODY:
+        node.metadata_answers.put((ctx.version, ctx.listener_name, body), encoded, len(body))
+    if not ctx.closed:
+        ctx.respond([encoded])
 
 
-def _answer(node: Needs, ctx: RequestContext, request: MetadataRequest) -> Steps[tuple[MetadataResponseFields, bool]]:
+def _answer(
+    node: Needs, ctx: RequestContext, image: MetadataImage, request: MetadataRequest
+) -> Cooperative[tuple[MetadataResponseFields, bool]]:
     """The response's fields, and whether they stay right until the metadata changes."""
     wanted = request.topics
     everything = ctx.version == 0 and not wanted
-    image = node.image
     view = PartitionView(image, ctx.listener_name, filter_dead=ctx.version == 0, name_listeners=ctx.version >= 6)
     operations = bool(messages.get(request, "include_topic_authorized_operations", False))
     final = True
     if wanted is None or everything:
-        topics = [view.topic(image.topics[name], operations=operations) for name in sorted(image.topics)]
+        topics = yield from _every(view, image, operations=operations)
     else:
         asked = yield from _read(wanted, ctx.version)
         if asked.malformed:
             return (yield from _refused(wanted)), True
-        topics, missing = yield from _named(node, view, asked, operations=operations)
+        topics, missing = yield from _named(image, view, asked, operations=operations)
         create = bool(messages.get(request, "allow_auto_topic_creation", True))
         final = not (create and node.auto_create.create(missing))
     brokers = alive_brokers(image, ctx.listener_name)
@@ -120,7 +132,7 @@ class _Asked:
         """Versions 10 and 11 have topic ids, but only v12 and later may ask by them."""
 
 
-def _read(wanted: Iterable[MetadataRequestTopic], version: int) -> Steps[_Asked]:
+def _read(wanted: Iterable[MetadataRequestTopic], version: int) -> Cooperative[_Asked]:
     asked = _Asked()
 
     def read(topic: MetadataRequestTopic) -> None:
@@ -132,25 +144,38 @@ def _read(wanted: Iterable[MetadataRequestTopic], version: int) -> Steps[_Asked]
             asked.malformed |= version < 12
             asked.ids[topic_id] = None
 
-    yield from Pace().each(wanted, read)
+    yield from YieldBudget().apply(wanted, read)
     return asked
 
 
-def _refused(wanted: Iterable[MetadataRequestTopic]) -> Steps[MetadataResponseFields]:
+def _every(
+    view: PartitionView, image: MetadataImage, *, operations: bool
+) -> Cooperative[list[MetadataResponseTopicFields]]:
+    """All topics, in the order of their names."""
+    budget = YieldBudget()
+    topics: list[MetadataResponseTopicFields] = []
+    for name in sorted(image.topics):
+        topic = image.topics[name]
+        topics.append(view.topic(topic, operations=operations))
+        if budget.spend(1 + len(topic.partitions)):
+            yield
+    return topics
+
+
+def _refused(wanted: Iterable[MetadataRequestTopic]) -> Cooperative[MetadataResponseFields]:
     """A malformed request is answered with the topics alone."""
     error = ErrorCode.INVALID_REQUEST
-    topics = yield from Pace().each(
+    topics = yield from YieldBudget().apply(
         wanted, lambda asked: _failed(asked.name or "", getattr(asked, "topic_id", None), error)
     )
     return {"controller_id": -1, "topics": topics, "error_code": int(error)}
 
 
 def _named(
-    node: Needs, view: PartitionView, asked: _Asked, *, operations: bool
-) -> Steps[tuple[list[MetadataResponseTopicFields], list[str]]]:
+    image: MetadataImage, view: PartitionView, asked: _Asked, *, operations: bool
+) -> Cooperative[tuple[list[MetadataResponseTopicFields], list[str]]]:
     """The topics asked for, and the names of those that do not exist and could. Kafka passes over the names in a
     request that has an id."""
-    image = node.image
     found: list[MetadataResponseTopicFields] = []
     lost: list[MetadataResponseTopicFields] = []
     missing: list[str] = []
@@ -175,12 +200,12 @@ def _named(
         found.append(view.topic(topic, operations=operations))
         return len(topic.partitions)
 
-    pace = Pace()
+    budget = YieldBudget()
     for topic_id in asked.ids:
-        if pace.is_over(1 + by_id(topic_id)):
+        if budget.spend(1 + by_id(topic_id)):
             yield
     for name in asked.names if not asked.ids else ():
-        if pace.is_over(1 + by_name(name)):
+        if budget.spend(1 + by_name(name)):
             yield
     return found + lost, missing
 

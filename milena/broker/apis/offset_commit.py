@@ -16,9 +16,9 @@ from milena.broker.groups.offsets import commit_refusal
 from milena.broker.groups.shard import Shard
 from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class _Commit:
         return {"topics": self.topics}
 
 
-def handle(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Steps[OffsetCommitResponseFields | None]:
+def handle(
+    node: Needs, ctx: RequestContext, request: OffsetCommitRequest
+) -> Cooperative[OffsetCommitResponseFields | None]:
     """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
     is not even looked for if nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
     commit = yield from _read(node, ctx, request)
@@ -138,13 +140,13 @@ def _no_topic(ctx: RequestContext) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_ID if ctx.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Steps[_Commit]:
+def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Cooperative[_Commit]:
     """What the request wants to commit, as far as it may be, whatever its group says."""
     now_ms = node.runtime.clock.time_ms()
     limit = node.config.get_int("offset.metadata.max.bytes")
     retention_ms = get(request, "retention_time", DEFAULT_RETENTION)
     expire_ms = now_ms + retention_ms if retention_ms != DEFAULT_RETENTION else -1
-    commit, pace = _Commit(), Pace()
+    commit, budget = _Commit(), YieldBudget()
     for topic in request.topics:
         image = _image(node, ctx, topic)
         if image is not None:
@@ -170,7 +172,7 @@ def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Ste
             )
             return told
 
-        told = yield from pace.each(topic.partitions, read)
+        told = yield from budget.apply(topic.partitions, read)
         if told:
             commit.topics.append(
                 {"name": get(topic, "name", ""), "topic_id": get(topic, "topic_id", None), "partitions": told}

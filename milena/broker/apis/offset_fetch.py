@@ -17,9 +17,9 @@ from milena.broker.groups.model import CommittedOffset
 from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
 from milena.node.serving.repeats import Repeats
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
-from milena.protocol.schemas.steps import Pace, Steps, at_once
 from milena.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Steps[OffsetFetchResponseFields | None]:
+def handle(
+    node: Needs, ctx: RequestContext, request: OffsetFetchRequest
+) -> Cooperative[OffsetFetchResponseFields | None]:
     """RequireStable waits until all is committed that was written before; without it what is committed now is told.
     Each group is told as it was at one moment.
 
@@ -66,6 +68,9 @@ def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Ste
     in_order = (seen[place] for place in range(len(asked)))
     later = False
 
+    def respond() -> Cooperative[None]:
+        ctx.respond_fields(**(yield from _answer(node, ctx, in_order)))
+
     @ctx.answering
     def settled(place: int, error: ErrorCode) -> None:
         if ctx.closed:
@@ -77,7 +82,7 @@ def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Ste
             ctx.disconnect(refusal.text)
             return
         if later and len(seen) == len(asked):
-            ctx.respond_fields(**at_once(_answer(node, ctx, in_order)))
+            ctx.resume(respond())
 
     def wait(place: int) -> None:
         try:
@@ -85,7 +90,7 @@ def handle(node: Needs, ctx: RequestContext, request: OffsetFetchRequest) -> Ste
         except KafkaError as error:
             settled(place, error.code)
 
-    yield from Pace().each(range(len(asked)), wait)
+    yield from YieldBudget().apply(range(len(asked)), wait)
     later = True
     return (yield from _answer(node, ctx, in_order)) if len(seen) == len(asked) else None
 
@@ -127,15 +132,15 @@ def _by_id(node: Needs, asked: AskedTopic) -> TopicImage | None:
     return node.image.topics_by_id.get(get(asked, "topic_id", None) or ZERO_UUID)
 
 
-def _answer(node: Needs, ctx: RequestContext, seen: Iterable[_Seen]) -> Steps[OffsetFetchResponseFields]:
+def _answer(node: Needs, ctx: RequestContext, seen: Iterable[_Seen]) -> Cooperative[OffsetFetchResponseFields]:
     groups: list[OffsetFetchResponseGroupFields] = []
-    pace = Pace()
+    budget = YieldBudget()
     for group in seen:
         topics = group.everything
         if topics is None:
-            topics = yield from _topics(node, ctx, group, pace)
+            topics = yield from _topics(node, ctx, group, budget)
         groups.append({"group_id": group.asked.group_id, "error_code": group.error, "topics": topics})
-        if pace.is_over(1):
+        if budget.spend(1):
             yield
     if ctx.version >= 8:
         return {"groups": groups}
@@ -146,7 +151,9 @@ def _answer(node: Needs, ctx: RequestContext, seen: Iterable[_Seen]) -> Steps[Of
     return {"error_code": only["error_code"], "topics": old}
 
 
-def _topics(node: Needs, ctx: RequestContext, group: _Seen, pace: Pace) -> Steps[list[OffsetFetchResponseTopicsFields]]:
+def _topics(
+    node: Needs, ctx: RequestContext, group: _Seen, budget: YieldBudget
+) -> Cooperative[list[OffsetFetchResponseTopicsFields]]:
     topics: list[OffsetFetchResponseTopicsFields] = []
     if group.error and ctx.version >= 2:  # v1 has no error but those of partitions
         return topics
@@ -154,9 +161,9 @@ def _topics(node: Needs, ctx: RequestContext, group: _Seen, pace: Pace) -> Steps
     for asked in group.asked.topics or ():
         told = _topic(node, ctx, asked, group.error)
         entries = zip(asked.partition_indexes, committed, strict=False)
-        partitions = yield from pace.each(entries, told.shown)
+        partitions = yield from budget.apply(entries, told.shown)
         topics.append({"name": told.name, "topic_id": told.topic_id, "partitions": partitions})
-        if pace.is_over(1):
+        if budget.spend(1):
             yield
     return topics
 

@@ -7,13 +7,11 @@ KIPs: 101, 279, 320.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.errors import KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.types import LeaderEpoch
 
 if TYPE_CHECKING:
@@ -36,14 +34,11 @@ class Needs(Protocol):
 
 def handle(
     node: Needs, ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> Steps[OffsetForLeaderEpochResponseFields]:
-    pace = Pace()
+) -> OffsetForLeaderEpochResponseFields:
     topics: list[OffsetForLeaderTopicResultFields] = []
     for topic in request.topics:
-        partitions = yield from pace.each(topic.partitions, partial(_answer, node, topic.topic))
+        partitions = [_answer(node, topic.topic, asked) for asked in topic.partitions]
         topics.append({"topic": topic.topic, "partitions": partitions})
-        if pace.is_over(1):
-            yield
     return {"topics": topics}
 
 

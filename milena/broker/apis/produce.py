@@ -1,11 +1,10 @@
 """Produce (key 0), versions 3-13.
 
-Decode, check, append, answer in one synchronous chain: no task, no copy of the records. What takes too long to be
-checked so goes on in slices, from a copy, while the connection is held (``broker.replica.checked_appends``); so does
-all of a request for many partitions. acks=0
-has no answer, and an error closes the connection so that the client asks for new metadata; acks=all answers when the
-high watermark has passed. Errors are told for each partition; from v10 on one that is led elsewhere comes with the
-leader and its endpoint.
+Decode, check, append, respond: one flow (``_Produce.run``), which for nearly all requests ends without a yield, with no
+task and no copy of the records. If the checks take longer, the rest continues in turns with other work, on copies,
+while later requests of the connection wait (``broker.replica.checked_appends``). acks=0 has no response, and an error
+closes the connection so that the client asks for new metadata; acks=all responds when the high watermark has passed.
+Each partition has its own error; from v10 on, one that another broker leads comes with the leader and its endpoint.
 
 Transactions are refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until they exist.
 KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current leader).
@@ -13,7 +12,6 @@ KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current lead
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
@@ -21,10 +19,11 @@ from uuid import UUID
 from milena.broker.controller_link.transactions import Refusing, log_refusal
 from milena.broker.metadata.leader_hints import LeaderHints
 from milena.broker.reading.producing import CommitWait, Uncommitted
-from milena.broker.replica.checked_appends import PAUSE, Appending, CheckedAppends, Rest, Wanted
+from milena.broker.replica.checked_appends import CheckedAppends, Target
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.node.api import RequestContext
-from milena.node.serving.sliced_work import LARGE
+from milena.node.serving.scheduler import LARGE_JOB_BYTES
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import MAGIC
 from milena.protocol.requests.leaders import NodeEndpoint
@@ -34,7 +33,6 @@ from milena.protocol.requests.produce import (
     ProduceRequest,
     RecordError,
     decode_produce_request,
-    decode_produce_request_in_steps,
     encode_produce_response,
 )
 from milena.protocol.schemas.undecodable import TooManyElements
@@ -46,14 +44,12 @@ if TYPE_CHECKING:
     from milena.broker.replica.partitions import PartitionSet
     from milena.broker.waiting.purgatory import Purgatory
     from milena.node.metadata.image import MetadataImage
-    from milena.node.serving.sliced_work import SlicedWork
 
 RAW: Final = True
-FEW: Final = 1_000
-"""Topics and partitions of a request that begins in the step of the loop in which it comes."""
-A_SLICE: Final = 500
-"""Partitions that are looked at in one slice, at most."""
-Later: TypeAlias = Coroutine[object, object, None]
+FEW_ELEMENTS: Final = 1_000
+"""Topics and partitions of a request that is decoded at once. A larger one waits for a slot first."""
+PARTITIONS_PER_YIELD: Final = 500
+"""Partitions of such a request between two yields, at most."""
 _TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"
 """A topic by name or id, and the number of its partitions."""
 ADMIN_CLIENT: Final = "__admin_client"
@@ -91,128 +87,114 @@ class Needs(Refusing, Protocol):
     def partitions(self) -> PartitionSet: ...
     @property
     def purgatory(self) -> Purgatory: ...
-    @property
-    def sliced_work(self) -> SlicedWork: ...
 
 
-def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Later | None:
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
     try:
-        request = decode_produce_request(ctx.version, body, FEW)
+        request = decode_produce_request(ctx.version, body, FEW_ELEMENTS)
     except TooManyElements:
-        return _hold(node, ctx, Rest(len(body), LARGE + 1), _many(node, ctx, memoryview(bytearray(body))))
-    under_way = _Request(node, ctx, request)
-    rest = under_way.go_on()
-    return None if rest is None else _hold(node, ctx, rest, _rest_of(ctx, under_way, abandon=request.acks != 0))
+        return _many(node, ctx, memoryview(bytearray(body)))
+    return _produce(node, ctx, request)
 
 
-def _hold(node: Needs, ctx: RequestContext, rest: Rest, slices: Iterator[None]) -> Later | None:
-    if not node.sliced_work.hold(rest.size):
-        ctx.disconnect(f"{node.sliced_work.held} bytes of batches wait to be checked")
-        return None
-    ctx.hold()
-    return _in_slices(node, ctx, rest, slices)
+def _many(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
+    """Handle a request for many partitions in a slot of its own. ``body`` is a copy."""
+    ctx.memory = LARGE_JOB_BYTES + 1
+    yield
+    request = decode_produce_request(ctx.version, body)
+    yield
+    yield from _produce(node, ctx, request, copied=True)
 
 
-async def _in_slices(node: Needs, ctx: RequestContext, rest: Rest, slices: Iterator[None]) -> None:
-    """``slices``, while what follows on the connection waits."""
-    try:
-        await node.sliced_work.run(slices, rest.memory)
-    finally:
-        node.sliced_work.drop(rest.size)
-        ctx.release()
-
-
-def _rest_of(ctx: RequestContext, under_way: _Request, *, abandon: bool) -> Iterator[None]:
-    """What is left of a request. ``abandon``: where the client is gone, leave it."""
-    while not (abandon and ctx.closed) and under_way.go_on() is not None:
+def _produce(node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool = False) -> Cooperative[None]:
+    """Append the batches of a request and respond. ``copied``: the records are not in the receive buffer."""
+    work = _Produce(node, ctx, request, copied=copied).run()
+    purgatory = node.purgatory
+    while True:
+        # Fetches that wait for these records are checked after the response was sent.
+        purgatory.hold()
+        try:
+            next(work)
+        except StopIteration:
+            break
+        finally:
+            purgatory.release()
         yield
+        if ctx.closed and request.acks:
+            break  # the client is gone, and repeats what was not acknowledged
+    if ctx.is_large:
+        ctx.release()  # the next requests of the connection need not wait until the records are committed
 
 
-def _many(node: Needs, ctx: RequestContext, body: memoryview) -> Iterator[None]:
-    """All of a request. ``body`` is a copy."""
-    request = yield from decode_produce_request_in_steps(ctx.version, body)
-    yield
-    under_way = _Request(node, ctx, request, copied=True)
-    yield
-    yield from _rest_of(ctx, under_way, abandon=request.acks != 0)
-
-
-class _Request:
-    """A request under way. Results stand in the order of its partitions."""
+class _Produce:
+    """One request. Its results are in the order of its partitions."""
 
     __slots__ = (
         "_acks",
         "_appends",
-        "_copied",
+        "_budget",
         "_ctx",
         "_meters",
         "_node",
         "_partition",
         "_results",
-        "_steps",
+        "_targets",
         "_timeout_ms",
         "_topics",
-        "_waiting",
-        "_wanted",
+        "_uncommitted",
     )
 
     _partition: Partition | None
-    """The one that is produced to: None if it was looked for again and is gone."""
+    """The current partition; None if it was looked up again and is gone."""
     _meters: TopicMeters
 
-    def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool = False) -> None:
-        """``copied``: the request is a copy, and goes in slices from its first partition on."""
+    def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool) -> None:
         self._node = node
         self._ctx = ctx
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._topics = [(name, topic_id, len(partitions)) for name, topic_id, partitions in request.topics]
-        self._wanted: list[Wanted] = [
+        self._targets: list[Target] = [
             (name, topic_id, index, records)
             for name, topic_id, partitions in request.topics
             for index, records in partitions
         ]
-        self._copied = copied
-        self._appends = CheckedAppends(self._wanted, request.acks, copied=copied)
-        self._steps: Appending | None = None
-        """The append under way."""
-        self._waiting: list[_Open] = []
+        self._budget = YieldBudget(PARTITIONS_PER_YIELD) if copied else None
+        self._appends = CheckedAppends(self._targets, request.acks, ctx, copied=copied)
+        self._uncommitted: list[_Uncommitted] = []
         self._results: list[ProducedPartition] = []
         refused = _refusal(node, ctx, request)
         if refused is not None:
-            self._results += [ProducedPartition(wanted[2], refused) for wanted in self._wanted]
+            self._results += [ProducedPartition(target[2], refused) for target in self._targets]
 
-    def go_on(self) -> Rest | None:
-        """Do what can be done at one go: append, and answer once all is appended; else return what is left.
+    def run(self) -> Cooperative[None]:
+        """Append to all partitions in order, then respond. Yields if the checks of the batches take long."""
+        appends, results = self._appends, self._results
+        for position in range(len(results), len(self._targets)):
+            if self._budget is not None and self._budget.spend(1):
+                yield
+            partition = self._admitted(position)
+            if partition is None:
+                continue
+            try:
+                info = appends.append(position, partition, self._find)
+                if not isinstance(info, AppendInfo):
+                    info = yield from info
+            except KafkaError as error:
+                self._failed(error)
+            else:
+                self._appended(info)
+        self._respond()
 
-        Whoever waits for the records hears of them after the answer is on its way.
-        """
-        purgatory = self._node.purgatory
-        purgatory.hold()
+    def _admitted(self, position: int) -> Partition | None:
+        """Return the partition to append to; None, with its result, if the request may not."""
+        target = self._targets[position]
+        index, records = target[2:]
         try:
-            if self._steps is not None and (rest := self._step()) is not None:
-                return rest
-            first = len(self._results)
-            for place in range(first, len(self._wanted)):
-                if self._copied and place - first == A_SLICE:
-                    return PAUSE
-                self._begin(place)
-                if self._steps is not None and (rest := self._step()) is not None:
-                    return rest
-            self._finish()
-            return None
-        finally:
-            purgatory.release()
-
-    def _begin(self, place: int) -> None:
-        """Append to the next partition, or begin to."""
-        wanted = self._wanted[place]
-        index, records = wanted[2:]
-        try:
-            partition = self._find(wanted)
+            partition = self._find(target)
         except KafkaError as error:
             self._results.append(ProducedPartition(index, error.code))
-            return
+            return None
         self._meters = meters = partition.meters
         meters.produces.value += 1
         try:
@@ -220,33 +202,12 @@ class _Request:
         except KafkaError as error:
             meters.failed_produces.value += 1
             self._results.append(ProducedPartition(index, error.code, error_message=error.message))
-            return
-        try:
-            begun = self._appends.append(place, partition, self._find)
-        except KafkaError as error:
-            self._failed(error)
-        else:
-            if isinstance(begun, AppendInfo):
-                self._appended(partition, begun)
-            else:
-                self._steps = begun
+            return None
+        return partition
 
-    def _step(self) -> Rest | None:
-        """One slice of the append under way; None when there is its result."""
-        assert self._steps is not None
-        try:
-            return next(self._steps)
-        except StopIteration as done:
-            assert self._partition is not None
-            self._appended(self._partition, done.value)
-        except KafkaError as error:
-            self._failed(error)
-        self._steps = None
-        return None
-
-    def _find(self, wanted: Wanted) -> Partition:
-        """Raises KafkaError."""
-        name, topic_id, index, _ = wanted
+    def _find(self, target: Target) -> Partition:
+        """Look up the partition. Raises KafkaError."""
+        name, topic_id, index, _ = target
         self._partition = None
         if topic_id is not None:
             found = self._node.partitions.get_by_id(topic_id, index)
@@ -260,54 +221,55 @@ class _Request:
         self._meters.failed_produces.value += 1
         partition = self._partition
         self._results.append(
-            ProducedPartition(self._wanted[len(self._results)][2], error.code)
+            ProducedPartition(self._targets[len(self._results)][2], error.code)
             if partition is None
             else _not_appended(partition, error)
         )
 
-    def _appended(self, partition: Partition, info: AppendInfo) -> None:
-        meters = self._meters
+    def _appended(self, info: AppendInfo) -> None:
+        partition, meters = self._partition, self._meters
+        assert partition is not None
         meters.messages_in.value += info.last_offset - info.first_offset + 1
         meters.bytes_in.value += info.size
         result = ProducedPartition(partition.index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
         if self._acks == ACKS_ALL:
             append = Uncommitted(partition, partition.term, Offset(info.last_offset + 1))
             if not append.check():
-                self._waiting.append(_Open(append, len(self._results)))
+                self._uncommitted.append(_Uncommitted(append, len(self._results)))
             elif append.error:
                 result = ProducedPartition(partition.index, append.error)
         self._results.append(result)
 
-    def _finish(self) -> None:
-        """Answer, or wait until what was appended is committed. Who waits does not keep the records."""
-        node, ctx, topics, results, waiting = self._node, self._ctx, self._topics, self._results, self._waiting
+    def _respond(self) -> None:
+        """Respond, or wait until all appends are committed. The wait does not keep the records."""
+        node, ctx, topics, results, uncommitted = self._node, self._ctx, self._topics, self._results, self._uncommitted
         if self._acks == 0:
-            _answer_nothing(ctx, results)
+            _respond_nothing(ctx, results)
             return
 
         def committed() -> None:
-            for waiter in waiting:
-                if waiter.append.error:
-                    results[waiter.place] = ProducedPartition(results[waiter.place].partition, waiter.append.error)
-            _answer(node, ctx, topics, results)
+            for entry in uncommitted:
+                if entry.append.error:
+                    results[entry.position] = ProducedPartition(results[entry.position].partition, entry.append.error)
+            _respond(node, ctx, topics, results)
 
-        # Those of earlier slices may have been committed, or lost, since.
-        open_still = [waiter.append for waiter in waiting if not waiter.append.check()]
-        if open_still:
-            keys = dict.fromkeys(append.partition for append in open_still)
-            node.purgatory.wait(CommitWait(open_still, committed), keys, self._timeout_ms / 1000, ctx)
+        # Appends before a yield may have been committed, or lost, since.
+        pending = [entry.append for entry in uncommitted if not entry.append.check()]
+        if pending:
+            keys = dict.fromkeys(append.partition for append in pending)
+            node.purgatory.wait(CommitWait(pending, committed), keys, self._timeout_ms / 1000, ctx)
         else:
             committed()
 
 
-class _Open:
-    """An append that is not committed yet, and where its result stands."""
+class _Uncommitted:
+    """An append that is not committed yet, and the position of its result."""
 
-    __slots__ = ("append", "place")
+    __slots__ = ("append", "position")
 
-    def __init__(self, append: Uncommitted, place: int) -> None:
+    def __init__(self, append: Uncommitted, position: int) -> None:
         self.append = append
-        self.place = place
+        self.position = position
 
 
 def _refusal(node: Needs, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
@@ -357,7 +319,7 @@ def _not_appended(partition: Partition, error: KafkaError) -> ProducedPartition:
     )
 
 
-def _answer(node: Needs, ctx: RequestContext, sizes: list[_TopicSize], results: list[ProducedPartition]) -> None:
+def _respond(node: Needs, ctx: RequestContext, sizes: list[_TopicSize], results: list[ProducedPartition]) -> None:
     if ctx.closed:
         return
     endpoints: tuple[NodeEndpoint, ...] = ()
@@ -382,7 +344,7 @@ def _with_leader(
     return result._replace(current_leader=hints.leader(name, topic_id, result.partition))
 
 
-def _answer_nothing(ctx: RequestContext, results: list[ProducedPartition]) -> None:
+def _respond_nothing(ctx: RequestContext, results: list[ProducedPartition]) -> None:
     failed = next((result for result in results if result.error_code), None)
     if failed is None:
         ctx.no_response()

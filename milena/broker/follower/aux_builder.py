@@ -27,7 +27,7 @@ EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
 EARLIEST_PENDING_UPLOAD: Final = -6
 FROM_LAST_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
-AT_ONCE: Final = 32
+MAX_CONCURRENT_BUILDS: Final = 32
 """The number of concurrent attempts; others wait."""
 READY_WAIT: Final = 1.0
 """Seconds that an attempt waits for the metadata of remote segments."""
@@ -45,7 +45,7 @@ class AuxBuilder:
         self._tasks: Tasks | None = None
         self._done: Callable[[FollowerState, Event], None] = lambda _one, _event: None
         self._running: dict[FollowerState, TaskHandle] = {}
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_BUILDS)
 
     def start(self, tasks: Tasks, done: Callable[[FollowerState, Event], None]) -> None:
         self._tasks = tasks

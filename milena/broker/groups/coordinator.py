@@ -19,10 +19,10 @@ from milena.broker.groups.model import GroupSettings
 from milena.broker.groups.offsets_log import PartitionOffsetsLog
 from milena.broker.groups.shard import Shard
 from milena.broker.replica.partition import Partition
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.records.hashing import partition_for_group
-from milena.protocol.schemas.steps import Steps
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.context import Runtime
@@ -122,7 +122,7 @@ class GroupCoordinator:
             )
         await self._finish(partition, led, led.shard.begin_sessions())
 
-    async def _finish(self, partition: int, led: _Led, steps: Steps[None]) -> bool:
+    async def _finish(self, partition: int, led: _Led, steps: Cooperative[None]) -> bool:
         """Run ``steps``, one for each turn. Returns False if this leadership ended before them."""
         while True:
             await self._turn()

@@ -1,6 +1,6 @@
-"""Builds the groups of a partition of ``__consumer_offsets`` from its log, in slices.
+"""Builds the groups of a partition of ``__consumer_offsets`` from its log, cooperatively.
 
-A large log takes seconds, and a broker may become the leader of many at once: between two slices it serves others and
+A large log takes seconds, and a broker may become the leader of many at once: at each yield it serves others and
 sends its heartbeats.
 """
 
@@ -14,13 +14,13 @@ from milena.broker.groups.group import Group
 from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import SESSION_NOT_BEGUN, CommittedOffset, GroupState, Member
 from milena.broker.groups.shard import Shard
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.records import coordinator_records as records
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records
-from milena.protocol.schemas.steps import Pace, Steps
 
-SLICE: Final = 250
-"""Records, or groups and members, that are handled without a pause: a few milliseconds."""
+RECORDS_PER_YIELD: Final = 250
+"""Records, or groups and members, that are handled between two yields: a few milliseconds."""
 _SMALL: Final = 64
 """A longer value counts as one more record for each so many bytes: a group's record holds all of its members."""
 
@@ -34,7 +34,7 @@ class ReadableLog(Protocol):
         ...
 
 
-def load(log: ReadableLog, shard: Shard) -> Steps[None]:
+def load(log: ReadableLog, shard: Shard) -> Cooperative[None]:
     """Load all groups of ``log``; the shard gets them in the last step, and until then nothing. Their members' sessions
     have not begun. Raises KafkaError, CorruptBatch, DecodeError."""
     loader = Loader(shard.logged_group)
@@ -49,21 +49,21 @@ class Loader:
 
     def __init__(self, new_group: Callable[[str], Group]) -> None:
         self._new_group = new_group
-        self._pace = Pace(SLICE)
+        self._budget = YieldBudget(RECORDS_PER_YIELD)
         self._metadata: dict[str, records.GroupMetadataValue] = {}
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
 
-    def apply(self, data: memoryview) -> Steps[None]:
+    def apply(self, data: memoryview) -> Cooperative[None]:
         """Read whole batches. Records of other kinds of groups are skipped. Raises CorruptBatch, DecodeError."""
         for view in iter_batches(data):
-            if self._pace.is_over(1):
+            if self._budget.spend(1):
                 yield
             if view.is_control:
                 continue
             for record in iter_records(view):
                 if record.key is not None:
                     self._record(record.key, record.value)
-                if self._pace.is_over(1 + len(record.value or b"") // _SMALL):
+                if self._budget.spend(1 + len(record.value or b"") // _SMALL):
                     yield
 
     def _record(self, raw_key: bytes, raw_value: bytes | None) -> None:
@@ -86,7 +86,7 @@ class Loader:
             case records.GroupMetadataKey(), None:
                 self._metadata.pop(key.group, None)
 
-    def finish(self, now_ms: int) -> Steps[dict[str, Group]]:
+    def finish(self, now_ms: int) -> Cooperative[dict[str, Group]]:
         """The groups that were found, by name. They take over what was read: nothing can be applied afterwards."""
         found: dict[str, Group] = {}
         for name in chain(self._metadata, self._offsets):
@@ -94,7 +94,7 @@ class Loader:
             if name not in found and (name in self._metadata or self._offsets[name]):
                 group = found[name] = self._group(name, now_ms)
                 members = len(group.members)
-            if self._pace.is_over(1 + members):
+            if self._budget.spend(1 + members):
                 yield
         return found
 

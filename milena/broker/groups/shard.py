@@ -11,21 +11,21 @@ from milena.broker.groups.group import Group, Persisted
 from milena.broker.groups.journal import Changes, Journal, TopicPartition
 from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
 from milena.broker.groups.pending import MOST_PENDING
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 from milena.protocol.schemas.primitives import MAX_STRING
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.runtime.clock import Clock, Timer
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
 from milena.runtime.randomness import Randomness
 
-EXPIRY_SLICE: Final = 1_000
+OFFSETS_PER_YIELD: Final = 1_000
 """Offsets to check for expiration before other tasks run. A batch has no more tombstones than this."""
 
 
-SESSIONS_SLICE: Final = 250
+SESSIONS_PER_YIELD: Final = 250
 """Groups and members whose sessions begin before other tasks run."""
 
 
@@ -110,14 +110,14 @@ class Shard:
             raise BrokenInvariant(f"group {min(both)} was loaded, and is here already")
         self.groups.update(groups)
 
-    def begin_sessions(self) -> Steps[None]:
+    def begin_sessions(self) -> Cooperative[None]:
         """Begin the sessions of loaded members, which no request has begun. Yields like ``expire_offsets``."""
-        pace = Pace(SESSIONS_SLICE)
+        budget = YieldBudget(SESSIONS_PER_YIELD)
         for group in list(self.groups.values()):
             if self.groups.get(group.group_id) is group:
                 group.begin_sessions(self._clock.time_ms())
                 self.arm(group)
-            if pace.is_over(1 + len(group.members)):
+            if budget.spend(1 + len(group.members)):
                 yield
 
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
@@ -250,9 +250,9 @@ class Shard:
         for group in list(self.groups.values()):
             looked_at += 1
             left = iter(list(group.offsets))
-            while some := list(islice(left, EXPIRY_SLICE)):
+            while some := list(islice(left, OFFSETS_PER_YIELD)):
                 looked_at += len(some)
-                if looked_at > EXPIRY_SLICE:
+                if looked_at > OFFSETS_PER_YIELD:
                     looked_at = len(some)
                     yield group, None
                 if self.groups.get(group.group_id) is not group:
@@ -264,7 +264,7 @@ class Shard:
         looked_at = 0
         for group in list(self.groups.values()):
             looked_at += 1 + len(group.offsets)
-            if looked_at > EXPIRY_SLICE:
+            if looked_at > OFFSETS_PER_YIELD:
                 looked_at = 0
                 yield
             if self.groups.get(group.group_id) is not group:
@@ -276,17 +276,21 @@ class Shard:
     def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
         """Remove offsets, and the group if nothing is left of it. Offsets that were committed again meanwhile stay."""
         left = iter(old.items())
-        while some := list(islice(left, EXPIRY_SLICE)):
+        while some := list(islice(left, OFFSETS_PER_YIELD)):
             gone = [partition for partition, committed in some if group.offsets.get(partition) is committed]
             if len(gone) == len(group.offsets) and offsets.is_vacant(group):
                 break
             if gone:
                 self.remove_offsets(group, gone, _logged(group, "offsets_expired"))
-            if len(old) > EXPIRY_SLICE:
+            if len(old) > OFFSETS_PER_YIELD:
                 yield
             if self.groups.get(group.group_id) is not group:
                 return
-        if len(group.offsets) <= EXPIRY_SLICE and group.offsets.items() <= old.items() and offsets.is_vacant(group):
+        if (
+            len(group.offsets) <= OFFSETS_PER_YIELD
+            and group.offsets.items() <= old.items()
+            and offsets.is_vacant(group)
+        ):
             self.remove_group(group, _logged(group, "group_expired"))
 
     def when_all_committed(self, done: Persisted) -> None:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from milena.tiered.work.tier_manager import RemoteLogManager
 
 Arg = TypeVar("Arg")
-AT_ONCE: Final = 16
-"""At most so many partitions are handled within ``publish``, and in each slice of a longer list."""
+PARTITIONS_PER_ITERATION: Final = 16
+"""Partitions that are handled within ``publish``, and in each iteration of the loop for a longer list."""
 
 
 class Coordinator(Protocol):
@@ -138,7 +138,7 @@ class Applier:
             self._led_when_deleted |= self._led_here(delta)
         for key in self._touched(delta):
             self._todo[key] = None
-        if not self._work.is_set() and len(self._todo) <= AT_ONCE:
+        if not self._work.is_set() and len(self._todo) <= PARTITIONS_PER_ITERATION:
             self._slice()
         if delta.brokers:
             for partition in list(self._partitions):
@@ -187,7 +187,7 @@ class Applier:
             await self._clock.sleep(0)
 
     def _slice(self) -> None:
-        for key in list(self._todo)[:AT_ONCE]:
+        for key in list(self._todo)[:PARTITIONS_PER_ITERATION]:
             del self._todo[key]
             try:
                 self._reconcile(*key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Protocol, final
 
-from milena.broker.reading.found import Found, InTier, MovedToTier
+from milena.broker.reading.partition_read import InTier, MovedToTier, PartitionRead
 from milena.broker.replica.expected_followers import FetchesOf
 from milena.broker.replica.fetch_sessions import FetchPlan, Wanted
 from milena.broker.replica.partition import Partition
@@ -19,8 +19,8 @@ from milena.broker.replica.read_result import NOTHING, ReadResult, without_file
 from milena.broker.replica.replica_state import FollowerFetch, ReplicaState
 from milena.broker.replica.replication_quotas import ReplicaQuota
 from milena.broker.waiting.purgatory import Requester
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.schemas.steps import STEP, Steps, at_once
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset
 
 CONSUMER: Final = NodeId(-1)
@@ -30,6 +30,8 @@ SMALL_RANGE: Final = 16 << 10
 COPIED_BYTES: Final = 2 << 20
 """Each file in a response holds a descriptor until it is sent. After a few files small ranges are copied, up to this
 many bytes; after ``MOST_FILES``, the response is full."""
+PARTITIONS_PER_YIELD: Final = 500
+"""Partitions that are read between two yields: some milliseconds."""
 _BEYOND: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE})
 
 
@@ -44,8 +46,8 @@ class TierReads(Protocol):
         self,
         fetch: Fetch,
         limits: FetchLimits,
-        found: list[Found],
-        done: Callable[[list[Found]], None],
+        found: list[PartitionRead],
+        done: Callable[[list[PartitionRead]], None],
         requester: Requester,
     ) -> bool:
         """Read the records that are in the tier, then call ``done``; returns False, and does nothing, if ``found`` has
@@ -111,7 +113,6 @@ class Fetch:
 
     __slots__ = (
         "_all",
-        "_asker",
         "_available",
         "_done",
         "_follows",
@@ -119,6 +120,8 @@ class Fetch:
         "_now_ms",
         "_partitions",
         "_plan",
+        "_requester",
+        "_resume",
         "_sizes",
         "_watched",
     )
@@ -128,13 +131,15 @@ class Fetch:
         partitions: PartitionSet,
         plan: FetchPlan,
         limits: FetchLimits,
-        done: Callable[[list[Found]], None],
+        done: Callable[[list[PartitionRead]], None],
         requester: Requester,
+        resume: Callable[[Cooperative[None]], None],
         *,
         now_ms: int,
     ) -> None:
-        """``now_ms``: time of arrival, on the monotonic clock."""
-        self._asker = requester
+        """``resume`` runs the rest of the fetch after its wait. ``now_ms``: time of arrival, on the monotonic clock."""
+        self._requester = requester
+        self._resume = resume
         self._partitions = partitions
         self._plan = plan
         self._limits = limits
@@ -144,70 +149,85 @@ class Fetch:
         self._watched: dict[Partition, list[Wanted]] = {}
         self._available = 0
         self._sizes: dict[Wanted, int] = {}
-        self._all: list[Found] | None = None
+        self._all: list[PartitionRead] | None = None
         """The last pass, if it has read everything there is."""
 
-    def begin(self) -> tuple[Hashable, ...] | None:
+    def run(self) -> Cooperative[tuple[Hashable, ...] | None]:
         """Read, and record a follower's progress. Returns None if that was enough and ``done`` has been called, else
         the keys to watch: the partitions, or the session, which is notified by its partitions.
 
-        A follower's progress may complete other operations: hold back the purgatory's changes until this one waits."""
-        found = self.read(first=True)
-        session = self._plan.session
-        nothing = not found and (session is None or not session.partitions)
-        if self._limits.max_wait_ms <= 0 or nothing or self._is_enough(found):
-            self._finish(found)
+        Yields if the partitions are many. One may change after it was read, so the session listens from its read on; a
+        fetch without a session gets one of its own. A follower's progress may complete other operations: hold back the
+        purgatory's changes until this one waits."""
+        plan = self._plan
+        if plan.session is None and len(plan.wanted) > PARTITIONS_PER_YIELD:
+            plan.make_own_session(self._now_ms)
+        session = plan.session
+        results = yield from self._read(first=True)
+        nothing = not results and (session is None or not session.partitions)
+        if self._limits.max_wait_ms <= 0 or nothing or self._is_enough(results):
+            self._finish(results)
             return None
-        for entry in found:
+        for entry in results:
+            self._available += entry.size
+            if entry.size:
+                self._sizes[entry.wanted] = entry.size
+            if plan.notes_reads:  # the session listens already
+                continue
             assert entry.partition is not None
-            self._count(entry)
             if session is None:
                 self._watched.setdefault(entry.partition, []).append(entry.wanted)
             else:
                 session.listen(entry.wanted, entry.partition)
         if session is None:
             return tuple(self._watched)
-        session.take_changed()
+        if not plan.notes_reads:
+            session.take_changed()
+        elif self.ready(session):  # a partition has changed after it was read
+            self._finish((yield from self._read()))
+            return None
         return (session,)
 
-    def _count(self, entry: Found) -> None:
-        self._available += entry.size
-        if entry.size:
-            self._sizes[entry.wanted] = entry.size
+    def finish(self) -> Cooperative[None]:
+        """Read all partitions once more, and call ``done``."""
+        self._finish((yield from self._read()))
 
-    def _finish(self, found: list[Found]) -> None:
+    def _finish(self, results: list[PartitionRead]) -> None:
         tier = self._limits.tier
-        if tier is None or not tier.read(self, self._limits, found, self._done, self._asker):
-            self._done(found)
+        if tier is None or not tier.read(self, self._limits, results, self._done, self._requester):
+            self._done(results)
 
-    def read(self, *, first: bool = False) -> list[Found]:
-        """One pass over all partitions. Only the ``first`` records the follower's progress; the others find what has
-        changed since."""
-        return at_once(self._read_in_steps(first=first))
-
-    def _read_in_steps(self, *, first: bool) -> Steps[list[Found]]:
+    def _read(self, *, first: bool = False) -> Cooperative[list[PartitionRead]]:
+        """Read all partitions of the plan in order. Only the ``first`` pass records the follower's progress; the others
+        return what has changed since."""
+        partitions = self._plan.partitions
+        session = self._plan.session
+        if session is not None:
+            self._plan.notes_reads = len(partitions) > PARTITIONS_PER_YIELD
+            if self._plan.notes_reads:
+                session.take_changed()
         remaining = self._limits.max_bytes
         min_one = True
-        found = []
-        files, room = 0, COPIED_BYTES
-        for wanted in self._plan.partitions:
+        results: list[PartitionRead] = []
+        files, copies_left = 0, COPIED_BYTES
+        for wanted in partitions:
             entry = self._read_partition(wanted, remaining, min_one, notes=first and self._follows)
             size = entry.size
             if size:
                 min_one = False
                 remaining = max(0, remaining - size)
-                if files >= FEW_FILES and size <= min(SMALL_RANGE, room) and entry.result is not None:
+                if files >= FEW_FILES and size <= min(SMALL_RANGE, copies_left) and entry.result is not None:
                     entry.result = without_file(entry.result)
-                    room -= size
+                    copies_left -= size
                 else:
                     files += 1
                     remaining = remaining if files < MOST_FILES else 0  # the next fetch reads the others
-            found.append(entry)
-            if not len(found) % STEP:
+            results.append(entry)
+            if not len(results) % PARTITIONS_PER_YIELD and len(results) < len(partitions):
                 yield
-        return found
+        return results
 
-    def read_around(self, known: Mapping[Wanted, Found]) -> list[Found]:
+    def read_around(self, known: Mapping[Wanted, PartitionRead]) -> list[PartitionRead]:
         """One pass over all partitions except those whose results are ``known``. Records that have moved to the tier
         since then are left to the next fetch."""
         remaining = max(0, self._limits.max_bytes - sum(entry.size for entry in known.values()))
@@ -217,18 +237,24 @@ class Fetch:
             if entry is None:
                 entry = self._read_partition(wanted, remaining, False)
                 if isinstance(entry, InTier):
-                    entry = Found(wanted, entry.partition, entry.result)
+                    entry = PartitionRead(wanted, entry.partition, entry.result)
                 remaining = max(0, remaining - entry.size)
             found.append(entry)
         return found
 
-    def _read_partition(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> Found:
+    def _read_partition(self, wanted: Wanted, remaining: int, min_one: bool, *, notes: bool = False) -> PartitionRead:
+        entry = self._read_one(wanted, remaining, min_one, notes)
+        if self._plan.notes_reads and entry.partition is not None and self._plan.session is not None:
+            self._plan.session.note_read(wanted, entry.partition, self._plan)
+        return entry
+
+    def _read_one(self, wanted: Wanted, remaining: int, min_one: bool, notes: bool) -> PartitionRead:
         limits = self._limits
         epoch, partition, state, result = wanted.current_leader_epoch, None, None, None
         try:
             partition = self.find(wanted)
             if limits.refuses is not None and (refusal := limits.refuses(wanted.topic, wanted.index)):
-                return Found(wanted, partition, None, refusal)
+                return PartitionRead(wanted, partition, None, refusal)
             if self._follows:
                 state = partition.require_follower(limits.replica, limits.replica_epoch, current_leader_epoch=epoch)
             elif limits.rack:
@@ -254,10 +280,10 @@ class Fetch:
                 tiered = self._beyond(wanted, partition, min(wanted.max_bytes, remaining), min_one)
                 if tiered is not None:
                     return tiered
-            return Found(wanted, partition, None, error.code)
-        return Found(wanted, partition, result)
+            return PartitionRead(wanted, partition, None, error.code)
+        return PartitionRead(wanted, partition, result)
 
-    def _beyond(self, wanted: Wanted, partition: Partition, max_bytes: int, min_one: bool) -> Found | None:
+    def _beyond(self, wanted: Wanted, partition: Partition, max_bytes: int, min_one: bool) -> PartitionRead | None:
         """The result if this disk no longer has the offset but the tier may (docs/kafka-semantics.md: Remote fetches);
         else None."""
         log, tier = partition.log, self._limits.tier
@@ -278,7 +304,7 @@ class Fetch:
         upper = stable if self._limits.committed else high_watermark
         bounds = ReadResult(high_watermark, stable, start, upper, aborted=aborted)
         if not (max_bytes or min_one) or tier.throttles():
-            return Found(wanted, partition, bounds)
+            return PartitionRead(wanted, partition, bounds)
         return InTier(wanted, partition, bounds, max_bytes=max_bytes, min_one=min_one)
 
     def _note_progress(
@@ -312,7 +338,7 @@ class Fetch:
             wanted.topic_id = found.topic_id  # equal, and comparing the same object is cheaper from now on
         return found
 
-    def _is_enough(self, found: list[Found]) -> bool:
+    def _is_enough(self, found: list[PartitionRead]) -> bool:
         total = 0
         for entry in found:
             if entry.is_urgent:
@@ -343,10 +369,14 @@ class Fetch:
 
     def complete(self) -> None:
         """Called in the same step as ``ready``."""
-        self._finish(self._all or self.read())
+        if self._all:
+            self._finish(self._all)
+        else:
+            self._resume(self.finish())
 
     def expire(self) -> None:
-        self._finish(self.read())
+        self._resume(self.finish())
 
     def abandon(self) -> None:
         """The connection is closed, or about to be."""
+        self._plan.close()

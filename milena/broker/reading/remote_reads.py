@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milena.broker.reading.fetching import Fetch, FetchLimits
-from milena.broker.reading.found import Found, InTier
+from milena.broker.reading.partition_read import InTier, PartitionRead
 from milena.broker.reading.remote_offsets import RemoteListOffsets
 from milena.broker.reading.remote_waits import ReadKey, RemoteWait, code_of
 from milena.broker.replica.fetch_sessions import Wanted
@@ -75,8 +75,8 @@ class RemoteReads:
         self,
         fetch: Fetch,
         limits: FetchLimits,
-        found: list[Found],
-        done: Callable[[list[Found]], None],
+        found: list[PartitionRead],
+        done: Callable[[list[PartitionRead]], None],
         requester: Requester,
     ) -> bool:
         """Read the records that are in the tier, then call ``done``; returns False, and does nothing, if ``found`` has
@@ -137,7 +137,7 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
     """A fetch that waits for records of the tier."""
 
     def __init__(
-        self, reads: RemoteReads, fetch: Fetch, limits: FetchLimits, done: Callable[[list[Found]], None]
+        self, reads: RemoteReads, fetch: Fetch, limits: FetchLimits, done: Callable[[list[PartitionRead]], None]
     ) -> None:
         super().__init__(reads.pool, reads.purgatory)
         self._reads = reads
@@ -145,7 +145,7 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
         self._limits = limits
         self._done = done
         self._wanted: dict[ReadKey, InTier] = {}
-        self._results: dict[Wanted, Found] = {}
+        self._results: dict[Wanted, PartitionRead] = {}
 
     def want(self, entry: InTier) -> None:
         partition, result = entry.partition, entry.result
@@ -158,7 +158,7 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
         try:
             key = self.submit(partition, read, lambda name, log: reads.read_one(name, log, read))
         except KafkaError as error:
-            self._results[entry.wanted] = Found(entry.wanted, partition, None, error.code)
+            self._results[entry.wanted] = PartitionRead(entry.wanted, partition, None, error.code)
         else:
             self._wanted[key] = entry
 
@@ -169,7 +169,7 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
     def _take(self, key: ReadKey, result: RemoteRecords | None, error: Exception | None) -> None:
         entry = self._wanted[key]
         if error is not None:
-            self._results[entry.wanted] = Found(entry.wanted, entry.partition, None, code_of(error))
+            self._results[entry.wanted] = PartitionRead(entry.wanted, entry.partition, None, code_of(error))
         elif self.holds(key):
             self._results[entry.wanted] = self._found(entry, result)
         else:
@@ -178,27 +178,27 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
     def _give_up(self, key: ReadKey) -> None:
         """An empty result; an error if the partition may no longer be read here."""
         entry, partition = self._wanted[key], key.partition
-        found = Found(entry.wanted, partition, entry.result)
+        found = PartitionRead(entry.wanted, partition, entry.result)
         try:
             self._fetch.find(entry.wanted).require(entry.wanted.current_leader_epoch, leader=self._limits.only_leader)
         except KafkaError as error:
-            found = Found(entry.wanted, partition, None, error.code)
+            found = PartitionRead(entry.wanted, partition, None, error.code)
         self._results[entry.wanted] = found
 
     def _finish(self) -> None:
         self._done(self._fetch.read_around(self._results))
 
-    def _found(self, entry: InTier, records: RemoteRecords | None) -> Found:
+    def _found(self, entry: InTier, records: RemoteRecords | None) -> PartitionRead:
         result = entry.result
         assert result is not None
         if records is None:
             return self._local(entry)
         if not records.length:
-            return Found(entry.wanted, entry.partition, result)
+            return PartitionRead(entry.wanted, entry.partition, result)
         slice_ = RemoteSlice(records.records, records.length)
-        return Found(entry.wanted, entry.partition, result.with_slice(slice_, records.aborted))
+        return PartitionRead(entry.wanted, entry.partition, result.with_slice(slice_, records.aborted))
 
-    def _local(self, entry: InTier) -> Found:
+    def _local(self, entry: InTier) -> PartitionRead:
         """The tier has no more records before the first local one: read that one next."""
         partition = entry.partition
         assert partition is not None
@@ -214,5 +214,5 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
                 only_leader=self._limits.only_leader,
             )
         except KafkaError as error:
-            return Found(entry.wanted, partition, None, error.code)
-        return Found(entry.wanted, partition, found)
+            return PartitionRead(entry.wanted, partition, None, error.code)
+        return PartitionRead(entry.wanted, partition, found)

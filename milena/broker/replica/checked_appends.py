@@ -1,30 +1,30 @@
-"""Checks and appends the batches of a Produce request in order: at once if that is little work, else in slices.
+"""Checks and appends the batches of a Produce request in order: at once if that is little work, else cooperatively.
 
-A batch may expand to any size when it is decompressed, and a request may contain many batches. Work beyond ``AT_ONCE``
-continues in slices (``node.serving.sliced_work``), on copies, since the receive buffer is needed again. The order of
-batches does not change: earlier batches are already appended, later ones follow. A batch that was checked over several
-slices is appended if this broker still leads the partition and its configuration is the same; producer states are
-checked with the append.
+A batch may expand to any size when it is decompressed, and a request may contain many batches. Before the first yield
+the records that are left are copied, since the receive buffer is used again. The order of batches does not change:
+earlier batches are already appended, later ones follow. A batch whose check yielded is appended if this broker still
+leads the partition and its configuration is the same; producer states are checked with the append.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.broker.replica.partition import Partition
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.records.batch import HEADER_SIZE, BatchView, Codec, CorruptBatch
 from milena.protocol.records.decompression import memory_needed
 from milena.protocol.records.record_scan import STEP, work_of
 from milena.storage.log.append_info import AppendInfo
 from milena.storage.log.validation import LogValidator
 
-AT_ONCE: Final = 4 * STEP
-"""Records (or equivalent work) that one request may have checked in the step of the loop in which it arrives."""
-SLICE: Final = 2 * STEP
-"""The same for a slice: about a millisecond in the pure form."""
+RECORDS_BEFORE_FIRST_YIELD: Final = 4 * STEP
+"""Records (or equivalent work) of one request that are checked when it arrives."""
+RECORDS_PER_YIELD: Final = 2 * STEP
+"""The same between two yields: about a millisecond in the pure form."""
 _RATIO: Final = 16
 """Few batches grow more than so many times when they are decompressed."""
 _INT32: Final = Struct(">i")
@@ -35,130 +35,127 @@ _EACH: Final = 50
 """The fixed cost of a batch, in records."""
 
 
-Wanted: TypeAlias = "tuple[str | None, UUID | None, int, memoryview | None]"
+Target: TypeAlias = "tuple[str | None, UUID | None, int, memoryview | None]"
 """A topic by name or id, a partition, and its records as in the request."""
 
 
-class Rest(NamedTuple):
-    """The work that is left to be done in slices."""
+class MemoryNeeds(Protocol):
+    """The request, which learns how much memory the rest of its work needs."""
 
-    size: int
-    """Bytes that were copied."""
     memory: int
-    """Bytes that decompressing its batches may need at one time."""
-
-
-PAUSE: Final = Rest(0, 0)
-Appending: TypeAlias = Generator[Rest, None, AppendInfo]
-"""Yields when a slice ends. The first yield of a request says what the rest of it needs."""
 
 
 class CheckedAppends:
-    """The appends of one request. ``append`` is called for ``wanted`` in order. Once the request is sliced, copies
-    replace its records, unless they were ``copied`` before."""
+    """The appends of one request. ``append`` is called for each of ``targets`` in order."""
 
-    __slots__ = ("_acks", "_copied", "_left", "_sliced", "_wanted")
+    __slots__ = ("_acks", "_copied", "_left", "_memory", "_on_copies", "_targets")
 
-    def __init__(self, wanted: list[Wanted], acks: int, *, copied: bool) -> None:
-        self._wanted = wanted
+    def __init__(self, targets: list[Target], acks: int, memory: MemoryNeeds, *, copied: bool) -> None:
+        """``copied``: the records are not in the receive buffer. Else copies replace them before the first yield, and
+        ``memory`` is set to the bytes that decompressing one of them may need."""
+        self._targets = targets
         self._acks = acks
-        self._left = AT_ONCE
-        self._sliced = copied
+        self._memory = memory
+        self._left = RECORDS_BEFORE_FIRST_YIELD
+        self._on_copies = copied
         self._copied = -1
-        """The place whose records were copied before they were checked."""
+        """The position whose records were copied before they were checked."""
 
-    def append(self, place: int, partition: Partition, find: Callable[[Wanted], Partition]) -> AppendInfo | Appending:
-        """Check and append ``wanted[place]`` to ``partition``. If that is more than a little work, the rest is left to
-        steps, which append to the partition that ``find`` returns by then. Both raise KafkaError, and append nothing in
-        that case."""
-        records = self._wanted[place][3]
+    def append(
+        self, position: int, partition: Partition, find: Callable[[Target], Partition]
+    ) -> AppendInfo | Cooperative[AppendInfo]:
+        """Check and append ``targets[position]`` to ``partition``. If that is more than a little work, return the rest
+        of it, which appends to the partition that ``find`` returns by then. Both raise KafkaError, and append nothing
+        in that case."""
+        records = self._targets[position][3]
         assert records is not None
         check = None
-        self._left -= _work_without_pause(records)
+        self._left -= _work_before_first_pause(records)
         if self._left >= 0:
-            if not self._sliced and _work_expected(records) > self._left:
-                records = self._copy(place, records)
+            if not self._on_copies and _estimated_work(records) > self._left:
+                records = self._copy(position, records)
             begun = partition.begin_append(records, self._acks)
             if isinstance(begun, AppendInfo):
                 return begun
             check = begun
-        return self._in_steps(place, partition, find, check)
+        return self._checked(position, partition, find, check)
 
-    def _in_steps(
-        self, place: int, partition: Partition, find: Callable[[Wanted], Partition], check: LogValidator | None
-    ) -> Appending:
-        """``check``: the one that was begun in this slice, or None if the slice has ended."""
+    def _checked(
+        self, position: int, partition: Partition, find: Callable[[Target], Partition], check: LogValidator | None
+    ) -> Cooperative[AppendInfo]:
+        """Finish ``check``, then append. ``check`` is None if it has not begun, for lack of budget."""
         if check is None:
-            yield self._next_slice(place)
-            partition = find(self._wanted[place])
+            self._before_yield(position)
+            yield
+            partition = find(self._targets[position])
         while True:
             if check is None:
-                records = self._wanted[place][3]
+                records = self._targets[position][3]
                 assert records is not None
                 begun = partition.begin_append(records, self._acks)
                 if isinstance(begun, AppendInfo):
                     return begun
                 check = begun
-            finished = yield from self._finished(check, place)
-            if not self._sliced:
+            finished = yield from self._finished(check, position)
+            if not self._on_copies:  # there was no yield, so nothing has changed
                 return partition.append_validated(check, self._acks)
-            before, partition = partition, find(self._wanted[place])
+            before, partition = partition, find(self._targets[position])
             if finished and before is partition and _is_as_checked(partition, check):
                 return partition.append_validated(check, self._acks)
             check = None
 
-    def _finished(self, check: LogValidator, place: int) -> Generator[Rest, None, bool]:
-        """Whether ``check`` was finished. If not, slicing begins, and it must start again with copies of the
-        records."""
+    def _finished(self, check: LogValidator, position: int) -> Cooperative[bool]:
+        """Run ``check``. Returns False if it must start again, because its records were in the receive buffer at the
+        first yield."""
         while (work := check.advance()) is not None:
             self._left -= work
             if self._left < 0:
-                on_copy = self._sliced or self._copied == place
-                yield self._next_slice(place)
+                on_copy = self._on_copies or self._copied == position
+                self._before_yield(position)
+                yield
                 if not on_copy:
                     return False
         return True
 
-    def _next_slice(self, place: int) -> Rest:
-        """What the request yields before its next slice. From the first one on, the records are copies."""
-        self._left = SLICE
-        if self._sliced:
-            return PAUSE
-        self._sliced = True
-        size = memory = 0
-        for at in range(place, len(self._wanted)):
-            records = self._wanted[at][3]
+    def _before_yield(self, position: int) -> None:
+        """Refill the budget. Before the first yield, copy the records from ``position`` on."""
+        self._left = RECORDS_PER_YIELD
+        if self._on_copies:
+            return
+        self._on_copies = True
+        memory = 1
+        for at in range(position, len(self._targets)):
+            records = self._targets[at][3]
             if records is not None:
                 if at != self._copied:
                     records = self._copy(at, records)
-                size += len(records)
                 memory = max(memory, _memory_for(records))
-        return Rest(size, memory)
+        self._memory.memory = memory
 
-    def _copy(self, place: int, records: memoryview) -> memoryview:
-        name, topic_id, index, _ = self._wanted[place]
+    def _copy(self, position: int, records: memoryview) -> memoryview:
+        name, topic_id, index, _ = self._targets[position]
         records = memoryview(bytearray(records))
-        self._wanted[place] = (name, topic_id, index, records)
-        self._copied = place
+        self._targets[position] = (name, topic_id, index, records)
+        self._copied = position
         return records
 
 
 def _is_as_checked(partition: Partition, check: LogValidator) -> bool:
-    """Whether the check still applies: the topic's configuration may have changed meanwhile."""
+    """Whether the check still applies: the topic's configuration may have changed since."""
     return partition.log is not None and partition.log.config is check.config
 
 
-def _work_without_pause(records: memoryview) -> int:
+def _work_before_first_pause(records: memoryview) -> int:
     """How many records are checked before the first pause; all of them if there are certain to be many pauses."""
     if len(records) < HEADER_SIZE:
         return _EACH
     (count,) = _INT32.unpack_from(records, _COUNT_AT)
-    if count <= 0 or (count <= AT_ONCE and records[_CODEC_AT] & _CODEC_MASK):
+    if count <= 0 or (count <= RECORDS_BEFORE_FIRST_YIELD and records[_CODEC_AT] & _CODEC_MASK):
         return _EACH
     return _EACH + int(count)
 
 
-def _work_expected(records: memoryview) -> int:
+def _estimated_work(records: memoryview) -> int:
     """A high guess at how long it takes to decompress the records. To copy them first costs next to nothing, and a
     check that turns out to be long then need not begin again."""
     codec = records[_CODEC_AT] & _CODEC_MASK if len(records) > _CODEC_AT else 0

@@ -219,17 +219,16 @@ class Session:
 class FetchPlan:
     """What to read for one request. A sessionless request (``session`` is None) reads ``wanted``."""
 
-    __slots__ = ("in_slices", "incremental", "session", "wanted")
+    __slots__ = ("incremental", "notes_reads", "session", "wanted")
 
-    def __init__(
-        self, session: Session | None, wanted: list[Wanted], *, incremental: bool, in_slices: bool = False
-    ) -> None:
+    def __init__(self, session: Session | None, wanted: list[Wanted], *, incremental: bool) -> None:
         self.session = session
         self.wanted = wanted
         self.incremental = incremental
         """Whether the response contains only news."""
-        self.in_slices = in_slices
-        """Whether a partition may change between its read and the answer. Each read is noted then."""
+        self.notes_reads = False
+        """Whether the session notes each read, because the fetch yields, so that a partition may change between its
+        read and the response."""
 
     @property
     def partitions(self) -> list[Wanted]:
@@ -243,7 +242,18 @@ class FetchPlan:
 
     def is_as_read(self, wanted: Wanted) -> bool:
         """Whether what was read last is still all that there is to tell."""
-        return not self.in_slices or self.session is None or self.session.is_as_read(wanted, self)
+        return not self.notes_reads or self.session is None or self.session.is_as_read(wanted, self)
+
+    def make_own_session(self, now_ms: int) -> None:
+        """Give a sessionless request a session of its own, through which it learns of changes until ``close``. A
+        partition that is named twice is read once."""
+        self.session = Session(NO_SESSION, self.wanted, privileged=False, uses_topic_ids=True, now_ms=now_ms)
+        self.session.visits.note(now_ms)
+
+    def close(self) -> None:
+        """Close the request's own session. Call it when the request is answered, or will not be."""
+        if self.session is not None and self.session.id == NO_SESSION:
+            self.session.close()
 
     @property
     def session_id(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from milena.runtime.clock import Clock, Timer
 
 _COMPACT_ABOVE = 64
-AT_ONCE = 64
+CALLBACKS_PER_ITERATION = 64
 """Callbacks in one iteration of the loop; the others run in later ones."""
 
 
@@ -86,7 +86,7 @@ class Deadlines:
     def _fired(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        left = AT_ONCE
+        left = CALLBACKS_PER_ITERATION
         try:
             while left and self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
                 deadline = heapq.heappop(self._heap)[2]

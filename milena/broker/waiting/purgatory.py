@@ -19,7 +19,7 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 
-AT_ONCE: Final = 64
+OPERATIONS_PER_ITERATION: Final = 64
 """Operations that one change completes in one iteration of the loop."""
 COMPLETIONS_PER_TURN: Final = 16
 """Completions for one key before the next key is served."""
@@ -147,7 +147,7 @@ class Purgatory:
         if self._held is not None:
             self._held[key] = None
             return
-        if len(watchers) > AT_ONCE or key in self._rounds:
+        if len(watchers) > OPERATIONS_PER_ITERATION or key in self._rounds:
             self._go_through(key)
             if not self._going:
                 self._turns_of_one_go()
@@ -201,7 +201,7 @@ class Purgatory:
     def _turns_of_one_go(self) -> None:
         """One iteration of the loop: each key with many operations gets its share."""
         self._going = True
-        left = AT_ONCE * COMPLETION_COST
+        left = OPERATIONS_PER_ITERATION * COMPLETION_COST
         turns = self._turns
         try:
             while turns and left > 0:
@@ -240,7 +240,7 @@ class Purgatory:
     def release(self) -> None:
         """Check the operations of everything that has changed since ``hold``."""
         held, self._held = self._held, None
-        left = AT_ONCE
+        left = OPERATIONS_PER_ITERATION
         for key in held or ():
             left -= len(self._watchers.get(key, ()))
             if left >= 0 or len(held or ()) == 1:

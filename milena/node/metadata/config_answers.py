@@ -9,10 +9,9 @@ from milena.config.node_config import NodeConfig
 from milena.node.metadata.config_views import ConfigView, all_results
 from milena.node.metadata.image import MetadataImage
 from milena.node.serving.repeats import Repeats
-from milena.node.serving.slices import in_slices
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (
@@ -23,16 +22,16 @@ if TYPE_CHECKING:
         DescribeConfigsResultFields,
     )
 
-SLICE: Final = 20
-"""The number of resources described per slice of the loop: each takes up to a millisecond."""
+RESOURCES_PER_YIELD: Final = 20
+"""Resources that are described between two yields: each takes up to a millisecond."""
 LEAST: Final = 30
 """The minimum cost of a resource that is named again: all its values are built before some are selected."""
 
 
-async def describe_configs(
-    clock: Clock, config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: DescribeConfigsRequest
-) -> DescribeConfigsResponseFields:
-    """The response's fields. Each resource is described as it is when its slice runs.
+def describe_configs(
+    config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: DescribeConfigsRequest
+) -> Cooperative[DescribeConfigsResponseFields]:
+    """Return the response's fields. Each resource is described as it is at that moment.
 
     Raises KafkaError INVALID_REQUEST if the same resources are named too often.
     """
@@ -43,7 +42,8 @@ async def describe_configs(
         repeats.note((resource.resource_type, resource.resource_name), max(LEAST, len(told["configs"])))
         return told
 
-    return {"results": all_results(await in_slices(clock, request.resources, describe, SLICE))}
+    results = yield from YieldBudget(RESOURCES_PER_YIELD).apply(request.resources, describe)
+    return {"results": all_results(results)}
 
 
 def _describe(

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from milena.node.serving.turns import SLICE, Turns
+from milena.node.serving.turns import UNITS_PER_POLL, Turns
 from milena.runtime.context import Runtime
 from milena.runtime.network import HIGH_WATER, Connection, ConnectionHandler, FrameError, Framer, Listener
 
@@ -137,7 +137,7 @@ class _HttpConnection:
             self._continue()
         elif self in self._register:
             connection.resume_reading()
-        return SLICE
+        return UNITS_PER_POLL
 
     def _continue(self) -> None:
         assert self._connection is not None

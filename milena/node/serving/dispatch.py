@@ -12,12 +12,13 @@ from typing import Any, Final
 from milena.node.api import ApiTable, Fields, Handle, RequestContext, ServedApi
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
-from milena.node.serving.sliced_work import DECODED, Place, SlicedWork
+from milena.node.serving.cooperative_requests import CooperativeRequests, Pending
+from milena.node.serving.scheduler import Scheduler
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.schemas.registry import Role, served
-from milena.protocol.schemas.steps import at_once
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
@@ -27,9 +28,9 @@ DECODED_BODY_LIMIT: Final = 8 << 20
 ``socket.request.max.bytes`` could block a node for minutes."""
 LARGE_BODIES: Final = frozenset({ApiKey.PRODUCE, ApiKey.ENVELOPE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose size is in opaque bytes, which cost nothing to decode."""
-AT_ONCE: Final = 16 << 10
-"""Bytes of a decoded request that is handled in one step of the loop. A larger one may have thousands of elements: it
-is decoded, handled and answered in slices, while its connection waits."""
+PLAIN_BODY_BYTES: Final = 16 << 10
+"""Bytes of a request that is decoded at once. A larger one may have thousands of elements: it is decoded cooperatively
+and answered while its connection waits."""
 
 
 class Dispatcher:
@@ -54,7 +55,8 @@ class Dispatcher:
         self._tasks = tasks
         self._ranges = {int(key): versions for key, versions in served(role).items() if key in apis}
         self._bound: dict[int, ServedApi] = {}
-        self.sliced_work = SlicedWork(runtime.clock)
+        self.scheduler = Scheduler(runtime.clock)
+        self._cooperative = CooperativeRequests(self.scheduler, tasks, self._refuse)
 
     def find(self, key: int, version: int) -> ServedApi | None:
         """The handler of this version; None if this role does not serve it."""
@@ -81,7 +83,7 @@ class Dispatcher:
             "Milliseconds from the arrival of a request to its answer.",
             request=name,
         )
-        bound = ServedApi(name, module.handle, module.raw, module.failed, module.large, requests, total_time)
+        bound = ServedApi(name, module.handle, module.raw, module.failed, requests, total_time)
         if known:
             self._bound[key << 16 | version] = bound
         return bound
@@ -89,22 +91,26 @@ class Dispatcher:
     def run(self, ctx: RequestContext, body: memoryview) -> None:
         """Handle one request. Every path answers, disconnects, or leaves the answer to a pending operation."""
         api = ctx.api
+        ctx.driver = self._cooperative
         if len(body) > DECODED_BODY_LIMIT and ctx.header.api_key not in LARGE_BODIES:
             ctx.disconnect(f"a {api.name} request of {len(body)} bytes is larger than {DECODED_BODY_LIMIT}")
             return
-        if len(body) > AT_ONCE and api.large is not None:
-            self._run_in_slices(ctx, api.large, bytes(body))
-            return
         try:
-            if not api.raw:
+            if api.raw:
+                answer = api.handle(self._node, ctx, body)
+            elif len(body) > PLAIN_BODY_BYTES:
+                self._cooperative.queue(ctx, self._large(ctx, api.handle, bytes(body)), len(body))
+                return
+            else:
                 ctx.request = messages.decode_request(ctx.header.api_key, ctx.header.api_version, body)
-            answer = api.handle(self._node, ctx, body if api.raw else ctx.request)
+                answer = api.handle(self._node, ctx, ctx.request)
             if answer is None:
                 return
+            if isinstance(answer, Mapping):
+                ctx.respond_fields(**answer)
+                return
             if not isinstance(answer, Awaitable):
-                fields = answer if isinstance(answer, Mapping) else at_once(answer)
-                if fields is not None:
-                    ctx.respond_fields(**fields)
+                self._cooperative.start(ctx, _answered(ctx, answer), len(body))
                 return
         except DecodeError as error:
             ctx.disconnect(f"undecodable request body: {error}")
@@ -123,72 +129,17 @@ class Dispatcher:
         except Exception as failure:
             self._refuse(ctx, failure)
 
-    def _run_in_slices(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
-        work = self.sliced_work
-        if not work.hold(len(body)):
-            ctx.disconnect(f"{work.held} bytes of requests wait to be handled")
-            return
-        ctx.hold()
-        self._tasks.attempt(self._large(ctx, handle, body), name=f"large {ctx.api.name}")
-
-    async def _large(self, ctx: RequestContext, handle: Handle, body: bytes) -> None:
-        """Handle a large request. It takes effect even if its connection has been closed by then."""
-        work = self.sliced_work
-        try:
-            try:
-                async with work.place(DECODED * len(body)) as place:
-                    answer = await self._handle_in(place, ctx, handle, body)
-            finally:
-                work.drop(len(body))
-            fields = None if answer is None else await answer
-            if fields is not None and not ctx.closed:
-                ctx.respond_fields(**fields)
-        except DecodeError as error:
-            ctx.disconnect(f"undecodable request body: {error}")
-        except Exception as failure:
-            self._refuse(ctx, failure)
-
-    async def _handle_in(
-        self, place: Place, ctx: RequestContext, handle: Handle, body: bytes
-    ) -> Awaitable[Fields | None] | None:
-        """Handle a large request, and make its answer if there is one by then. Returns what is still to be awaited."""
-        header, told = ctx.header, list[Fields]()
-        ctx.encoder = lambda _, fields: told.append(fields)
-        try:
-            steps = messages.decode_request_in_steps(header.api_key, header.api_version, body)
-            ctx.request = await place.result(steps)
-            answer = handle(self._node, ctx, ctx.request)
-            if answer is not None and not isinstance(answer, Awaitable):
-                made = answer if isinstance(answer, Mapping) else await place.result(answer)
-                if made is not None:
-                    told.append(made)
-                answer = None
-        finally:
-            ctx.encoder = self._encode_in_slices
-        for fields in told:
-            ctx.encoder = None  # an error of the encoding is answered at once
-            await self._encode_in(place, ctx, fields)
-        return answer
-
-    def _encode_in_slices(self, ctx: RequestContext, fields: Fields) -> None:
-        ctx.encoder = None  # an error of the encoding is answered at once
-        if not ctx.closed:
-            self._tasks.attempt(self._respond(ctx, fields), name=f"large answer {ctx.api.name}")
-
-    async def _respond(self, ctx: RequestContext, fields: Fields) -> None:
-        try:
-            async with self.sliced_work.place_for_answer() as place:
-                await self._encode_in(place, ctx, fields)
-        except Exception as error:
-            self._refuse(ctx, error)
-
-    async def _encode_in(self, place: Place, ctx: RequestContext, fields: Fields) -> None:
-        if ctx.closed:
-            return
-        steps = messages.encode_response_in_steps(ctx.header.api_key, ctx.header.api_version, **fields)
-        body = await place.result(steps)
-        if not ctx.closed:
-            ctx.respond([body])
+    def _large(self, ctx: RequestContext, handle: Handle, body: bytes) -> Cooperative[Pending]:
+        """Decode and handle a large request. Returns what is still to be awaited."""
+        header = ctx.header
+        ctx.request = yield from messages.decode_large_request(header.api_key, header.api_version, body)
+        answer = handle(self._node, ctx, ctx.request)
+        if answer is None or isinstance(answer, Awaitable):
+            return answer
+        fields = answer if isinstance(answer, Mapping) else (yield from answer)
+        if fields is not None:
+            ctx.respond_fields(**fields)
+        return None
 
     def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
         """Answer with an error instead of running the handler: for each partition, if the response has errors there."""
@@ -233,6 +184,14 @@ class Dispatcher:
             ctx.disconnect(f"{error.code.name} has no place in the response")
             return
         ctx.respond_fields(**told)
+
+
+def _answered(ctx: RequestContext, work: Cooperative[Fields | None]) -> Cooperative[Pending]:
+    """Run ``work``, then answer with the fields that it returns."""
+    fields = yield from work
+    if fields is not None:
+        ctx.respond_fields(**fields)
+    return None
 
 
 def api_name(key: int) -> str:

@@ -15,7 +15,7 @@ TURN: Final = 64
 """Units of one turn if no other connection waits. A unit is about the cost of one produce request."""
 SHARED_TURN: Final = 16
 """Units of one turn if other connections wait, too."""
-SLICE: Final = 128
+UNITS_PER_POLL: Final = 128
 """Units between two polls of the sockets."""
 
 
@@ -54,7 +54,7 @@ class Turns:
     def _run(self) -> None:
         """A connection that joins meanwhile waits for the next call, so that it does not get two turns in one."""
         self._scheduled = False
-        left = SLICE
+        left = UNITS_PER_POLL
         queue = self._queue
         try:
             for _ in range(len(queue)):

@@ -17,8 +17,8 @@ from milena.protocol.records.batch import CorruptBatch
 
 RATIO: Final = 22
 """A block grows at most so many times: 3 bytes copy 64."""
-AT_ONCE: Final = 4 << 20
-"""Blocks whose content is not longer are opened in one call."""
+MAX_WHOLE_BLOCK: Final = 4 << 20
+"""Bytes of content of a block that is decompressed in one call. Larger ones are decompressed in pieces."""
 STEP: Final = 2 << 20
 """Content of a large block that is made at a time, at least; less than twice as much."""
 WINDOW: Final = 8 << 20
@@ -33,7 +33,7 @@ _LONG_LITERAL: Final = 60
 
 def memory_needed(size: int) -> int:
     """Bytes that it takes at most to open blocks of ``size`` bytes, roughly: what is opened, and what that becomes."""
-    return min(RATIO * size, AT_ONCE + 2 * WINDOW + 2 * (WINDOW + 2 * STEP))
+    return min(RATIO * size, MAX_WHOLE_BLOCK + 2 * WINDOW + 2 * (WINDOW + 2 * STEP))
 
 
 def opened(block: memoryview, cramjam: ModuleType) -> Iterator[bytes]:
@@ -42,7 +42,7 @@ def opened(block: memoryview, cramjam: ModuleType) -> Iterator[bytes]:
         size: int = cramjam.snappy.decompress_raw_len(block)
         if size > RATIO * len(block):
             raise CorruptBatch(f"snappy: {len(block)} bytes cannot become {size}")
-        if size > AT_ONCE:
+        if size > MAX_WHOLE_BLOCK:
             yield from _Large(block, size, cramjam).pieces()
         else:
             out = bytearray(size)

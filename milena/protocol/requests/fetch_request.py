@@ -7,11 +7,10 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from milena.protocol.limits import MAX_ELEMENTS
+from milena.protocol.limits import MAX_FETCHED
 from milena.protocol.requests.scan import (
     count_at,
     decoding,
-    decoding_steps,
     expect_end,
     expect_within,
     nullable_text_at,
@@ -24,7 +23,6 @@ from milena.protocol.requests.scan import (
 )
 from milena.protocol.requests.topics import topic_at, write_topic
 from milena.protocol.schemas.primitives import Data, Writer
-from milena.protocol.schemas.steps import STEP, Steps, at_once
 from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import ZERO_UUID
 
@@ -84,17 +82,16 @@ _PLAIN: Final = bytes((0, 0, 1, 1, 1, 1, 13))
 
 
 @decoding
-def decode_fetch_request(version: int, body: Data, limit: int = MAX_ELEMENTS) -> FetchRequest:
+def decode_fetch_request(version: int, body: Data, limit: int = MAX_FETCHED) -> FetchRequest:
     """The request in ``body``. Bytes left over are ignored. Raises DecodeError, TooManyElements before more topics and
     partitions than ``limit`` are read."""
     data = body if isinstance(body, memoryview) else memoryview(body)
     if len(data) == _NEWS.size and version >= 15 and (news := _read_news(data)) is not None:
         return news
-    return at_once(_decode_request(version, data, limit))
+    return _decode_request(version, data, limit)
 
 
-def _decode_request(version: int, body: Data, limit: int = MAX_ELEMENTS) -> Steps[FetchRequest]:
-    data = body if isinstance(body, memoryview) else memoryview(body)
+def _decode_request(version: int, data: memoryview, limit: int) -> FetchRequest:
     flexible = version >= 12
     pos = 0
     replica_id, replica_epoch = -1, -1
@@ -108,11 +105,11 @@ def _decode_request(version: int, body: Data, limit: int = MAX_ELEMENTS) -> Step
     else:
         max_wait, min_bytes, max_bytes, isolation = _LIMITS_V4.unpack_from(data, pos)
         pos += 13
-    topics, elements, pos = yield from _read_topics(data, pos, version, limit)
+    topics, elements, pos = _read_topics(data, pos, version, limit)
     forgotten: list[ForgottenTopic] = []
     rack_id = ""
     if version >= 7:
-        forgotten, pos = yield from _read_forgotten(data, pos, version, elements, limit)
+        forgotten, pos = _read_forgotten(data, pos, version, elements, limit)
     if version >= 11:
         rack_id, pos = text_at(data, pos, flexible)
     cluster_id: str | None = None
@@ -135,10 +132,6 @@ def _decode_request(version: int, body: Data, limit: int = MAX_ELEMENTS) -> Step
         replica_epoch,
         cluster_id,
     )
-
-
-decode_fetch_request_in_steps = decoding_steps(_decode_request)
-"""As ``decode_fetch_request``, with pauses."""
 
 
 def _read_news(data: memoryview) -> FetchRequest | None:
@@ -182,7 +175,7 @@ def _read_news(data: memoryview) -> FetchRequest | None:
     )
 
 
-def _read_topics(data: memoryview, pos: int, version: int, limit: int) -> Steps[tuple[list[FetchTopic], int, int]]:
+def _read_topics(data: memoryview, pos: int, version: int, limit: int) -> tuple[list[FetchTopic], int, int]:
     """The topics, the elements that they are, and the position behind them."""
     flexible, by_id = version >= 12, version >= 13
     elements, pos = count_at(data, pos, flexible)
@@ -200,13 +193,9 @@ def _read_topics(data: memoryview, pos: int, version: int, limit: int) -> Steps[
         for _ in range(count):
             wanted, pos = _read_flexible(data, pos, version) if flexible else _read_legacy(data, pos, version)
             partitions.append(wanted)
-            if not len(partitions) % STEP:
-                yield
         if flexible:
             pos = tags_end(data, pos)
         topics.append((name, topic_id, partitions))
-        if not len(topics) % STEP:
-            yield
     return topics, elements, pos
 
 
@@ -242,7 +231,7 @@ def _read_legacy(data: memoryview, pos: int, version: int) -> tuple[FetchPartiti
 
 def _read_forgotten(
     data: memoryview, pos: int, version: int, elements: int, limit: int
-) -> Steps[tuple[list[ForgottenTopic], int]]:
+) -> tuple[list[ForgottenTopic], int]:
     flexible, by_id = version >= 12, version >= 13
     topic_count, pos = count_at(data, pos, flexible)
     elements += topic_count
@@ -260,8 +249,6 @@ def _read_forgotten(
         if flexible:
             pos = tags_end(data, pos)
         forgotten.append((name, topic_id, partitions))
-        if not len(forgotten) % STEP:
-            yield
     return forgotten, pos
 
 

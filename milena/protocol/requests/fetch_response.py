@@ -28,7 +28,6 @@ from milena.protocol.requests.scan import (
 )
 from milena.protocol.requests.topics import topic_at, write_topic
 from milena.protocol.schemas.primitives import Data, Writer
-from milena.protocol.schemas.steps import Pace, Steps, at_once
 
 
 class AbortedTransaction(NamedTuple):
@@ -117,24 +116,9 @@ def encode_fetch_response(
         one = _encode_one(topics[0], error_code, session_id, throttle_time_ms)
         if one is not None:
             return one
-    return at_once(
-        encode_fetch_response_in_steps(version, topics, error_code, session_id, throttle_time_ms, node_endpoints)
-    )
-
-
-def encode_fetch_response_in_steps(
-    version: int,
-    topics: Sequence[FetchedTopic],
-    error_code: int = 0,
-    session_id: int = 0,
-    throttle_time_ms: int = 0,
-    node_endpoints: Sequence[NodeEndpoint] = (),
-) -> Steps[list[Part]]:
-    """As ``encode_fetch_response``, with pauses."""
     if version < 12:
-        return (yield from _encode_legacy(version, topics, error_code, session_id, throttle_time_ms))
+        return _encode_legacy(version, topics, error_code, session_id, throttle_time_ms)
     parts: list[Part] = []
-    pace = Pace()
     out = Writer(_TOP.pack(throttle_time_ms, error_code, session_id))
     out.compact_array(len(topics))
     for name, topic_id, partitions in topics:
@@ -160,8 +144,6 @@ def encode_fetch_response_in_steps(
                 out.data.append(0)
             else:
                 _write_tags(out, fetched)
-            if pace.is_over(1):
-                yield
         out.data.append(0)
     if node_endpoints and version >= 16:
         out.data.append(1)
@@ -224,9 +206,8 @@ def _write_tags(out: Writer, fetched: FetchedPartition) -> None:
 
 def _encode_legacy(
     version: int, topics: Sequence[FetchedTopic], error_code: int, session_id: int, throttle_time_ms: int
-) -> Steps[list[Part]]:
+) -> list[Part]:
     parts: list[Part] = []
-    pace = Pace()
     out = Writer(_TOP.pack(throttle_time_ms, error_code, session_id) if version >= 7 else _INT32.pack(throttle_time_ms))
     out.array(len(topics))
     for name, topic_id, partitions in topics:
@@ -245,8 +226,6 @@ def _encode_legacy(
             if records is not None and size:
                 parts += (out.data, records)
                 out = Writer()
-            if pace.is_over(1):
-                yield
     if out:
         parts.append(out.data)
     return parts

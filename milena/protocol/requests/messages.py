@@ -23,9 +23,9 @@ from functools import cache
 from typing import Any, TypeVar, overload
 
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.limits import max_elements
 from milena.protocol.schemas.primitives import Data, Reader, Writer
-from milena.protocol.schemas.steps import Pace, Steps
 from milena.protocol.schemas.structs import StructCodec, codec
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ def decode_request(key: int, version: int, body: Data) -> Any:  # noqa: ANN401 -
     return _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
 
 
-def decode_request_in_steps(key: int, version: int, body: Data) -> Steps[Any]:
-    """As ``decode_request``, with pauses."""
-    return _codec(key, version, "request").read_in_steps(Reader(body, 0, max_elements(key)), Pace())
+def decode_large_request(key: int, version: int, body: Data) -> Cooperative[Any]:
+    """As ``decode_request``; yields between elements."""
+    return _codec(key, version, "request").read_cooperatively(Reader(body, 0, max_elements(key)), YieldBudget())
 
 
 def decode_response(key: int, version: int, body: Data) -> Any:  # noqa: ANN401 - a message of any key and version
@@ -74,10 +74,10 @@ def encode_response(_key: int, _version: int, /, **fields: object) -> bytes:
     return _encode(_codec(_key, _version, "response"), fields)
 
 
-def encode_response_in_steps(_key: int, _version: int, /, **fields: object) -> Steps[bytes]:
-    """As ``encode_response``, with pauses."""
+def encode_large_response(_key: int, _version: int, /, **fields: object) -> Cooperative[bytes]:
+    """As ``encode_response``; yields between elements."""
     writer = Writer()
-    yield from _codec(_key, _version, "response").write_in_steps(writer, fields, Pace())
+    yield from _codec(_key, _version, "response").write_cooperatively(writer, fields, YieldBudget())
     return bytes(writer)
 
 

@@ -24,7 +24,6 @@ from milena.protocol.requests.leaders import (
 from milena.protocol.requests.scan import (
     count_at,
     decoding,
-    decoding_steps,
     expect_within,
     length_at,
     nullable_text_at,
@@ -32,7 +31,6 @@ from milena.protocol.requests.scan import (
 )
 from milena.protocol.requests.topics import topic_at, write_topic
 from milena.protocol.schemas.primitives import Data, Reader, Writer, fitting
-from milena.protocol.schemas.steps import STEP, Steps, at_once
 from milena.protocol.schemas.undecodable import TooManyElements
 
 ProduceTopic: TypeAlias = "tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]"
@@ -84,10 +82,6 @@ _INT32: Final = Struct(">i")
 def decode_produce_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> ProduceRequest:
     """The request in ``body``; its records are views of ``body``. Bytes left over are ignored. Raises DecodeError,
     TooManyElements before more topics and partitions than ``limit`` are read."""
-    return at_once(_decode_request(version, body, limit))
-
-
-def _decode_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> Steps[ProduceRequest]:
     flexible, by_id = version >= 9, version >= 13
     data = body if isinstance(body, memoryview) else memoryview(body)
     transactional_id, pos = nullable_text_at(data, 0, flexible)
@@ -104,9 +98,7 @@ def _decode_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> Step
         if elements > limit:
             raise TooManyElements(limit)
         partitions: list[tuple[int, memoryview | None]] = []
-        for at in range(1, count + 1):
-            if not at % STEP:
-                yield
+        for _ in range(count):
             partition = _INT32.unpack_from(data, pos)[0]
             length, pos = length_at(data, pos + 4, flexible)
             if length < 0:
@@ -120,16 +112,10 @@ def _decode_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> Step
         if flexible:
             pos = tags_end(data, pos)
         topics.append((name, topic_id, partitions))
-        if not len(topics) % STEP:
-            yield
     if flexible:
         pos = tags_end(data, pos)
     expect_within(data, pos)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-decode_produce_request_in_steps = decoding_steps(_decode_request)
-"""As ``decode_produce_request``, with pauses."""
 
 
 def encode_produce_request(version: int, request: ProduceRequest) -> bytes:

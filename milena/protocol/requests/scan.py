@@ -14,7 +14,6 @@ from uuid import UUID
 
 from milena.protocol.limits import MAX_TAGS
 from milena.protocol.schemas.primitives import Data, decoded_text
-from milena.protocol.schemas.steps import Steps
 from milena.protocol.schemas.undecodable import DecodeError
 
 T = TypeVar("T")
@@ -35,18 +34,6 @@ def decoding(decode: Callable[Concatenate[int, Data, P], T]) -> Callable[Concate
             return decode(version, body, *args, **kwargs)
         except (IndexError, struct.error) as error:
             raise DecodeError(f"the {len(body)} bytes end too early") from error
-
-    return checked
-
-
-def decoding_steps(decode: Callable[P, Steps[T]]) -> Callable[P, Steps[T]]:
-    """As ``decoding``, for steps."""
-
-    def checked(*args: P.args, **kwargs: P.kwargs) -> Steps[T]:
-        try:
-            return (yield from decode(*args, **kwargs))
-        except (IndexError, struct.error) as error:
-            raise DecodeError("the bytes end too early") from error
 
     return checked
 

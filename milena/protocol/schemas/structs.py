@@ -20,9 +20,9 @@ from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, get_args, get_origin
 
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.schemas.other_versions import is_field_of_some_version
 from milena.protocol.schemas.primitives import Reader, Writer, fitting
-from milena.protocol.schemas.steps import Elements, Pace, Steps, read_elements, write_elements
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import ZERO_UUID
 
@@ -34,6 +34,19 @@ _STRICT: Final = os.environ.get("MILENA_STRICT_FIELDS") == "1"
 Read = Callable[[Reader], object]
 Write = Callable[[Writer, Any], None]
 Build = Callable[[Any], object]
+
+
+class Elements(NamedTuple):
+    """The elements of an array."""
+
+    begin_read: Callable[[Reader], int | None]
+    """Reads their number; None for a null array."""
+    begin_write: Callable[[Writer, Any], bool]
+    """Writes their number. Returns whether there are any to be written."""
+    read: Read
+    write: Write
+    struct: StructCodec | None
+    """The codec of elements that have arrays themselves."""
 
 
 class Form(NamedTuple):
@@ -107,14 +120,14 @@ class StructCodec:
             self._read_tags(reader, values)
         return self._cls(**values)
 
-    def read_in_steps(self, reader: Reader, pace: Pace) -> Steps[object]:
-        """As ``read``, with pauses within arrays."""
+    def read_cooperatively(self, reader: Reader, budget: YieldBudget) -> Cooperative[object]:
+        """As ``read``; yields within arrays."""
         values: dict[str, object] = {}
         for field in self._plain:
             if field.elements is None:
                 values[field.name] = field.read(reader)
             else:
-                values[field.name] = yield from read_elements(field.elements, reader, pace)
+                values[field.name] = yield from _read_elements(field.elements, reader, budget)
         if self._flexible:
             self._read_tags(reader, values)
         return self._cls(**values)
@@ -139,8 +152,8 @@ class StructCodec:
                 write(writer, getattr(value, name))
         self._end(writer, value)
 
-    def write_in_steps(self, writer: Writer, value: object, pace: Pace) -> Steps[None]:
-        """As ``write``, with pauses within arrays."""
+    def write_cooperatively(self, writer: Writer, value: object, budget: YieldBudget) -> Cooperative[None]:
+        """As ``write``; yields within arrays."""
         if isinstance(value, Mapping):
             self._check(value)
         pick = self._picker(value)
@@ -148,7 +161,7 @@ class StructCodec:
             if field.elements is None:
                 field.write(writer, pick(field))
             else:
-                yield from write_elements(field.elements, writer, pick(field), pace)
+                yield from _write_elements(field.elements, writer, pick(field), budget)
         self._end(writer, value)
 
     def _end(self, writer: Writer, value: object) -> None:
@@ -207,6 +220,37 @@ class StructCodec:
                 if _STRICT and not is_field_of_some_version(self._cls, name):
                     raise TypeError(f"{self._cls.__name__} has no field {name!r}, in no version")
                 self._names.add(name)
+
+
+def _read_elements(elements: Elements, reader: Reader, budget: YieldBudget) -> Cooperative[tuple[object, ...] | None]:
+    """Read an array. Raises DecodeError."""
+    count = elements.begin_read(reader)
+    if count is None:
+        return None
+    values: list[object] = []
+    while (missing := count - len(values)) > 0:
+        size = 1
+        if elements.struct is None:
+            size = min(missing, budget.left)
+            values += [elements.read(reader) for _ in range(size)]
+        else:
+            values.append((yield from elements.struct.read_cooperatively(reader, budget)))
+        if budget.spend(size):
+            yield
+    return tuple(values)
+
+
+def _write_elements(elements: Elements, writer: Writer, value: Any, budget: YieldBudget) -> Cooperative[None]:  # noqa: ANN401 - elements of any type
+    """Append an array."""
+    if not elements.begin_write(writer, value):
+        return
+    for item in value:
+        if elements.struct is None:
+            elements.write(writer, item)
+        else:
+            yield from elements.struct.write_cooperatively(writer, item, budget)
+        if budget.spend(1):
+            yield
 
 
 @cache

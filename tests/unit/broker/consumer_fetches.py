@@ -28,7 +28,7 @@ def fetch(
     topics = [(None if by_id else topic, image.id if image and by_id else None, partitions)] if partitions else []
     request = FetchRequest(max_wait_ms, min_bytes, max_bytes, topics, **options)
     made = Request(ApiKey.FETCH, version)
-    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))
+    bench.serve(made, handle, bytearray(encode_fetch_request(version, request)))
     return made
 
 

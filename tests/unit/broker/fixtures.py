@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,12 +25,13 @@ from milena.config.topic_config import TopicConfig
 from milena.node.api import Caller, RequestContext, ServedApi
 from milena.node.metadata.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
 from milena.node.metrics import Counter, Metrics, Timing
-from milena.node.serving.sliced_work import SlicedWork
+from milena.node.serving.cooperative_requests import CooperativeRequests
+from milena.node.serving.scheduler import Scheduler
+from milena.protocol import cooperative
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.requests import messages
 from milena.protocol.requests.headers import RequestHeader, parse_response_header
-from milena.protocol.schemas import steps
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 from milena.runtime.containment import Containment
 from milena.runtime.files import RealDisk
@@ -73,15 +75,32 @@ class Answers:
         self.reason = reason
 
 
+class Started:
+    """Starts tasks, and remembers the last one."""
+
+    task: asyncio.Task[object] | None = None
+
+    def attempt(self, work: Coroutine[Any, Any, object], *, name: str) -> None:
+        self.task = asyncio.ensure_future(work)
+
+
+class AtOnce:
+    """Runs the rest of a request without pauses."""
+
+    def resume(self, ctx: RequestContext, work: cooperative.Cooperative[None]) -> None:
+        cooperative.run_now(work)
+
+
 class Request:
     """One request given to a handler, and what became of it."""
 
     def __init__(self, key: int, version: int, *, client_id: str = "test", listener: str = "PLAINTEXT") -> None:
         self.key, self.version = key, version
         self.answers = Answers()
-        api = ServedApi("Test", lambda *_: None, True, None, None, Counter(), Timing())
+        api = ServedApi("Test", lambda *_: None, True, None, Counter(), Timing())
         header = RequestHeader(key, version, 7, client_id)
         self.ctx = RequestContext(header, api, Caller(listener, "127.0.0.1"), self.answers, 0.0)
+        self.ctx.driver = AtOnce()
 
     @property
     def answered(self) -> bool:
@@ -109,7 +128,7 @@ def at_once(answer: Any) -> Any:
     if answer is None or isinstance(answer, Mapping):
         return answer
     if not isinstance(answer, Coroutine):
-        return steps.at_once(answer)
+        return cooperative.run_now(answer)
     try:
         answer.send(None)
     except StopIteration as done:
@@ -161,7 +180,9 @@ class Bench:
         self.image = MetadataImage()
         self.contained = Containment(self.clock)
         self.purgatory = Purgatory(self.clock, self.contained)
-        self.sliced_work = SlicedWork(self.clock)
+        self.scheduler = Scheduler(self.clock)
+        self.started = Started()
+        self.requests = CooperativeRequests(self.scheduler, self.started, self._raise)  # type: ignore[arg-type]
         self.partitions = PartitionSet(lambda: self.image)
         self.metrics = Metrics()
         self.meters = BrokerMeters(self.metrics)
@@ -243,6 +264,20 @@ class Bench:
         partition.log.context.start_moved = lambda _: partition.changed()
         self.partitions.add(partition)
         return partition
+
+    def _raise(self, ctx: RequestContext, error: Exception) -> None:
+        raise error
+
+    def serve(
+        self, request: Request, handle: Callable[..., Any], body: bytes | bytearray
+    ) -> asyncio.Task[object] | None:
+        """A raw request, as the dispatcher runs it. Returns the task of the rest, if there is one."""
+        self.started.task = None
+        request.ctx.driver = self.requests
+        work = handle(self, request.ctx, memoryview(body))
+        if work is not None:
+            self.requests.start(request.ctx, work, len(body))
+        return self.started.task
 
     def ask(self, handle: Callable[..., Any], key: int, version: int, /, **fields: Any) -> Any:
         """A cold request to a handler, as the dispatcher makes it: its answer, encoded and decoded."""

@@ -42,7 +42,7 @@ def fetch(
         rack_id=rack,
     )
     made = Request(ApiKey.FETCH, version)
-    handle(bench, made.ctx, memoryview(bytearray(encode_fetch_request(version, request))))
+    bench.serve(made, handle, bytearray(encode_fetch_request(version, request)))
     return made
 
 

@@ -28,9 +28,8 @@ class Produced:
             encode_produce_request(version, ProduceRequest(None, acks, 1000, [(name, topic_id, partitions)]))
         )
         self.request = Request(ApiKey.PRODUCE, version)
-        work = handle(bench, self.request.ctx, memoryview(body))  # type: ignore[arg-type]
+        self.task = bench.serve(self.request, handle, body)
         body[:] = b"\xee" * len(body)  # The receive buffer is used again.
-        self.task = None if work is None else asyncio.ensure_future(work)
 
     @property
     def held(self) -> bool:

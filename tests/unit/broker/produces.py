@@ -24,5 +24,5 @@ def produce(
     name, topic_id = (topic, None) if version < 13 else (None, image.id if image else None)
     request = ProduceRequest(transactional_id, acks, timeout_ms, [(name, topic_id, [(index, records)])])
     made = Request(ApiKey.PRODUCE, version, client_id=client_id)
-    handle(bench, made.ctx, memoryview(bytearray(encode_produce_request(version, request))))  # type: ignore[arg-type]
+    bench.serve(made, handle, bytearray(encode_produce_request(version, request)))
     return made

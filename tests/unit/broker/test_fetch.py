@@ -237,7 +237,7 @@ class TestSessions:
         del bench.image.topics["later"], bench.image.topics_by_id[topic.id]
         request = FetchRequest(0, 1, 1 << 20, [(None, topic.id, [want()])], session_epoch=0)
         made = Request(ApiKey.FETCH, 13)
-        handle(bench, made.ctx, memoryview(encode_fetch_request(13, request)))
+        bench.serve(made, handle, bytearray(encode_fetch_request(13, request)))
         assert results(made)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         session = response(made).session_id
         bench.image.topics["later"] = bench.image.topics_by_id[topic.id] = topic

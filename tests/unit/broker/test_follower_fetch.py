@@ -23,7 +23,7 @@ from tests.unit.broker.leading import REPLICAS, append, led, register
 def produce(bench: Bench, *, timeout: int = 1000) -> Request:
     made = Request(ApiKey.PRODUCE, 12)
     body = encode_produce_request(12, ProduceRequest(None, -1, timeout, [("t", None, [(0, batch(b"x"))])]))
-    handle_produce(bench, made.ctx, memoryview(bytearray(body)))  # type: ignore[arg-type]
+    bench.serve(made, handle_produce, bytearray(body))
     return made
 
 

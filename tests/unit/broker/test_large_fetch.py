@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from milena.broker.apis import fetch as fetch_api
 from milena.broker.reading import fetching
-from milena.node.serving.sliced_work import AT_ONCE, MAX_HELD
+from milena.node.serving.scheduler import MAX_CONCURRENT_JOBS, MAX_RESERVED_BYTES
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
@@ -25,8 +24,8 @@ COUNT = 8
 @pytest.fixture(autouse=True)
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two partitions are many, and a slice has one."""
-    monkeypatch.setattr(fetch_api, "FEW", 2)
-    monkeypatch.setattr(fetching, "STEP", 1)
+    monkeypatch.setattr(fetch_api, "FEW_ELEMENTS", 2)
+    monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1)
 
 
 class Fetched:
@@ -40,9 +39,8 @@ class Fetched:
         wanted = asked or tuple(map(want, range(COUNT)))
         body = bytearray(encode_fetch_request(version, FetchRequest(topics=[(name, topic_id, wanted)], **limits)))
         self.request = Request(ApiKey.FETCH, version)
-        work = fetch_api.handle(bench, self.request.ctx, memoryview(body))
+        self.task = bench.serve(self.request, fetch_api.handle, body)
         body[:] = b"\xee" * len(body)
-        self.task = None if work is None else asyncio.ensure_future(work)
 
     async def goes_on(self, times: int = 1) -> None:
         await goes(self.bench.clock, times)
@@ -50,9 +48,10 @@ class Fetched:
     async def ends(self) -> Any:
         assert self.task is not None
         for _ in range(100):
-            if self.task.done():
-                await self.task
-                return results(self.request) if self.request.answered else None
+            if self.request.answered:
+                return results(self.request)
+            if self.task.done() and self.request.answers.closed:
+                return None
             await self.goes_on()
         raise AssertionError("it still waits")
 
@@ -74,9 +73,10 @@ async def test_it_is_answered_as_a_small_one(bench: Bench, version: int, monkeyp
     large = Fetched(bench, *asked, version=version)
     assert large.request.answers.held and not large.request.answered
     await large.ends()
-    monkeypatch.setattr(fetch_api, "FEW", 1000)
+    monkeypatch.setattr(fetch_api, "FEW_ELEMENTS", 1000)
+    monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1000)
     assert large.request.body == fetch(bench, *asked, version=version).body
-    assert nobody_listens(bench) and bench.sliced_work.held == 0
+    assert nobody_listens(bench) and bench.scheduler.reserved == 0
 
 
 @pytest.mark.parametrize("session_epoch", [-1, 0])
@@ -142,7 +142,7 @@ async def test_a_client_that_goes_leaves_nothing(bench: Bench, goes_before: int)
 
 async def test_too_many_bytes_of_them_are_refused(bench: Bench) -> None:
     bench.led(count=COUNT)
-    bench.sliced_work.hold(MAX_HELD)
+    bench.scheduler.reserve(MAX_RESERVED_BYTES)
     refused = Fetched(bench)
     assert refused.task is None and refused.request.answers.closed
 
@@ -159,21 +159,21 @@ async def test_one_begins_when_others_have_been_answered(bench: Bench, monkeypat
         return plan(*given)
 
     monkeypatch.setattr(fetch_api, "_plan", planned)
-    fetches = [Fetched(bench) for _ in range(5 * AT_ONCE)]
+    fetches = [Fetched(bench) for _ in range(5 * MAX_CONCURRENT_JOBS)]
     most = 0
     while not all(one.request.answered for one in fetches):
         await goes(bench.clock)
         most = max(most, len(begun) - sum(one.request.answered for one in fetches))
-    assert 1 < most <= AT_ONCE and bench.sliced_work.held == 0
+    assert 1 < most <= MAX_CONCURRENT_JOBS and bench.scheduler.reserved == 0
 
 
 async def test_those_that_wait_for_records_leave_room_for_others(bench: Bench) -> None:
     bench.led(count=COUNT)
-    waiting = [Fetched(bench) for _ in range(2 * AT_ONCE)]
-    await goes(bench.clock, 2 * AT_ONCE * 20)
-    assert len(bench.purgatory) == 2 * AT_ONCE and bench.sliced_work.held == 0
+    waiting = [Fetched(bench) for _ in range(2 * MAX_CONCURRENT_JOBS)]
+    await goes(bench.clock, 2 * MAX_CONCURRENT_JOBS * 20)
+    assert len(bench.purgatory) == 2 * MAX_CONCURRENT_JOBS and bench.scheduler.reserved == 0
     bench.partitions.get("t", 5).append(batch(b"late"), 1)
-    await goes(bench.clock, 2 * AT_ONCE * 20)
+    await goes(bench.clock, 2 * MAX_CONCURRENT_JOBS * 20)
     assert all(one.request.answered for one in waiting)
 
 

@@ -14,7 +14,7 @@ from pytest import MonkeyPatch
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.config.topic_config import TopicConfig
 from milena.node.metadata.image import TopicImage
-from milena.node.serving.sliced_work import AT_ONCE, LARGE, MAX_HELD, SlicedWork
+from milena.node.serving.scheduler import LARGE_JOB_BYTES, MAX_CONCURRENT_JOBS, MAX_RESERVED_BYTES, Scheduler
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.batch import BatchView, Codec, iter_batches
 from milena.protocol.records.record_scan import pieces_of
@@ -42,7 +42,7 @@ async def test_a_long_check_goes_on_in_slices_while_the_connection_is_held(bench
         slices += 1
     assert slices >= len(MANY) // 2000
     assert (produced.results[0].error_code, produced.results[0].base_offset, end(log)) == (0, 0, len(MANY))
-    assert not produced.held and bench.sliced_work.held == 0
+    assert not produced.held and bench.scheduler.reserved == 0
 
 
 async def test_what_is_little_work_is_done_at_once(bench: Bench) -> None:
@@ -218,7 +218,7 @@ class TestMeanwhile:
         assert produced.task is not None
         while not produced.task.done():
             await produced.slice()
-        assert end(log) == appended and bench.sliced_work.held == 0 and not produced.held
+        assert end(log) == appended and bench.scheduler.reserved == 0 and not produced.held
 
     async def test_the_node_stops(self, bench: Bench) -> None:
         log = bench.led().online_log
@@ -227,7 +227,7 @@ class TestMeanwhile:
         assert produced.task is not None
         produced.task.cancel()
         await goes(bench.clock, 3)
-        assert produced.task.cancelled() and end(log) == 0 and bench.sliced_work.held == 0
+        assert produced.task.cancelled() and end(log) == 0 and bench.scheduler.reserved == 0
         assert (await Produced(bench, large()).finish())[0].error_code == 0, "others go on"
 
 
@@ -263,7 +263,7 @@ async def test_a_partition_that_comes_twice_keeps_its_order(bench: Bench) -> Non
 
 async def test_requests_beyond_what_may_be_held_lose_their_connection(bench: Bench) -> None:
     log = bench.led().online_log
-    bench.sliced_work.hold(MAX_HELD)
+    bench.scheduler.reserve(MAX_RESERVED_BYTES)
     produced = Produced(bench, large())
     assert produced.task is None and produced.request.answers.closed and end(log) == 0
 
@@ -272,15 +272,19 @@ class TestTurns:
     async def worked(self, *memories: int, slices: int = 5) -> list[int]:
         """Who worked in which order, when all came at once."""
         clock, order = HandClock(), []
-        work = SlicedWork(clock)
+        work = Scheduler(clock)
 
         def one(number: int) -> Any:
             for _ in range(slices):
                 order.append(number)
                 yield
 
+        async def run(number: int, memory: int) -> None:
+            async with work.slot(memory) as slot:
+                await slot.run(one(number))
+
         tasks: list[Awaitable[None]] = [
-            asyncio.ensure_future(work.run(one(number), memory)) for number, memory in enumerate(memories)
+            asyncio.ensure_future(run(number, memory)) for number, memory in enumerate(memories)
         ]
         while not all(task.done() for task in tasks):  # type: ignore[attr-defined]
             await goes(clock)
@@ -290,18 +294,18 @@ class TestTurns:
         assert await self.worked(0, 0, 0) == [0, 1, 2] * 5
 
     async def test_so_many_at_a_time(self) -> None:
-        order = await self.worked(*[0] * (AT_ONCE + 2))
-        assert set(order[: AT_ONCE * 5]) == set(range(AT_ONCE))
+        order = await self.worked(*[0] * (MAX_CONCURRENT_JOBS + 2))
+        assert set(order[: MAX_CONCURRENT_JOBS * 5]) == set(range(MAX_CONCURRENT_JOBS))
 
     async def test_what_takes_much_memory_goes_one_by_one_beside_the_others(self) -> None:
-        order = await self.worked(LARGE + 1, LARGE + 1, 0)
+        order = await self.worked(LARGE_JOB_BYTES + 1, LARGE_JOB_BYTES + 1, 0)
         assert [number for number in order if number != 2] == [0] * 5 + [1] * 5
         assert order[:6] == [0, 2] * 3
 
     async def test_one_slice_in_one_go_of_the_loop(self) -> None:
         clock = HandClock()
-        work = SlicedWork(clock)
-        tasks = [asyncio.ensure_future(work.run(iter(range(9)), 0)) for _ in range(3)]
+        work = Scheduler(clock)
+        tasks = [asyncio.ensure_future(work.turn()) for _ in range(3)]
         for _ in range(3):
             await asyncio.sleep(0)
         assert clock.armed() == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +13,6 @@ from milena.broker.replica.partition import ACKS_ALL
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.produce import ProduceRequest, encode_produce_request
-from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import Offset
 from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
 from tests.unit.broker.long_produces import Produced, end, goes
@@ -24,8 +22,8 @@ COUNT = 30
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "FEW", 10)
-    monkeypatch.setattr(produce, "A_SLICE", 5)
+    monkeypatch.setattr(produce, "FEW_ELEMENTS", 10)
+    monkeypatch.setattr(produce, "PARTITIONS_PER_YIELD", 5)
 
 
 async def test_they_are_appended_in_slices_while_the_connection_is_held(bench: Bench) -> None:
@@ -40,7 +38,7 @@ async def test_they_are_appended_in_slices_while_the_connection_is_held(bench: B
         await produced.slice()
     assert [one.error_code for one in produced.results] == [0] * COUNT
     assert seen[0] == 0 and all(after - before <= 5 for before, after in pairwise(seen))
-    assert not produced.held and bench.sliced_work.held == 0
+    assert not produced.held and bench.scheduler.reserved == 0
 
 
 async def test_batches_of_one_partition_keep_their_order(bench: Bench) -> None:
@@ -76,14 +74,13 @@ async def test_what_is_undecodable_is_refused_as_ever(bench: Bench) -> None:
     bench.led()
     topics: list[Any] = [("t", None, [(0, None)] * COUNT)]
     cut = encode_produce_request(9, ProduceRequest(None, 1, 0, topics))[: -2 * COUNT]
-    work = produce.handle(bench, Request(ApiKey.PRODUCE, 9).ctx, memoryview(bytearray(cut)))  # type: ignore[arg-type]
-    assert work is not None
-    with pytest.raises(DecodeError):
-        task = asyncio.ensure_future(work)
-        while not task.done():
-            await goes(bench.clock)
-        await task
-    assert bench.sliced_work.held == 0
+    request = Request(ApiKey.PRODUCE, 9)
+    task = bench.serve(request, produce.handle, bytearray(cut))
+    assert task is not None
+    while not task.done():
+        await goes(bench.clock)
+    assert "undecodable" in (request.answers.reason or "")
+    assert bench.scheduler.reserved == 0
 
 
 def test_a_commit_is_looked_at_for_the_partition_that_changed_alone(

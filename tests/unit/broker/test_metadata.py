@@ -17,8 +17,7 @@ from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
 def ask(bench: Bench, version: int, listener: str = "PLAINTEXT", **fields: Any) -> Any:
     request = Request(ApiKey.METADATA, version, listener=listener)
-    body = memoryview(messages.encode_request(ApiKey.METADATA, version, **fields))
-    metadata.handle(bench, request.ctx, body)  # type: ignore[arg-type]
+    bench.serve(request, metadata.handle, messages.encode_request(ApiKey.METADATA, version, **fields))
     return request.response
 
 

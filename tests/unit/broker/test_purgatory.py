@@ -9,7 +9,13 @@ import pytest
 
 from milena.broker.waiting import deadlines as deadlines_module
 from milena.broker.waiting.deadlines import Deadlines
-from milena.broker.waiting.purgatory import AT_ONCE, COMPLETION_COST, COMPLETIONS_PER_TURN, OffsetReached, Purgatory
+from milena.broker.waiting.purgatory import (
+    COMPLETION_COST,
+    COMPLETIONS_PER_TURN,
+    OPERATIONS_PER_ITERATION,
+    OffsetReached,
+    Purgatory,
+)
 from milena.protocol.invariants import BrokenInvariant
 from milena.runtime.containment import Containment
 from tests.unit.broker.hand_clock import HandClock
@@ -202,14 +208,14 @@ def ended(operations: list[Operation]) -> int:
 
 def test_many_that_one_change_completes_have_further_goes_in_order(purgatory: Purgatory, clock: HandClock) -> None:
     heard: list[int] = []
-    many = [Operation(is_ready=True, then=lambda n=n: heard.append(n)) for n in range(5 * AT_ONCE)]  # type: ignore[misc]
+    many = [Operation(is_ready=True, then=lambda n=n: heard.append(n)) for n in range(5 * OPERATIONS_PER_ITERATION)]  # type: ignore[misc]
     for one in many:
         purgatory.wait(one, ["t"], 10)
     purgatory.hold()
     purgatory.changed("t")
     purgatory.release()
     for goes in range(1, 6):
-        assert ended(many) == goes * AT_ONCE, "one go completes so many, and the next one goes on"
+        assert ended(many) == goes * OPERATIONS_PER_ITERATION, "one go completes so many, and the next one goes on"
         one_go(clock)
     assert heard == list(range(len(many))) and not len(purgatory)
 
@@ -218,7 +224,7 @@ def test_many_that_one_change_completes_have_further_goes_in_order(purgatory: Pu
 def test_many_of_several_partitions_that_one_request_changes_have_further_goes(
     purgatory: Purgatory, clock: HandClock, keys: int
 ) -> None:
-    many = [Operation(is_ready=True) for _ in range(5 * AT_ONCE)]
+    many = [Operation(is_ready=True) for _ in range(5 * OPERATIONS_PER_ITERATION)]
     for number, one in enumerate(many):
         purgatory.wait(one, [number % keys], 10)
     purgatory.hold()
@@ -227,7 +233,7 @@ def test_many_of_several_partitions_that_one_request_changes_have_further_goes(
     purgatory.release()
     goes, before = 0, 0
     while len(purgatory):
-        assert 0 < ended(many) - before <= 2 * AT_ONCE + COMPLETIONS_PER_TURN
+        assert 0 < ended(many) - before <= 2 * OPERATIONS_PER_ITERATION + COMPLETIONS_PER_TURN
         before = ended(many)
         one_go(clock)
         goes += 1
@@ -235,7 +241,7 @@ def test_many_of_several_partitions_that_one_request_changes_have_further_goes(
 
 
 def test_who_watches_another_partition_does_not_wait_behind_a_crowd(purgatory: Purgatory, clock: HandClock) -> None:
-    crowds = [[Operation(is_ready=True) for _ in range(5 * AT_ONCE)] for _ in range(2)]
+    crowds = [[Operation(is_ready=True) for _ in range(5 * OPERATIONS_PER_ITERATION)] for _ in range(2)]
     alone = Operation(is_ready=True)
     for key, crowd in enumerate(crowds):
         for one in crowd:
@@ -243,10 +249,10 @@ def test_who_watches_another_partition_does_not_wait_behind_a_crowd(purgatory: P
     purgatory.wait(alone, ["t"], 10)
     purgatory.changed(0)
     purgatory.changed("t")
-    assert alone.ended and ended(crowds[0]) == AT_ONCE
+    assert alone.ended and ended(crowds[0]) == OPERATIONS_PER_ITERATION
     purgatory.changed(1)
     one_go(clock)
-    assert ended(crowds[1]) == AT_ONCE // 2, "two crowds take turns"
+    assert ended(crowds[1]) == OPERATIONS_PER_ITERATION // 2, "two crowds take turns"
 
 
 def test_many_that_go_on_waiting_are_looked_at_in_further_goes(purgatory: Purgatory, clock: HandClock) -> None:
@@ -257,15 +263,17 @@ def test_many_that_go_on_waiting_are_looked_at_in_further_goes(purgatory: Purgat
             looks.append(1)
             return False
 
-    many = [Looked() for _ in range(3 * AT_ONCE * COMPLETION_COST)]
+    many = [Looked() for _ in range(3 * OPERATIONS_PER_ITERATION * COMPLETION_COST)]
     for one in many:
         purgatory.wait(one, ["t"], 10)
     purgatory.changed("t")
-    assert len(looks) == AT_ONCE * COMPLETION_COST
+    assert len(looks) == OPERATIONS_PER_ITERATION * COMPLETION_COST
     purgatory.changed("t")
-    assert len(looks) == AT_ONCE * COMPLETION_COST, "a further change while they have their turns is not one more go"
+    assert len(looks) == OPERATIONS_PER_ITERATION * COMPLETION_COST, (
+        "a further change while they have their turns is not one more go"
+    )
     clock.advance(0)
-    assert len(looks) >= len(many) + AT_ONCE * COMPLETION_COST, (
+    assert len(looks) >= len(many) + OPERATIONS_PER_ITERATION * COMPLETION_COST, (
         "those who were looked at before the second change are again"
     )
     assert len(purgatory) == len(many)
@@ -274,11 +282,11 @@ def test_many_that_go_on_waiting_are_looked_at_in_further_goes(purgatory: Purgat
 def test_whoever_completes_may_change_the_partition_without_having_all_turns(
     purgatory: Purgatory, clock: HandClock
 ) -> None:
-    many = [Operation(is_ready=True, then=lambda: purgatory.changed("t")) for _ in range(4 * AT_ONCE)]
+    many = [Operation(is_ready=True, then=lambda: purgatory.changed("t")) for _ in range(4 * OPERATIONS_PER_ITERATION)]
     for one in many:
         purgatory.wait(one, ["t"], 10)
     purgatory.changed("t")
-    assert ended(many) == AT_ONCE
+    assert ended(many) == OPERATIONS_PER_ITERATION
     clock.advance(0)
     assert ended(many) == len(many)
 
@@ -287,7 +295,7 @@ def test_one_that_fails_does_not_keep_the_others_from_their_turns(purgatory: Pur
     def fail() -> None:
         raise OSError
 
-    many = [Operation(is_ready=True) for _ in range(2 * AT_ONCE)]
+    many = [Operation(is_ready=True) for _ in range(2 * OPERATIONS_PER_ITERATION)]
     many[3].then = fail
     for one in many:
         purgatory.wait(one, ["t"], 10)
@@ -297,13 +305,13 @@ def test_one_that_fails_does_not_keep_the_others_from_their_turns(purgatory: Pur
 
 
 def test_many_whose_time_is_up_have_further_goes(purgatory: Purgatory, clock: HandClock) -> None:
-    many = [Operation() for _ in range(3 * deadlines_module.AT_ONCE)]
+    many = [Operation() for _ in range(3 * deadlines_module.CALLBACKS_PER_ITERATION)]
     for one in many:
         purgatory.wait(one, ["t"], 1)
     clock.now = 1.0
     for goes in range(1, 4):
         one_go(clock)
-        assert ended(many) == goes * deadlines_module.AT_ONCE
+        assert ended(many) == goes * deadlines_module.CALLBACKS_PER_ITERATION
     assert all(one.ended == ["expire"] for one in many)
 
 

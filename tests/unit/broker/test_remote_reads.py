@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from milena.broker.reading.fetching import Fetch, FetchLimits
-from milena.broker.reading.found import Found, InTier
+from milena.broker.reading.partition_read import InTier, PartitionRead
 from milena.broker.reading.remote_reads import RemoteReads, RemoteSlice
 from milena.broker.replica.fetch_sessions import Wanted
 from milena.broker.replica.partition import Partition
@@ -48,13 +48,13 @@ class HandFetch:
     def __init__(self, partition: Partition) -> None:
         self.find: Callable[[Wanted], Partition] = lambda _: partition
 
-    def read_around(self, results: dict[Wanted, Found]) -> list[Found]:
+    def read_around(self, results: dict[Wanted, PartitionRead]) -> list[PartitionRead]:
         return list(results.values())
 
 
-def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[Found]]:
+def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[PartitionRead]]:
     """A fetch that waits for one read; the list takes what it is told."""
-    pool, told = HandPool(), list[Found]()
+    pool, told = HandPool(), list[PartitionRead]()
     meters = SimpleNamespace(of=lambda _: SimpleNamespace(fetch_requests=SimpleNamespace(add=lambda: None)))
     tier = SimpleNamespace(meters=meters, config=lambda: SimpleNamespace(get_int=lambda _: 60_000))
     reads = cast(Any, SimpleNamespace(tier=tier, pool=pool, purgatory=bench.purgatory))

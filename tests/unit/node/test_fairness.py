@@ -15,7 +15,7 @@ from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
 from milena.node.serving.connection import DECODED, ServerConnection
 from milena.node.serving.server import Server, ServerLimits
-from milena.node.serving.turns import SHARED_TURN, SLICE, TURN
+from milena.node.serving.turns import SHARED_TURN, TURN, UNITS_PER_POLL
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests import messages
 from milena.protocol.requests.headers import request_header
@@ -182,7 +182,7 @@ async def test_a_ping_waits_for_one_slice_and_not_for_all_that_300_clients_have_
     for _ in range(20):
         asked = len(site.begun)
         site.round()
-        assert len(site.begun) - asked <= (SLICE + SHARED_TURN + DECODED) // DECODED
+        assert len(site.begun) - asked <= (UNITS_PER_POLL + SHARED_TURN + DECODED) // DECODED
         ping.ask(1)
         assert site.begun[-1] == "ping"
 

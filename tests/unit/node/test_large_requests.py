@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from milena.node.api import RequestContext
-from milena.node.serving import sliced_work
-from milena.node.serving.dispatch import AT_ONCE
-from milena.node.serving.sliced_work import MAX_HELD
+from milena.node.serving import scheduler
+from milena.node.serving.dispatch import PLAIN_BODY_BYTES
+from milena.node.serving.scheduler import MAX_RESERVED_BYTES
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from tests.unit.node.peers import Running, running, until
 
-LONG = ["x" * 1000] * (AT_ONCE // 1000 + 1)
+LONG = ["x" * 1000] * (PLAIN_BODY_BYTES // 1000 + 1)
 
 
 def remembering(r: Running, seen: list[int]) -> None:
@@ -119,16 +119,16 @@ async def test_an_undecodable_large_request_closes_its_connection() -> None:
 
 async def test_large_requests_that_wait_are_bounded() -> None:
     async with running() as r:
-        work = r.server.dispatcher.sliced_work
-        assert work.hold(MAX_HELD)
+        work = r.server.dispatcher.scheduler
+        assert work.reserve(MAX_RESERVED_BYTES)
         client = await r.client()
         client.send(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
         assert await client.closed()
         await client.close()
-        work.drop(MAX_HELD)
+        work.release(MAX_RESERVED_BYTES)
         other = await r.client()
         assert not (await other.ask(ApiKey.LIST_GROUPS, 4, states_filter=LONG)).groups
-        assert work.held == 0
+        assert work.reserved == 0
         await other.close()
 
 
@@ -137,7 +137,7 @@ class Unanswered:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.most = 0
-        encode = messages.encode_response_in_steps
+        encode = messages.encode_large_response
 
         def encoded(*given: Any, **fields: Any) -> Iterator[None]:
             for _ in range(5):
@@ -146,7 +146,7 @@ class Unanswered:
             self.now -= 1
             return body  # type: ignore[return-value]
 
-        monkeypatch.setattr(messages, "encode_response_in_steps", encoded)
+        monkeypatch.setattr(messages, "encode_large_response", encoded)
 
     def add(self) -> None:
         self.now += 1
@@ -169,14 +169,14 @@ async def test_a_large_request_begins_when_there_is_room_for_its_answer(
             return None
 
         r.node.cold = handle
-        clients = [await r.client() for _ in range(5 * sliced_work.AT_ONCE)]
+        clients = [await r.client() for _ in range(5 * scheduler.MAX_CONCURRENT_JOBS)]
         for client in clients:
             client.send(ApiKey.LIST_GROUPS, 4, states_filter=LONG)
         for client in clients:
             await client.receive()
             await client.close()
-        assert unanswered.now == 0 and 1 < unanswered.most <= sliced_work.AT_ONCE
-        assert r.server.dispatcher.sliced_work.held == 0
+        assert unanswered.now == 0 and 1 < unanswered.most <= scheduler.MAX_CONCURRENT_JOBS
+        assert r.server.dispatcher.scheduler.reserved == 0
 
 
 async def test_an_error_after_its_answer_was_given_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

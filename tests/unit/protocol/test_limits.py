@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.limits import MAX_ELEMENTS, MAX_PRODUCED, max_elements
+from milena.protocol.limits import DEFAULT_MAX_ELEMENTS, MAX_ELEMENTS, MAX_FETCHED, MAX_PRODUCED, max_elements
 from milena.protocol.requests import messages
 from milena.protocol.requests.fetch import (
     FetchPartition,
@@ -23,8 +23,10 @@ from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 
 REAL = 100_000
 """Partitions that one request of a large cluster has."""
-MANY = 20_000
-"""Partitions of one Produce: twice as many as a broker is tried with."""
+MANY = 14_000
+"""Partitions of one Produce, in as many topics: more than 1 MiB has room for."""
+FOLLOWED = 10_000
+"""Replicas of one broker, in as many topics."""
 ID = UUID(int=7)
 
 
@@ -52,17 +54,17 @@ def test_a_produce_with_too_many_topics_or_partitions_is_refused(version: int, s
         decode_produce_request(version, body)
 
 
-@pytest.mark.parametrize("shape", [(1, REAL), (REAL, 1)])
-def test_a_fetch_of_a_hundred_thousand_partitions_is_read(shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("shape", [(1, 2 * FOLLOWED), (2 * FOLLOWED, 1)])
+def test_a_fetch_of_all_replicas_of_a_large_broker_is_read(shape: tuple[int, int]) -> None:
     body = encode_fetch_request(13, fetch(*shape))
     assert len(decode_fetch_request(13, body).topics) == shape[0]
 
 
 @pytest.mark.parametrize(
-    "request_", [fetch(MAX_ELEMENTS + 1, 0), fetch(1, MAX_ELEMENTS), fetch(0, 0, forgotten=MAX_ELEMENTS // 2 + 1)]
+    "request_", [fetch(MAX_FETCHED + 1, 0), fetch(1, MAX_FETCHED), fetch(0, 0, forgotten=MAX_FETCHED // 2 + 1)]
 )
 def test_a_fetch_that_wants_or_forgets_too_many_is_refused(request_: FetchRequest) -> None:
-    with pytest.raises(TooManyElements, match=str(MAX_ELEMENTS)):
+    with pytest.raises(TooManyElements, match=str(MAX_FETCHED)):
         decode_fetch_request(13, encode_fetch_request(13, request_))
 
 
@@ -87,9 +89,24 @@ def test_partitions_are_counted_over_all_topics(key: ApiKey, array: str, element
     def body(topics: int) -> bytes:
         return messages.encode_request(key, version, topics=[{name: "t", array: [element]}] * topics)
 
-    assert len(messages.decode_request(key, version, body(REAL)).topics) == REAL
+    limit = max_elements(key)
+    real = REAL if limit == MAX_ELEMENTS else FOLLOWED
+    assert len(messages.decode_request(key, version, body(real)).topics) == real
     with pytest.raises(TooManyElements):
-        messages.decode_request(key, version, body(MAX_ELEMENTS // 2 + 1))
+        messages.decode_request(key, version, body(limit // 2 + 1))
+
+
+def test_the_apis_of_large_clusters_have_room_for_all_their_partitions() -> None:
+    large = {ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH, ApiKey.DESCRIBE_CONFIGS}
+    assert {key for key in ApiKey if max_elements(key) >= 2 * REAL} == large
+    assert max_elements(ApiKey.OFFSET_COMMIT) == DEFAULT_MAX_ELEMENTS
+    isr = [{"broker_id": at, "broker_epoch": 1} for at in range(3)]
+    topics = [
+        {"topic_id": UUID(int=at + 1), "partitions": [{"partition_index": 0, "new_isr_with_epochs": isr}]}
+        for at in range(FOLLOWED)
+    ]
+    body = messages.encode_request(ApiKey.ALTER_PARTITION, 3, broker_id=1, broker_epoch=1, topics=topics)
+    assert len(messages.decode_request(ApiKey.ALTER_PARTITION, 3, body).topics) == FOLLOWED
 
 
 def test_a_member_has_few_protocols() -> None:

@@ -12,11 +12,11 @@ import pytest
 from kio.serial import entity_reader
 
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import ELEMENTS_PER_YIELD, YieldBudget, run_now
 from milena.protocol.limits import max_elements
 from milena.protocol.requests import messages
 from milena.protocol.schemas.primitives import Reader, Writer
 from milena.protocol.schemas.registry import REGISTRY, Api
-from milena.protocol.schemas.steps import STEP, Pace, at_once
 from milena.protocol.schemas.structs import codec
 from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 from tests.unit.protocol.kio_samples import kio_bytes, kio_class, noisy_bytes, sample
@@ -27,9 +27,9 @@ HUGE_COUNT = b"\xff\xff\xff\xff\x07"
 def in_steps(cls: Any, data: bytes) -> tuple[object, bytes]:
     """A message that was read with pauses, and its bytes, written with pauses."""
     struct = codec(cls)
-    message = at_once(struct.read_in_steps(Reader(data), Pace()))
+    message = run_now(struct.read_cooperatively(Reader(data), YieldBudget()))
     writer = Writer()
-    at_once(struct.write_in_steps(writer, message, Pace()))
+    run_now(struct.write_cooperatively(writer, message, YieldBudget()))
     return message, bytes(writer)
 
 
@@ -242,21 +242,22 @@ def test_messages_import_neither_hypothesis_nor_kios_serializers() -> None:
     assert done.stdout.split() == ["False", "False", "False"]
 
 
-@pytest.mark.parametrize("inner", [1, 10, 3 * STEP])
+@pytest.mark.parametrize("inner", [1, 10, 3 * ELEMENTS_PER_YIELD])
 def test_a_long_message_is_read_and_written_with_a_pause_after_each_few_elements(inner: int) -> None:
     topics = [
-        {"name": f"t{number}", "partition_indexes": list(range(inner))} for number in range(4 * STEP // (1 + inner))
+        {"name": f"t{number}", "partition_indexes": list(range(inner))}
+        for number in range(4 * ELEMENTS_PER_YIELD // (1 + inner))
     ]
     elements = len(topics) * (1 + inner)
     body = messages.encode_request(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics)
-    steps = messages.decode_request_in_steps(ApiKey.OFFSET_FETCH, 7, body)
-    assert len(list(steps)) == elements // STEP
+    steps = messages.decode_large_request(ApiKey.OFFSET_FETCH, 7, body)
+    assert len(list(steps)) == elements // ELEMENTS_PER_YIELD
     answer = {"topics": [{"name": "t", "partitions": [{"partition_index": index} for index in range(inner)]}] * 7}
-    pauses = list(messages.encode_response_in_steps(ApiKey.OFFSET_FETCH, 7, **answer))
-    assert len(pauses) == 7 * (1 + inner) // STEP
+    pauses = list(messages.encode_large_response(ApiKey.OFFSET_FETCH, 7, **answer))
+    assert len(pauses) == 7 * (1 + inner) // ELEMENTS_PER_YIELD
 
 
 def test_too_many_elements_are_refused_before_they_are_read_with_pauses() -> None:
     body = messages.encode_request(ApiKey.LIST_GROUPS, 4, states_filter=["x"] * (max_elements(ApiKey.LIST_GROUPS) + 1))
     with pytest.raises(TooManyElements):
-        next(messages.decode_request_in_steps(ApiKey.LIST_GROUPS, 4, body))
+        next(messages.decode_large_request(ApiKey.LIST_GROUPS, 4, body))

@@ -10,7 +10,7 @@ import pytest
 from milena.protocol.records import snappy_blocks
 from milena.protocol.records.batch import Codec, CorruptBatch
 from milena.protocol.records.decompression import XERIAL_HEADER, decompressed, memory_needed
-from milena.protocol.records.snappy_blocks import AT_ONCE, LOOKS, PIECE, RATIO, STEP, WINDOW, opened
+from milena.protocol.records.snappy_blocks import LOOKS, MAX_WHOLE_BLOCK, PIECE, RATIO, STEP, WINDOW, opened
 from milena.runtime.randomness import Randomness
 
 MIB = 1 << 20
@@ -50,8 +50,8 @@ CONTENTS = {
     "mixed": lambda: mixed(9 * MIB, 1),
     "noise": lambda: Randomness(6).bytes(9 * MIB),
     "zeros": lambda: bytes(20 * MIB),
-    "just beyond": lambda: mixed(AT_ONCE + 1, 2),
-    "at once": lambda: mixed(AT_ONCE, 3),
+    "just beyond": lambda: mixed(MAX_WHOLE_BLOCK + 1, 2),
+    "at once": lambda: mixed(MAX_WHOLE_BLOCK, 3),
 }
 
 
@@ -104,7 +104,7 @@ def test_pieces_and_the_work_between_them_are_bounded(monkeypatch: pytest.Monkey
         return element(block, position)
 
     monkeypatch.setattr(snappy_blocks, "_element", counting)
-    block = varint(AT_ONCE + 1) + b"\x00x" * (AT_ONCE + 1)
+    block = varint(MAX_WHOLE_BLOCK + 1) + b"\x00x" * (MAX_WHOLE_BLOCK + 1)
     before = 0
     for piece in opened(memoryview(block), cramjam):
         assert len(piece) <= PIECE and looked - before <= LOOKS
@@ -113,7 +113,7 @@ def test_pieces_and_the_work_between_them_are_bounded(monkeypatch: pytest.Monkey
 
 def test_memory_does_not_grow_with_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_needed(Codec.SNAPPY, memoryview(bytes(100 * MIB))) < 64 * MIB
-    for name in ("AT_ONCE", "STEP", "WINDOW"):
+    for name in ("MAX_WHOLE_BLOCK", "STEP", "WINDOW"):
         monkeypatch.setattr(snappy_blocks, name, getattr(snappy_blocks, name) // 32)
     block = packed(bytes(8 * MIB))
     tracemalloc.start()
@@ -135,10 +135,10 @@ LARGE = packed(mixed(9 * MIB, 5))
         LARGE + b"\x00x",
         varint(10 * MIB) + LARGE[4:],
         varint(8 * MIB) + LARGE[4:],
-        varint(AT_ONCE + 1) + b"\x05\xff" * AT_ONCE,
-        varint(AT_ONCE + 64) + packed(bytes(AT_ONCE))[4:] + b"\xfe\x00\x00",
+        varint(MAX_WHOLE_BLOCK + 1) + b"\x05\xff" * MAX_WHOLE_BLOCK,
+        varint(MAX_WHOLE_BLOCK + 64) + packed(bytes(MAX_WHOLE_BLOCK))[4:] + b"\xfe\x00\x00",
         varint(RATIO * 4096) + bytes(10),
-        varint(AT_ONCE + 1) + b"\xfc",
+        varint(MAX_WHOLE_BLOCK + 1) + b"\xfc",
     ],
     ids=["cut", "half", "more", "too short", "too long", "before the start", "offset 0", "a lie", "a cut literal"],
 )

@@ -7,7 +7,7 @@ from milena.broker.groups.loading import ReadableLog, load
 from milena.broker.groups.membership import sync
 from milena.broker.groups.model import CommittedOffset, GroupSettings, JoinAnswer, JoinRequest
 from milena.broker.groups.shard import Shard
-from milena.protocol.schemas.steps import at_once
+from milena.protocol.cooperative import run_now
 from milena.runtime.randomness import Randomness
 from tests.unit.broker.groups.hand_log import HandLog
 from tests.unit.broker.hand_clock import HandClock
@@ -17,8 +17,8 @@ ANSWER_ONE = CommittedOffset(41, 3, "note", 1_000)
 
 def load_at_once(log: ReadableLog, shard: Shard) -> None:
     """As a coordinator loads a partition, without pauses."""
-    at_once(load(log, shard))
-    at_once(shard.begin_sessions())
+    run_now(load(log, shard))
+    run_now(shard.begin_sessions())
 
 
 class World:

@@ -10,7 +10,7 @@ import pytest
 from milena.broker.groups import offsets
 from milena.broker.groups.model import CommittedOffset
 from milena.broker.groups.offsets import Chosen
-from milena.broker.groups.shard import EXPIRY_SLICE, Shard
+from milena.broker.groups.shard import OFFSETS_PER_YIELD, Shard
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID
 from tests.unit.broker.groups.coordinators import NEW, OLD, Coordinated
@@ -107,13 +107,15 @@ def test_a_tombstone_that_the_log_refuses_is_written_later(
 def test_many_offsets_go_in_bounded_steps(coordinated: Coordinated, groups: int) -> None:
     shard = coordinated.groups.shard("g")
     for number in range(groups):
-        for first in range(0, 5_000 // groups, EXPIRY_SLICE):
-            some = range(first, min(first + EXPIRY_SLICE, 5_000 // groups))
+        for first in range(0, 5_000 // groups, OFFSETS_PER_YIELD):
+            some = range(first, min(first + OFFSETS_PER_YIELD, 5_000 // groups))
             offsets = {("t", one): CommittedOffset(1, -1, "", 0, -1, OLD) for one in some}
             shard.commit(shard.get_or_create(f"g{number}"), offsets, lambda error: None)
     coordinated.groups.topics_deleted({OLD: "t"})
     left = sum(len(group.offsets) for group in shard.groups.values())
-    assert left >= 5_000 - EXPIRY_SLICE, "the step in which the deletion is heard of does not grow with the offsets"
+    assert left >= 5_000 - OFFSETS_PER_YIELD, (
+        "the step in which the deletion is heard of does not grow with the offsets"
+    )
     coordinated.tasks.run()
     assert coordinated.tasks.turns >= 4
     assert not any(group.offsets for group in shard.groups.values())
@@ -132,11 +134,11 @@ def test_offsets_that_go_between_two_slices_are_passed_over(
     coordinated: Coordinated, work: Callable[[Shard, Chosen], Generator[None, None, bool]]
 ) -> None:
     shard = coordinated.groups.shard("g")
-    offsets = {("t", number): CommittedOffset(1, -1, "", 0, -1, OLD) for number in range(2 * EXPIRY_SLICE)}
+    offsets = {("t", number): CommittedOffset(1, -1, "", 0, -1, OLD) for number in range(2 * OFFSETS_PER_YIELD)}
     shard.commit(shard.get_or_create("g"), offsets, lambda error: None)
-    steps = work(shard, lambda key, offset: key[1] < EXPIRY_SLICE and work is Shard.remove_offsets_where)
+    steps = work(shard, lambda key, offset: key[1] < OFFSETS_PER_YIELD and work is Shard.remove_offsets_where)
     next(steps)
-    gone = [("t", number) for number in range(EXPIRY_SLICE, 2 * EXPIRY_SLICE)]
+    gone = [("t", number) for number in range(OFFSETS_PER_YIELD, 2 * OFFSETS_PER_YIELD)]
     shard.remove_offsets(shard.groups["g"], gone, lambda error: None)
     assert drained(steps) is (work is Shard.remove_offsets_where)
 
@@ -148,7 +150,7 @@ def test_a_group_of_more_offsets_than_one_batch_holds_expires(coordinated: Coord
         shard.commit(shard.get_or_create("g"), offsets, lambda error: None)
     steps = shard.expire_offsets(1_000)
     for left in range(20_000, 1_000, -1_000):
-        assert len(shard.groups["g"].offsets) >= left - EXPIRY_SLICE
+        assert len(shard.groups["g"].offsets) >= left - OFFSETS_PER_YIELD
         next(steps)
     list(steps)
     assert not shard.groups

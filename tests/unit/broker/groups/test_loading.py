@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from milena.broker.groups import loading, shard, store
 from milena.broker.groups.group import Group
-from milena.broker.groups.loading import SLICE, Loader, load
+from milena.broker.groups.loading import RECORDS_PER_YIELD, Loader, load
 from milena.broker.groups.model import CommittedOffset, GroupState
 from milena.broker.groups.offsets_log import LOAD_PIECE, PartitionOffsetsLog
 from milena.broker.groups.shard import Shard
+from milena.protocol.cooperative import Cooperative, run_now
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
-from milena.protocol.schemas.steps import Steps, at_once
 from milena.protocol.types import LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, led_by
 from tests.unit.broker.groups.coordinators import Coordinated
@@ -83,7 +83,7 @@ class Counted:
         monkeypatch.setattr(Group, "add", counted(add))
         monkeypatch.setattr(Group, "touch", counted(touch))
 
-    def run(self, steps: Steps[None]) -> int:
+    def run(self, steps: Cooperative[None]) -> int:
         """Returns the number of steps."""
         count = 0
         for count, _ in enumerate(self._pausing(steps), 1):  # noqa: B007
@@ -93,7 +93,7 @@ class Counted:
         return count
 
     @staticmethod
-    def _pausing(steps: Steps[None]) -> Iterator[None]:
+    def _pausing(steps: Cooperative[None]) -> Iterator[None]:
         yield from steps
         yield
 
@@ -104,8 +104,8 @@ def test_records_are_read_in_slices_however_many_a_batch_has(batch: int, monkeyp
     for first in range(0, MANY, batch):
         records = [offset_record("g", one, one) for one in range(first, first + batch)]
         world.log.append(store.batch(records, 0))
-    assert counted.run(load(world.log, world.shard)) >= MANY / SLICE
-    assert SLICE / 4 < counted.most_records <= SLICE
+    assert counted.run(load(world.log, world.shard)) >= MANY / RECORDS_PER_YIELD
+    assert RECORDS_PER_YIELD / 4 < counted.most_records <= RECORDS_PER_YIELD
     assert len(world.shard.groups["g"].offsets) == MANY
 
 
@@ -114,17 +114,17 @@ def test_many_groups_are_made_in_slices_and_their_sessions_begin_in_slices(monke
     world.log.append(store.batch([store.group_record(f"g{one}", generation(1)) for one in range(MANY)], 0))
     counted.run(load(world.log, world.shard))
     counted.run(world.shard.begin_sessions())
-    assert SLICE / 4 < counted.most_members <= SLICE
+    assert RECORDS_PER_YIELD / 4 < counted.most_members <= RECORDS_PER_YIELD
     assert (len(world.shard.groups), world.clock.armed()) == (MANY, MANY)
 
 
 def test_a_record_of_many_members_counts_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     world, counted = World(), Counted(monkeypatch)
     for number in range(20):
-        world.log.append(store.batch([store.group_record(f"g{number}", generation(1, members=SLICE))], 0))
+        world.log.append(store.batch([store.group_record(f"g{number}", generation(1, members=RECORDS_PER_YIELD))], 0))
     counted.run(load(world.log, world.shard))
     assert counted.most_records <= 2
-    assert counted.most_members <= SLICE, "a group is made at once, and no other in the same step"
+    assert counted.most_members <= RECORDS_PER_YIELD, "a group is made at once, and no other in the same step"
 
 
 def test_the_shard_gets_all_groups_or_none() -> None:
@@ -139,13 +139,13 @@ class TestSessions:
         """A load that takes longer than a session."""
         world = World()
         world.log.append(store.batch([store.group_record("g", generation(1, members=2))], 0))
-        at_once(load(world.log, world.shard))
+        run_now(load(world.log, world.shard))
         world.clock.advance(60.0)
         return world
 
     def test_they_begin_when_the_load_is_over(self) -> None:
         world = self.loaded()
-        at_once(world.shard.begin_sessions())
+        run_now(world.shard.begin_sessions())
         seen = []
         for seconds in (9.0, 2.0):
             world.clock.advance(seconds)
@@ -158,13 +158,13 @@ class TestSessions:
         first, second = group.members.values()
         world.shard.attempt(group, lambda: group.touch(first, world.clock.time_ms()))
         world.clock.advance(5.0)
-        at_once(world.shard.begin_sessions())
+        run_now(world.shard.begin_sessions())
         assert second.deadline_ms - first.deadline_ms == 5_000, "its own has begun with the request"
 
     def test_a_group_that_went_in_between_has_none(self) -> None:
         world = self.loaded()
         world.shard.remove_group(world.shard.groups["g"], lambda error: None)
-        at_once(world.shard.begin_sessions())
+        run_now(world.shard.begin_sessions())
         assert world.clock.armed() == 0
 
 
@@ -196,8 +196,8 @@ class TestLeadershipThatEnds:
 
     def begin(self, coordinated: Coordinated, turns: int) -> tuple[Iterator[None], Shard]:
         shard = coordinated.groups.shard("g")
-        for first in range(0, 3 * SLICE, SLICE):
-            some = {("t", first + one): offset(one) for one in range(SLICE)}
+        for first in range(0, 3 * RECORDS_PER_YIELD, RECORDS_PER_YIELD):
+            some = {("t", first + one): offset(one) for one in range(RECORDS_PER_YIELD)}
             shard.commit(shard.get_or_create("g"), some, lambda error: None)
         coordinated.elect()
         (task,) = coordinated.tasks.running
@@ -231,7 +231,7 @@ class TestLeadershipThatEnds:
         assert refused.value.code is expected
         coordinated.tasks.run()
         if again:
-            assert len(coordinated.groups.shard("g").groups["g"].offsets) == 3 * SLICE
+            assert len(coordinated.groups.shard("g").groups["g"].offsets) == 3 * RECORDS_PER_YIELD
 
     def test_all_turns_of_a_load_are_tried(self, coordinated: Coordinated) -> None:
         assert self.turns(coordinated) == 5
@@ -268,8 +268,8 @@ def test_slices_find_what_the_last_record_of_each_key_says(batches: list[list[An
         if records:
             world.log.append(store.batch(records, 0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "SLICE", size)
-        patch.setattr(shard, "SESSIONS_SLICE", size)
+        patch.setattr(loading, "RECORDS_PER_YIELD", size)
+        patch.setattr(shard, "SESSIONS_PER_YIELD", size)
         for steps in (load(world.log, world.shard), world.shard.begin_sessions()):
             for _ in steps:
                 pass

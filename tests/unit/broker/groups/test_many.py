@@ -8,7 +8,7 @@ import pytest
 
 from milena.broker.groups import rebalance
 from milena.broker.groups.membership import leave
-from milena.broker.groups.shard import EXPIRY_SLICE
+from milena.broker.groups.shard import OFFSETS_PER_YIELD
 from milena.protocol.errors import ErrorCode
 from tests.simulation.counted_work import Work
 from tests.unit.broker.fixtures import Bench
@@ -82,12 +82,12 @@ def test_many_that_leave_together_are_one_step_of_their_group(bench: Bench, monk
 
 def test_offsets_expire_in_slices_and_what_came_in_between_stays(bench: Bench) -> None:
     groups = Groups(bench)
-    for number in range(3 * EXPIRY_SLICE // 2):
+    for number in range(3 * OFFSETS_PER_YIELD // 2):
         groups.commit(9, 0, group=f"g{number}")
     slices = groups.shard.expire_offsets(0)
     next(slices)
     left = list(groups.shard.groups)
-    assert len(left) == EXPIRY_SLICE, "each group counts as one, and its offset as one"
+    assert len(left) == OFFSETS_PER_YIELD, "each group counts as one, and its offset as one"
     last = left[-1]
     groups.deleting(last)
     groups.joining(group=last, version=3)

@@ -18,11 +18,11 @@ from milena.broker.groups import rebalance
 from milena.broker.groups.group import Group
 from milena.broker.groups.loading import Loader
 from milena.broker.groups.model import GroupState
+from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records import coordinator_records as records
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records
-from milena.protocol.schemas.steps import at_once
 from tests.fixtures.properties import examples
 from tests.unit.broker.fixtures import Bench, Request
 from tests.unit.broker.groups.served import Groups
@@ -203,8 +203,8 @@ class Interleavings(RuleBasedStateMachine):
         """Between generations there is only memory: the log has the last one that was assigned, or the emptied one."""
         loader = Loader(self.groups.shard.new_group)
         for piece in self.groups.log.pieces():
-            at_once(loader.apply(piece))
-        found = at_once(loader.finish(self.groups.clock.time_ms()))
+            run_now(loader.apply(piece))
+        found = run_now(loader.finish(self.groups.clock.time_ms()))
         for name, group in self.groups.shard.groups.items():
             settled = group.state is GroupState.STABLE or (group.state is GroupState.EMPTY and group.generation)
             if settled and group.empty_unwritten_ms is None:

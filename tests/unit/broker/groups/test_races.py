@@ -10,10 +10,10 @@ import pytest
 from milena.broker.apis import offset_commit, offset_fetch
 from milena.node.metadata.image import TopicImage
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import YieldBudget
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
 from milena.protocol.requests import messages
-from milena.protocol.schemas.steps import Pace
 from tests.unit.broker.fixtures import ME, Bench, Request, at_once, led_by
 from tests.unit.broker.groups.served import Groups, code_of
 
@@ -323,7 +323,7 @@ def test_a_topic_deleted_while_its_offsets_are_read_has_none(
     groups: Groups, version: int, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that were there are removed when the deletion is applied, so that nobody would remove this one."""
-    monkeypatch.setattr(offset_commit, "Pace", partial(Pace, 1))
+    monkeypatch.setattr(offset_commit, "YieldBudget", partial(YieldBudget, 1))
     kept = groups.node.image.topics["t"]
     gone = another_topic(groups, "gone")
     given = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
@@ -346,7 +346,7 @@ def test_offsets_of_one_group_are_told_in_slices_as_they_were_at_one_moment(
     groups: Groups, stable: bool, holds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And only what is committed."""
-    monkeypatch.setattr(offset_fetch, "Pace", partial(Pace, 1))
+    monkeypatch.setattr(offset_fetch, "YieldBudget", partial(YieldBudget, 1))
     groups.commit(9, 0, 1, offset=5)
     request = Request(ApiKey.OFFSET_FETCH, 9)
     asked = [{"name": "t", "partition_indexes": [0, 1] * 10}]

@@ -10,9 +10,9 @@ from milena.broker.groups import store
 from milena.broker.groups.group import Group
 from milena.broker.groups.loading import Loader
 from milena.broker.groups.model import GroupState
+from milena.protocol.cooperative import run_now
 from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
 from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
-from milena.protocol.schemas.steps import at_once
 from tests.unit.broker.groups.world import GroupWorld
 
 NOW = 5_000
@@ -43,8 +43,8 @@ VALUE = GroupMetadataValue(
 
 def loaded(*pairs: store.KeyValue) -> list[Group]:
     loader = Loader(lambda name: GroupWorld().group)
-    at_once(loader.apply(memoryview(bytearray(store.batch(pairs, NOW)))))
-    return list(at_once(loader.finish(NOW)).values())
+    run_now(loader.apply(memoryview(bytearray(store.batch(pairs, NOW)))))
+    return list(run_now(loader.finish(NOW)).values())
 
 
 def group_of(value: GroupMetadataValue) -> Group:

@@ -1,4 +1,4 @@
-"""What a fetch has found of one partition."""
+"""The result of a fetch for one partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from milena.broker.replica.read_result import ReadResult
 from milena.protocol.errors import ErrorCode
 
 
-class Found:
+class PartitionRead:
     """The result for one partition, or its error."""
 
     __slots__ = ("error", "partition", "result", "wanted")
@@ -32,14 +32,14 @@ class Found:
         return result is None or result.diverging is not None or result.nearest is not None
 
     @property
-    def is_all_told(self) -> bool:
+    def has_everything(self) -> bool:
         """Whether the reader has everything. (An empty result may also mean that the limits left no room.)"""
         return not self.is_urgent and self.result is not None and self.wanted.offset >= self.result.upper
 
     @property
-    def is_overtaken(self) -> bool:
-        """Whether the high watermark has moved since the bounds were taken: a follower's fetch moves it itself, after
-        its read, and would not be told of it otherwise."""
+    def high_watermark_has_moved(self) -> bool:
+        """Whether the high watermark has moved since the read: a follower's fetch moves it itself, after its read, and
+        the follower would not learn of it otherwise."""
         log = None if self.partition is None else self.partition.log
         return self.result is not None and log is not None and log.high_watermark != self.result.high_watermark
 
@@ -48,7 +48,7 @@ class Found:
         return 0 if self.result is None else self.result.slice.length
 
 
-class InTier(Found):
+class InTier(PartitionRead):
     """The offset is in the remote tier. ``result`` has the bounds; the records are still to be read there."""
 
     __slots__ = ("max_bytes", "min_one")
@@ -70,7 +70,7 @@ class InTier(Found):
         return self.max_bytes
 
 
-class MovedToTier(Found):
+class MovedToTier(PartitionRead):
     """A follower has asked for records that have left the leader's disk: an error, sent with the bounds (KIP-405)."""
 
     __slots__ = ()

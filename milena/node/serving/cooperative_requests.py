@@ -87,8 +87,10 @@ def _with_answer(ctx: RequestContext, work: Cooperative[Pending]) -> Cooperative
     ctx.deferred = deferred = list[Cooperative[None]]()
     try:
         pending = yield from work
-    finally:
+    except Exception:  # no "finally": compiled, it would not run if the generator is left
         ctx.deferred = None
+        raise
+    ctx.deferred = None
     for answer in deferred:
         yield from answer
     return pending

@@ -207,7 +207,7 @@ MISTAKES = [
     ("consume {topic} --partition 7 --exit", 1, "{topic}-7 does not exist (UNKNOWN_TOPIC_OR_PARTITION)"),
     ("consume {topic} --offset 3", 2, "--offset needs --partition"),
     ("consume {topic} --partition 0 --offset -3", 2, "--offset -3: not a number of at least 0"),
-    ("consume {topic} --group g --exit", 2, "--group goes with neither --partition nor --exit"),
+    ("consume {topic} --group g --exit", 2, "--group cannot be combined with --partition or --exit"),
     ("consume {topic} --max", 2, "--max needs a value: --max N"),
     ("comsume {topic}", 2, "no command comsume (did you mean consume?); `milena --help` lists them"),
     ("log dump /no/where.log", 1, "/no/where.log: No such file or directory"),

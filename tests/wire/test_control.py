@@ -163,7 +163,7 @@ def test_a_broker_without_a_controller_is_not_ready_and_says_why(tmp_path: Path)
     try:
         assert json.loads(waiting.stderr.readline())["event"] == "node starts"
         opened = json.loads(waiting.stderr.readline())
-        assert (opened["event"], opened["address"]) == ("control page", f"http://127.0.0.1:{control}")
+        assert (opened["event"], opened["address"]) == ("control page served", f"http://127.0.0.1:{control}")
         status, _, body = get(control, "/health")
         assert (status, json.loads(body)["ready"]) == (503, False)
         told = json.loads(waiting.stderr.readline())

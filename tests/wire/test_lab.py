@@ -148,8 +148,12 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
     assert json.loads(milena("lab", "2", "release", f"rule={said['rule']}", *at).out) == {"hits": 0, "released": 0}
     assert "describe_partition" in json.loads(milena("lab", "2", "help", *at).out)
     milena("lab", "2", "pause", *at)
-    assert refused("lab", "2", "fetchers", *at).startswith("broker-2 is paused and answers nobody")
-    assert refused("lab", "2", "power_off", *at).startswith("broker-2 is paused and answers nobody")
+    assert refused("lab", "2", "fetchers", *at).startswith(
+        "broker-2 is paused; `milena lab broker-2 resume` resumes it"
+    )
+    assert refused("lab", "2", "power_off", *at).startswith(
+        "broker-2 is paused; `milena lab broker-2 resume` resumes it"
+    )
     milena("lab", "2", "resume", *at)
     assert refused("lab", "2", "start", *at) == "broker-2 is already running"
     assert refused("lab", "2", "hodl", *at).startswith("no command 'hodl'; there are ")

@@ -73,8 +73,8 @@ def test_a_node_whose_folder_is_gone_is_made_anew(mortal: LocalCluster) -> None:
     assert milena("lab", "2", "wipe", *at).err == f"broker-2: nothing to wipe, {folder}/data does not exist\n"
     said = refused("node", str(folder / "server.properties"))
     assert said == (
-        f"{folder}/server.properties: No such file or directory; `milena up` and `milena lab broker-2 start` write a "
-        "node's file anew"
+        f"{folder}/server.properties: No such file or directory; `milena up` and `milena lab broker-2 start` write the "
+        "file again"
     )
     assert milena("lab", "2", "start", *at) == ("", "")
     assert milena("status", *at).out.count(" up ") == 3, "it is there when it serves"

@@ -177,7 +177,7 @@ def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["restore", "--dir", "{stopped}"], "{stopped} has a cluster already: restore into a directory where none was"),
+        (["restore", "--dir", "{stopped}"], "{stopped} already has a cluster: restore into a new directory"),
         (["restore", "--dir", "{folder}"], "{folder} is not empty: it has something"),
         (
             ["restore", "--dir", "{folder}/new"],
@@ -189,12 +189,15 @@ def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier
             "--topic t=?: ? is not a topic id",
         ),
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--config", "x=1"], "--config x: no such topic conf"),
-        (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--replicas", "4"], "--replicas 4: there are 3 brok"),
+        (
+            ["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--replicas", "4"],
+            "--replicas 4: there are only 3 b",
+        ),
         (["restore", "--dir", "{folder}/new", "--tier", "{tier}", "--partitions", "t=x"], "--partitions t=x: not a nu"),
         (["ls", "other", "--dir", "{stopped}"], "other is neither in the tier nor in its metadata"),
         (["verify", "t:9", "--dir", "{stopped}"], "t:9 is neither in the tier nor in its metadata"),
         (["verify", "--tier", "{folder}"], "cannot list {folder}/kafka-tiered-storage: "),
-        (["ls", "--dir", "{folder}"], "{folder} is neither a cluster's directory nor a broker's, nor a log"),
+        (["ls", "--dir", "{folder}"], "{folder} is not the directory of a cluster or broker, nor a log"),
         (["ls", "--dir", "{stopped}/broker-1/data"], "give the tier with --tier: "),
         (["ls", "--tier", "nowhere://x"], "cannot reach nowhere://x: "),
         (["show", "nothing", "--dir", "{stopped}"], "there is no segment nothing; `milena tier ls` lists them"),

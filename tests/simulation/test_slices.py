@@ -24,9 +24,10 @@ however many there are."""
 PASS = 12
 """As ``SLICE``, for what still goes over all elements at once: the partitions of a fetch session are planned so, and
 what DeleteRecords has deleted is told so."""
-ANSWER = 30
-"""The same for Produce, whose answer is made and written at once, and for Fetch, which is decoded at once. They have
-lower limits."""
+ONE_STEP = 140
+"""Lines for each element of Produce and Fetch, which are decoded, planned and answered in steps that go over all
+elements. Their limits are lower (``max_elements``): at the limit, the longest step of Fetch takes up to 200 ms of CPU
+on an EPYC of the first generation, that of Produce 80."""
 
 
 class Steps:
@@ -45,10 +46,10 @@ class Steps:
 
 
 LONG = [
-    (ApiKey.PRODUCE, ("topic_data",), ANSWER),
-    (ApiKey.PRODUCE, ("topic_data", "partition_data"), ANSWER),
-    (ApiKey.FETCH, ("topics",), ANSWER),
-    (ApiKey.FETCH, ("topics", "partitions"), ANSWER),
+    (ApiKey.PRODUCE, ("topic_data",), ONE_STEP),
+    (ApiKey.PRODUCE, ("topic_data", "partition_data"), ONE_STEP),
+    (ApiKey.FETCH, ("topics",), ONE_STEP),
+    (ApiKey.FETCH, ("topics", "partitions"), ONE_STEP),
     (ApiKey.METADATA, ("topics",), SLICE),
     (ApiKey.OFFSET_COMMIT, ("topics",), SLICE),
     (ApiKey.OFFSET_COMMIT, ("topics", "partitions"), SLICE),
@@ -94,4 +95,4 @@ def test_a_long_request_leaves_the_loop_to_others(
         cluster.check_alive()
 
     simulate(run, seed=1)
-    assert many / 100 < steps.most < min(lines * MANY, work.lines / 2)
+    assert many / 100 < steps.most < min(lines * (many if lines == ONE_STEP else MANY), work.lines / 2)

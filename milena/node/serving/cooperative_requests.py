@@ -92,5 +92,6 @@ def _with_answer(ctx: RequestContext, work: Cooperative[Pending]) -> Cooperative
         raise
     ctx.deferred = None
     for answer in deferred:
+        yield
         yield from answer
     return pending

@@ -104,7 +104,7 @@ def test_logs_without_properties_are_nobodys(machine: str) -> None:
         await cluster.kill(machine)
         files = cluster.world.machine(machine).storage.files
         lost = files.pop(f"{home}/meta.properties")
-        with pytest.raises(NodeEnded, match=rf"log directory {home} has logs .* but no meta\.properties"):
+        with pytest.raises(NodeEnded, match=rf"log directory {home} has logs .* but there is no meta\.properties"):
             await start()
         # Written by hand, without an id, it is taken again.
         meta = decode_meta_properties(bytes(lost.data))

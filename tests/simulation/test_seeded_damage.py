@@ -19,7 +19,7 @@ def test_bits_of_metadata_logs_turn_over_and_nothing_is_lost() -> None:
     report = run_seed(25, faults=METADATA, tier=False, steps=8)
     assert report.violations == []
     told = "\n".join(report.trace)
-    for text in ("of controller turns over", "of broker-", "taken from /copies/", "the bit turns back", "in spite of"):
+    for text in ("of controller turns over", "of broker-", "copied from /copies/", "the bit turns back", "in spite of"):
         assert text in told, told
 
 

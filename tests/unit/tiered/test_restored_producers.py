@@ -78,7 +78,7 @@ async def test_unknown_producers_are_left_out_with_a_note(tier: WholeTier) -> No
     found, notes = await producers(tier)
     assert found == []
     assert notes == [
-        "t-0: the state of its producers is lost: producer snapshot of the segment at 2: 1 bytes are no snapshot"
+        "t-0: the state of its producers is lost: producer snapshot of the segment at 2: 1 bytes are not a snapshot"
     ]
     tier.remove(first, ".snapshot")
     found, notes = await producers(tier, replicas=lineage({0: 0, 1: 3}, 6))

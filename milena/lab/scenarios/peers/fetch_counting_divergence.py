@@ -8,13 +8,14 @@ from milena.broker.apis import fetch
 from milena.broker.replica.replica_state import FollowerFetch
 from milena.broker.server import Broker
 from milena.node.api import RequestContext
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.requests.fetch_request import decode_fetch_request
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
 RAW: Final = True
 
 
-def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
     request = decode_fetch_request(ctx.version, body)
     for _, topic_id, partitions in request.topics if request.replica_id >= 0 else ():
         assert topic_id is not None
@@ -32,4 +33,4 @@ def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
                     now_ms=node.replication.now_ms(),
                 )
             )
-    fetch.handle(node, ctx, body)
+    return fetch.handle(node, ctx, body)

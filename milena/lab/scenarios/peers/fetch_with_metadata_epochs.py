@@ -7,15 +7,16 @@ from typing import Final
 from milena.broker.apis import fetch
 from milena.broker.server import Broker
 from milena.node.api import RequestContext
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.requests.fetch_request import decode_fetch_request, encode_fetch_request
 from milena.protocol.types import NodeId
 
 RAW: Final = True
 
 
-def handle(node: Broker, ctx: RequestContext, body: memoryview) -> None:
+def handle(node: Broker, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
     request = decode_fetch_request(ctx.version, body)
     registered = node.image.brokers.get(NodeId(request.replica_id))
     if registered is not None:
         request = request._replace(replica_epoch=registered.epoch)
-    fetch.handle(node, ctx, memoryview(bytearray(encode_fetch_request(ctx.version, request))))
+    return fetch.handle(node, ctx, memoryview(bytearray(encode_fetch_request(ctx.version, request))))

@@ -27,7 +27,7 @@ what DeleteRecords has deleted is told so."""
 ONE_STEP = 140
 """Lines for each element of Produce and Fetch, which are decoded, planned and answered in steps that go over all
 elements. Their limits are lower (``max_elements``): at the limit, the longest step of Fetch takes up to 200 ms of CPU
-on an EPYC of the first generation, that of Produce 80."""
+on an AMD EPYC (family 25) with other work, that of Produce 80."""
 
 
 class Steps:

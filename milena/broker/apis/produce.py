@@ -110,18 +110,20 @@ def _produce(node: Needs, ctx: RequestContext, request: ProduceRequest, *, copie
     """Append the batches of a request and respond. ``copied``: the records are not in the receive buffer."""
     work = _Produce(node, ctx, request, copied=copied).run()
     purgatory = node.purgatory
-    while True:
+    ended = False
+    while not ended:
         # Fetches that wait for these records are checked after the response was sent.
         purgatory.hold()
         try:
             next(work)
         except StopIteration:
-            break
+            ended = True
         finally:
             purgatory.release()
-        yield
-        if ctx.closed and request.acks:
-            break  # the client is gone, and repeats what was not acknowledged
+        if not ended:
+            yield
+            # A client that is gone repeats what was not acknowledged.
+            ended = ctx.closed and request.acks != 0
     if ctx.is_large:
         ctx.release()  # the next requests of the connection need not wait until the records are committed
 

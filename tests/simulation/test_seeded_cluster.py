@@ -63,7 +63,7 @@ def test_promises_are_kept(seed: int) -> None:
     assert not rare, "these were hardly ever answered"
 
 
-@pytest.mark.parametrize("seed", [7, 5])
+@pytest.mark.parametrize("seed", [pytest.param(7, marks=pytest.mark.slow), 5])
 def test_a_seed_has_one_history_in_any_process(seed: int) -> None:
     """`milena sim` prints the same trace, with all that the nodes log, whatever the order of sets and of addresses."""
     one, other = (_trace_of(seed, hash_seed) for hash_seed in ("1", "2"))
@@ -71,6 +71,7 @@ def test_a_seed_has_one_history_in_any_process(seed: int) -> None:
     assert "passed, no violations, digest" in one.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_another_seed_has_another_history() -> None:
     assert run_seed(1).digest != run_seed(2).digest
 

@@ -11,6 +11,8 @@ from milena.lab.load.seeded import run_seed
 from milena.node.serving import cooperative_requests, dispatch
 from milena.protocol.requests import fetch_request
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:

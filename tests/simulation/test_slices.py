@@ -17,6 +17,8 @@ from tests.simulation.askers import Asker, prepare
 from tests.simulation.counted_work import Work
 from tests.simulation.many_elements import Elements, Path
 
+pytestmark = pytest.mark.slow
+
 MANY = 20_000
 SLICE = 6
 """Lines of Python for each element that may run in one go of the loop, were there ``MANY``: some tens of milliseconds,

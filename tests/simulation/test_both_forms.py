@@ -12,7 +12,7 @@ import pytest
 
 import milena.form
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("MILENA_SEEDS_OF_BOTH_FORMS", "4"))

@@ -21,7 +21,7 @@ from tests.simulation.many_elements import fields
 from tests.simulation.served_apis import TOPIC, Asker, codes
 from tests.simulation.steps import create, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LAST = (ApiKey.UNREGISTER_BROKER, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT)
 """They add brokers that do not live."""

@@ -20,7 +20,7 @@ from tests.simulation.askers import FEW, SIZES, Asker, prepare
 from tests.simulation.counted_work import Work
 from tests.simulation.many_elements import Elements, array_paths
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 GROWTH = 7
 """With four times as many elements linear work is four times as much at most, quadratic work nearly sixteen times."""

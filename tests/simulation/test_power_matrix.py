@@ -22,7 +22,7 @@ from tests.fixtures.properties import EXPLORE
 from tests.simulation.power_matrix import Call, Losers, run
 from tests.simulation.steps import DIRS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEED = 1
 FINAL = ("sync", "rename", "remove", "truncate")

@@ -11,7 +11,7 @@ from milena.lab.load.seeded import has_faults_apart, run_seed
 from milena.storage.log.segment_swap import finish_swap
 from milena.tiered.store.local_tier import LocalTier
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 METADATA = ("metadata", "controller")
 UNMOUNTED = ("unmount", "wipe", "kill")

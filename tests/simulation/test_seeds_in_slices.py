@@ -11,7 +11,7 @@ from milena.lab.load.seeded import run_seed
 from milena.node.serving import cooperative_requests, dispatch
 from milena.protocol.requests import fetch_request
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(autouse=True)

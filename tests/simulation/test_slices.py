@@ -17,7 +17,7 @@ from tests.simulation.askers import Asker, prepare
 from tests.simulation.counted_work import Work
 from tests.simulation.many_elements import Elements, Path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 MANY = 20_000
 SLICE = 6

@@ -11,7 +11,7 @@ from milena.testing.chaos_clients.kafka_python import KafkaPythonClients
 from milena.testing.chaos_clients.limits import Limits
 from tests.chaos.clients.contract import ClientsContract
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class TestConfluent(ClientsContract):

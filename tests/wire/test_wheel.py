@@ -168,7 +168,7 @@ def test_the_wheel_has_the_sources_and_if_compiled_an_extension_for_each_module_
         expected = {str(path.relative_to(ROOT).with_suffix(suffix)) for path in compiled_files()}
         expected.add(f"milena/compiled__mypyc{suffix}")
     assert {name for name in names if name.endswith(suffix)} == expected
-    assert kinds - {".so"} == {".py", ".yaml"}
+    assert kinds - {".so"} == {".py", ".pyi", ".tsv", ".yaml"}
 
 
 def test_the_form_can_be_chosen(installed: Installed, tmp_path: Path) -> None:

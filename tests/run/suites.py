@@ -129,7 +129,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         Suite(
             "mutants",
             "changes in the modules that decide; a test has to fail for each",
-            ((PYTHON, "-m", "tests.mutants", *(("--sample", "2", "--seed", sample) if short else ())),),
+            ((PYTHON, "-m", "tests.mutants", *(("--sample", "2") if short else ())),),
             built=False,
         ),
         Suite(

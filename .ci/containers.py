@@ -8,7 +8,7 @@ the same Python and a C compiler; ``tests`` builds also `milena-kafka-s3`, with 
 profile s3, and `milena-kcat`, a client for profile clients. Each does what is missing before it. If no engine answers
 (DOCKER_HOST, or the default), one is started, with everything that it keeps in FOLDER, and ``stop`` ends it. The last
 line of standard output is the engine's address, for DOCKER_HOST. ``run`` does what ``tests`` does, and
-runs a command with that address. Ends with 3 and the reason where this machine cannot do it; ``run`` ends with 0 then.
+runs a command with that address. Ends with 77 and the reason if this machine cannot do it, and with 1 if a build fails.
 """
 
 from __future__ import annotations
@@ -42,13 +42,18 @@ ENTRYPOINT ["/opt/moto/bin/moto_server", "-H", "0.0.0.0"]
 """
 """The Dockerfile of `milena-moto`; its command is as that of the image motoserver/moto."""
 LEFT_OUT = ("./var/cache/apt/*", "./var/lib/apt/lists/*", "./dev/*")
-CANNOT = 3
+CANNOT = 77
+"""The exit code if this machine cannot do it: a skip, as for Automake's tests."""
 ENGINE_LIMIT = 60.0
 """Seconds that an engine may take to answer."""
 
 
 class Cannot(Exception):
     """Why this machine cannot do it."""
+
+
+class BuildFailed(Exception):
+    """An image or a wheel of our own sources cannot be built."""
 
 
 def main(arguments: list[str]) -> int:
@@ -76,7 +81,10 @@ def prepare(what: str, folder: Path, command: Sequence[str]) -> int:
             make_kcat(folder)
     except Cannot as reason:
         print(f"skipped: {reason}", file=sys.stderr)
-        return 0 if what == "run" else CANNOT
+        return CANNOT
+    except BuildFailed as reason:
+        print(f"failed: {reason}", file=sys.stderr)
+        return 1
     if what == "run":
         program = ["-m", "pytest"] if command[0] == "pytest" else []
         return subprocess.run([sys.executable, *program, *command[1:]], cwd=ROOT, check=False).returncode
@@ -191,7 +199,7 @@ def make_image(folder: Path, name: str, extra: str = "") -> None:
         say(f"building {name} ({'compiled' if compiled else 'pure'})")
         arguments = {"BASE_IMAGE": BASE, "EXTRAS": extra, "FORM": "compiled" if compiled else "pure"}
         given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
-        run("docker", "build", "--quiet", *given, "--tag", name, str(context))
+        build("docker", "build", "--quiet", *given, "--tag", name, str(context))
 
 
 def make_store(folder: Path) -> None:
@@ -233,7 +241,7 @@ def compiled_wheel(folder: Path, python: str) -> Path | None:
         say("building the compiled form, which takes about two minutes")
         shutil.rmtree(folder, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            run(sys.executable, "-m", "compiling.wheels", scratch, "--form", "compiled")
+            build(sys.executable, "-m", "compiling.wheels", scratch, "--form", "compiled")
             shutil.copytree(scratch, made, ignore=shutil.ignore_patterns("*.tar.gz"))
     (wheel,) = made.glob("*.whl")
     return wheel
@@ -242,7 +250,9 @@ def compiled_wheel(folder: Path, python: str) -> Path | None:
 def digest_of_sources() -> str:
     files = [ROOT / name for name in CONTEXT if name != "Dockerfile"]
     for tree in ("compiling", "milena"):
-        files += sorted(path for path in (ROOT / tree).rglob("*") if path.suffix in (".py", ".toml", ".typed", ".yaml"))
+        files += sorted(
+            path for path in (ROOT / tree).rglob("*") if path.suffix in (".py", ".toml", ".tsv", ".typed", ".yaml")
+        )
     digest = sha256()
     for path in files:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -270,6 +280,14 @@ def run(*command: str) -> str:
         words = (done.stderr.strip() or done.stdout.strip())[-500:]
         raise Cannot(f"`{' '.join(command[:3])} ...` failed: {words}")
     return done.stdout
+
+
+def build(*command: str) -> None:
+    """Run a build of our own sources. Raises BuildFailed with its last words."""
+    try:
+        run(*command)
+    except Cannot as reason:
+        raise BuildFailed(str(reason)) from None
 
 
 def say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from hashlib import sha256
@@ -15,6 +16,9 @@ import structlog
 from tests.fixtures.properties import load_profile
 
 load_profile()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores SIGINT in its background jobs, and so would every process that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,8 +30,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     text, _, percent = (config.getoption("sample") or "").rpartition(":")
     if not percent or int(percent) >= 100:
         return
-    chosen = [item for item in items if _percentile(f"{text} {item.nodeid}") < int(percent)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    chosen, others = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (chosen if _percentile(f"{text} {item.nodeid}") < int(percent) else others).append(item)
+    config.hook.pytest_deselected(items=others)
     items[:] = chosen
 
 

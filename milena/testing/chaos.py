@@ -260,6 +260,8 @@ def _print_verdict(verdict: Verdict, errors: Sequence[str], task: Task, reason: 
         print(f"no loss found in {' and '.join(verdict.blind)}: this run does not show that the checker finds losses")
     for text in verdict.idle:
         print(f"{text}: the run shows too little")
+    for lack in verdict.not_judged[:PRINTED]:
+        print(lack)
     for text in errors:
         print(f"{text}; see {CLIENT_LOG}")
     code = exit_code(verdict, errors, reason)
@@ -279,7 +281,7 @@ def exit_code(verdict: Verdict, errors: Sequence[str], reason: str) -> int:
     machine stalled. ``reason``: why the run ended early because of that."""
     if verdict.violations or errors:
         return 1
-    if reason:
+    if reason or verdict.not_judged:
         return NOT_JUDGED
     if verdict.blind or verdict.idle:
         return NOT_JUDGED if verdict.stalled else 1

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from xml.etree import ElementTree
 
 FEW: Final = 5
 """More failures than this are not a matter of chance and are not run again."""
@@ -23,11 +24,26 @@ def run_pytest(command: Sequence[str], environment: Mapping[str, str], output: i
         cached = [*command, "-o", f"cache_dir={folder}"]
         code = subprocess.run(cached, env=environment, stdout=output, stderr=output, check=False).returncode
         failed = failures(Path(folder))
-        if code != FAILED or not 1 <= len(failed) <= FEW:
+        if code != FAILED or not 1 <= len(failed) <= FEW or _stops_early(command):
             return code, []
-        again = [*cached, "--last-failed", "-n", "0"]
-        code = subprocess.run(again, env=environment, stdout=output, stderr=output, check=False).returncode
-        return code, failed if code == 0 else []
+        report = Path(folder) / "rerun.xml"
+        again = [*cached, "--last-failed", "-n", "0", f"--junitxml={report}"]
+        subprocess.run(again, env=environment, stdout=output, stderr=output, check=False)
+        # A test that is skipped, or not found any more, has not passed.
+        return (0, failed) if passed(report) == len(failed) else (code, [])
+
+
+def _stops_early(command: Sequence[str]) -> bool:
+    """Whether tests after the first failures were not run at all."""
+    return any(word in ("-x", "--exitfirst") or word.startswith("--maxfail") for word in command)
+
+
+def passed(report: Path) -> int:
+    """Return how many tests of a report in JUnit's format passed; 0 if there is no report."""
+    if not report.exists():
+        return 0
+    cases = ElementTree.parse(report).iter("testcase")
+    return sum(not any(child.tag in ("failure", "error", "skipped") for child in case) for case in cases)
 
 
 def failures(folder: Path) -> list[str]:

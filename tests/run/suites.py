@@ -37,6 +37,8 @@ class Suite:
     variables: Mapping[str, str] = field(default_factory=dict)
     alone: bool = False
     """Whether it measures delays, so that nothing may run beside it."""
+    needs_build: bool = False
+    """Whether it is skipped unless ``make compiled`` has built the compiled form."""
     built: bool = True
     """Whether it runs the compiled form where that was built."""
     folders: tuple[str, ...] = ()
@@ -108,7 +110,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
                 (PYTEST, "tests/unit", "tests/contract", "-m", "not slow", *share(50)),
                 (PYTEST, "tests/simulation/test_both_forms.py"),
             ),
-            needs=("cc",),
+            needs_build=True,
             variables={"MILENA_SEEDS_OF_BOTH_FORMS": "8" if short else "50"},
         ),
         Suite(

@@ -22,12 +22,34 @@ def test_flaky():
     assert LOG.read_text().count("flaky") == 2
 """
 
+SKIPPED_LATER = """
+from pathlib import Path
+import pytest
+LOG = Path(__file__).with_name("log")
+def test_it():
+    if LOG.exists():
+        pytest.skip("this is the second run")
+    LOG.touch()
+    pytest.fail("this is the first run")
+"""
 
-def run(folder: Path, test: str) -> tuple[int, list[str], str]:
+
+def run(folder: Path, test: str, *options: str) -> tuple[int, list[str], str]:
     """The exit code, the flaky tests, and the output of pytest with ``test`` as the only file of ``folder``."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_it.py").write_text(test)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--rootdir", str(folder), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:randomly",
+        "--rootdir",
+        str(folder),
+        str(folder),
+        *options,
+    ]
     with (folder / "output").open("w") as output:
         code, flaky = run_pytest(command, os.environ, output.fileno())
     return code, flaky, (folder / "output").read_text()
@@ -44,6 +66,16 @@ def test_what_fails_twice_or_in_great_number_fails(tmp_path: Path, tests: int, r
     code, flaky, output = run(tmp_path, "".join(f"def test_{n}():\n    assert False\n" for n in range(tests)))
     assert (code, flaky) == (1, [])
     assert output.count(f"{tests} failed") == runs
+
+
+def test_a_test_that_is_skipped_when_run_again_has_not_passed(tmp_path: Path) -> None:
+    code, flaky, _ = run(tmp_path, SKIPPED_LATER)
+    assert (code, flaky) == (1, [])
+
+
+def test_a_run_that_stops_at_its_first_failure_is_not_repeated(tmp_path: Path) -> None:
+    code, flaky, _ = run(tmp_path, FLAKY, "-x")
+    assert (code, flaky) == (1, [])
 
 
 def test_no_tests_are_no_success(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from milena.broker.reading.partition_read import PartitionRead
 from milena.broker.replica.expected_followers import FetchesOf
 from milena.broker.replica.fetch_sessions import FetchPlan, Key, Wanted
 from milena.node.api import RequestContext
-from milena.protocol.cooperative import Cooperative, YieldBudget
+from milena.protocol.cooperative import ELEMENTS_PER_YIELD, Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.fetch_request import (
     FetchPartition,
@@ -94,7 +94,8 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[No
         request = decode_fetch_request(ctx.version, body, FEW_ELEMENTS)
     except TooManyElements:
         return _many(node, ctx, bytes(body))
-    return _fetch(node, ctx, request)
+    wanted = [_want(name, topic_id, asked) for name, topic_id, partitions in request.topics for asked in partitions]
+    return _fetch(node, ctx, request, wanted)
 
 
 def _many(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]:
@@ -102,12 +103,19 @@ def _many(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]:
     yield
     request = decode_fetch_request(ctx.version, body)
     yield
-    yield from _fetch(node, ctx, request)
+    wanted: list[Wanted] = []
+    for name, topic_id, partitions in request.topics:
+        for asked in partitions:
+            wanted.append(_want(name, topic_id, asked))
+            if not len(wanted) % ELEMENTS_PER_YIELD:
+                yield
+    yield
+    if not ctx.closed:
+        yield from _fetch(node, ctx, request, wanted)
 
 
-def _fetch(node: Needs, ctx: RequestContext, request: FetchRequest) -> Cooperative[None]:
+def _fetch(node: Needs, ctx: RequestContext, request: FetchRequest, wanted: list[Wanted]) -> Cooperative[None]:
     """Read, then respond or wait for more records."""
-    wanted = [_want(name, topic_id, asked) for name, topic_id, partitions in request.topics for asked in partitions]
     plan = _plan(node, ctx, request, wanted)
     if plan is None:
         return
@@ -124,6 +132,9 @@ def _fetch(node: Needs, ctx: RequestContext, request: FetchRequest) -> Cooperati
             if end.value is not None:
                 _wait(node, ctx, fetch, limits, end.value)
             return
+        except Exception:
+            plan.close()
+            raise
         finally:
             purgatory.release()
         yield
@@ -229,6 +240,8 @@ def _respond(
     """Respond with the results, unless the client is gone."""
     if not ctx.closed:
         topics, endpoints = yield from _topics(node, ctx, plan, limits, results)
+        if len(results) > ELEMENTS_PER_YIELD:
+            yield  # the encoding is a step of its own
         if not ctx.closed:
             ctx.respond(encode_fetch_response(ctx.version, topics, 0, plan.session_id, 0, endpoints))
     plan.close()

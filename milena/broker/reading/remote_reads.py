@@ -166,6 +166,10 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
         self._reads.expired.add()
         super().expire()
 
+    def abandon(self) -> None:
+        super().abandon()
+        self._fetch.abandon()
+
     def _take(self, key: ReadKey, result: RemoteRecords | None, error: Exception | None) -> None:
         entry = self._wanted[key]
         if error is not None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
-from milena.lab.histories.machine import MachineStall, SessionTimeout
+from milena.lab.histories.machine import MachineStall, MachineStalls, SessionTimeout
 
 TICK: Final = 0.05
 """Seconds between two timers."""
@@ -77,8 +77,12 @@ class Machine:
     def __init__(self, detector: Detector, journal: Journal) -> None:
         self._detector = detector
         self._journal = journal
-        self.stalled = 0.0
-        """Seconds of all stalls so far."""
+        self._stalls = MachineStalls()
+
+    def excuses(self, now: float) -> float:
+        """Return the seconds of the stalls that explain a lack of progress at ``now``: the cluster may still be
+        recovering from them. A stall before these explains nothing."""
+        return self._stalls.seconds_within(now, now)
 
     async def watch_timers(self) -> None:
         """Until it is cancelled."""
@@ -93,7 +97,7 @@ class Machine:
 
     def _note(self, stall: MachineStall | None) -> None:
         if stall is not None:
-            self.stalled += stall.seconds
+            self._stalls.add(stall)
             self._journal.note(stall)
             self._journal.tell(f"the machine stalled: timers were {stall.seconds:.1f} s late; load {stall.load:.1f}")
 

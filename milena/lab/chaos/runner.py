@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -145,8 +145,8 @@ async def run(
             await _run(order, place, journal, topics, machine if measured else None)
     except BaseException as error:
         journal.say(f"the run has failed: {type(error).__name__}: {error}")
-        if machine.stalled and (reason := _unhealthy(error)) is not None:
-            raise NotJudged(machine.stalled, reason) from error
+        if (excused := machine.excuses(journal.now())) and (reason := _unhealthy(error)) is not None:
+            raise NotJudged(excused, reason) from error
         raise
     finally:
         journal.close()
@@ -160,7 +160,8 @@ async def _watched(machine: Machine) -> AsyncIterator[None]:
         yield
     finally:
         watching.cancel()
-        await asyncio.wait([watching])
+        with suppress(asyncio.CancelledError):
+            await watching  # raises what ended it early: stalls were not measured then
 
 
 def _unhealthy(error: BaseException) -> BaseException | None:

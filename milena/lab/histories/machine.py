@@ -47,7 +47,7 @@ class MachineStalls:
 
     def seconds_within(self, begun: float, ended: float) -> float:
         """Return the seconds by which timers were late in stalls that can have delayed work between these times."""
-        return total(one for one in self._stalls if one.begun < ended and one.ended + one.recovers > begun)
+        return total(one for one in self._stalls if one.begun <= ended and one.ended + one.recovers >= begun)
 
 
 def total(stalls: Iterable[MachineStall]) -> float:

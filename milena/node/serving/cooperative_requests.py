@@ -7,6 +7,7 @@ is closed by then, unless its handler decides otherwise.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from milena.node.api import Fields, RequestContext
@@ -43,6 +44,8 @@ class CooperativeRequests:
         """Run ``work`` in a slot. If too many bytes of requests wait already, close the connection."""
         if not self.scheduler.reserve(size):
             ctx.disconnect(f"{self.scheduler.reserved} bytes of requests wait to be handled")
+            with suppress(StopIteration):
+                next(work)  # one step more: it sees that the client is gone, and releases what it holds
             return
         ctx.is_large = True
         ctx.hold()

@@ -164,6 +164,7 @@ class Dispatcher:
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if ctx.closed or ctx.answered:
             return
+        ctx.is_large = False  # an error is encoded at once: a failure of its encoding is not answered again
         try:
             self._tell(ctx, error)
         except Exception as further:

@@ -252,3 +252,13 @@ class TestAfterItsRead:
         await large.ends()
         fetch(bench, version=13, session_id=session_id, session_epoch=-1)
         assert nobody_listens(bench)
+
+
+async def test_a_fetch_for_which_there_is_no_room_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was decoded at once and has begun to read, so that its own session listens."""
+    monkeypatch.setattr(fetch_api, "FEW_ELEMENTS", 1000)
+    bench.led(count=COUNT)
+    bench.scheduler.reserve(MAX_RESERVED_BYTES)
+    large = Fetched(bench)
+    assert large.request.answers.closed and not large.request.answered
+    assert nobody_listens(bench) and len(bench.purgatory) == 0

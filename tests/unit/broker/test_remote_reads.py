@@ -47,6 +47,10 @@ class HandFetch:
 
     def __init__(self, partition: Partition) -> None:
         self.find: Callable[[Wanted], Partition] = lambda _: partition
+        self.abandoned = False
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
     def read_around(self, results: dict[Wanted, PartitionRead]) -> list[PartitionRead]:
         return list(results.values())
@@ -62,6 +66,15 @@ def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[PartitionR
     limits = cast(FetchLimits, SimpleNamespace(committed=False, only_leader=True))
     assert RemoteReads.read(reads, cast(Fetch, HandFetch(partition)), limits, [one], told.extend, Request(1, 12).ctx)
     return pool, told
+
+
+@ON_PURE
+def test_a_fetch_whose_client_is_gone_is_abandoned_with_its_reads(bench: Bench) -> None:
+    """Its session would listen to its partitions for ever."""
+    pool, _ = begin(bench, bench.led())
+    ((_, waiting),) = pool.reads
+    waiting.abandon()
+    assert waiting._fetch.abandoned and not pool.reads
 
 
 @ON_PURE

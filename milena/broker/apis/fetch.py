@@ -29,6 +29,7 @@ from milena.protocol.requests.fetch_request import (
     FetchPartition,
     FetchRequest,
     decode_fetch_request,
+    decode_large_fetch_request,
 )
 from milena.protocol.requests.fetch_response import (
     AbortedTransaction,
@@ -101,8 +102,7 @@ def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[No
 def _many(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]:
     """Handle a request for many partitions in a slot of its own."""
     yield
-    request = decode_fetch_request(ctx.version, body)
-    yield
+    request = yield from decode_large_fetch_request(ctx.version, body)
     wanted: list[Wanted] = []
     for name, topic_id, partitions in request.topics:
         for asked in partitions:

@@ -13,6 +13,7 @@ from milena.protocol.requests.fetch_request import (
     FetchTopic,
     ForgottenTopic,
     decode_fetch_request,
+    decode_large_fetch_request,
     encode_fetch_request,
 )
 from milena.protocol.requests.fetch_response import (
@@ -40,6 +41,7 @@ __all__ = (
     "SnapshotId",
     "decode_fetch_request",
     "decode_fetch_response",
+    "decode_large_fetch_request",
     "encode_fetch_request",
     "encode_fetch_response",
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from milena.protocol.cooperative import Cooperative, YieldBudget, run_now
 from milena.protocol.limits import MAX_FETCHED
 from milena.protocol.requests.scan import (
     count_at,
@@ -23,7 +25,7 @@ from milena.protocol.requests.scan import (
 )
 from milena.protocol.requests.topics import topic_at, write_topic
 from milena.protocol.schemas.primitives import Data, Writer
-from milena.protocol.schemas.undecodable import TooManyElements
+from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 from milena.protocol.types import ZERO_UUID
 
 NO_HIGH_WATERMARK: Final = 2**63 - 1
@@ -88,10 +90,18 @@ def decode_fetch_request(version: int, body: Data, limit: int = MAX_FETCHED) -> 
     data = body if isinstance(body, memoryview) else memoryview(body)
     if len(data) == _NEWS.size and version >= 15 and (news := _read_news(data)) is not None:
         return news
-    return _decode_request(version, data, limit)
+    return run_now(_decode_request(version, data, limit))
 
 
-def _decode_request(version: int, data: memoryview, limit: int) -> FetchRequest:
+def decode_large_fetch_request(version: int, body: bytes) -> Cooperative[FetchRequest]:
+    """``decode_fetch_request`` with yields between the topics. Raises the same."""
+    try:
+        return (yield from _decode_request(version, memoryview(body), MAX_FETCHED))
+    except (IndexError, struct.error) as error:
+        raise DecodeError(f"the {len(body)} bytes end too early") from error
+
+
+def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[FetchRequest]:
     flexible = version >= 12
     pos = 0
     replica_id, replica_epoch = -1, -1
@@ -105,11 +115,12 @@ def _decode_request(version: int, data: memoryview, limit: int) -> FetchRequest:
     else:
         max_wait, min_bytes, max_bytes, isolation = _LIMITS_V4.unpack_from(data, pos)
         pos += 13
-    topics, elements, pos = _read_topics(data, pos, version, limit)
+    budget = YieldBudget()
+    topics, elements, pos = yield from _read_topics(data, pos, version, limit, budget)
     forgotten: list[ForgottenTopic] = []
     rack_id = ""
     if version >= 7:
-        forgotten, pos = _read_forgotten(data, pos, version, elements, limit)
+        forgotten, pos = yield from _read_forgotten(data, pos, version, elements, limit, budget)
     if version >= 11:
         rack_id, pos = text_at(data, pos, flexible)
     cluster_id: str | None = None
@@ -175,8 +186,10 @@ def _read_news(data: memoryview) -> FetchRequest | None:
     )
 
 
-def _read_topics(data: memoryview, pos: int, version: int, limit: int) -> tuple[list[FetchTopic], int, int]:
-    """The topics, the elements that they are, and the position behind them."""
+def _read_topics(
+    data: memoryview, pos: int, version: int, limit: int, budget: YieldBudget
+) -> Cooperative[tuple[list[FetchTopic], int, int]]:
+    """Return the topics, the number of their elements, and the position after them."""
     flexible, by_id = version >= 12, version >= 13
     elements, pos = count_at(data, pos, flexible)
     if elements > limit:
@@ -193,9 +206,13 @@ def _read_topics(data: memoryview, pos: int, version: int, limit: int) -> tuple[
         for _ in range(count):
             wanted, pos = _read_flexible(data, pos, version) if flexible else _read_legacy(data, pos, version)
             partitions.append(wanted)
+            if budget.spend(1):
+                yield
         if flexible:
             pos = tags_end(data, pos)
         topics.append((name, topic_id, partitions))
+        if budget.spend(1):
+            yield
     return topics, elements, pos
 
 
@@ -230,8 +247,8 @@ def _read_legacy(data: memoryview, pos: int, version: int) -> tuple[FetchPartiti
 
 
 def _read_forgotten(
-    data: memoryview, pos: int, version: int, elements: int, limit: int
-) -> tuple[list[ForgottenTopic], int]:
+    data: memoryview, pos: int, version: int, elements: int, limit: int, budget: YieldBudget
+) -> Cooperative[tuple[list[ForgottenTopic], int]]:
     flexible, by_id = version >= 12, version >= 13
     topic_count, pos = count_at(data, pos, flexible)
     elements += topic_count
@@ -249,6 +266,8 @@ def _read_forgotten(
         if flexible:
             pos = tags_end(data, pos)
         forgotten.append((name, topic_id, partitions))
+        if budget.spend(1 + count):
+            yield
     return forgotten, pos
 
 

@@ -18,7 +18,7 @@ MAX_ELEMENTS: Final = 250_000
 """Of APIs that clients of a large cluster send for 100,000 partitions of as many topics."""
 MAX_FETCHED: Final = 50_000
 """Of Fetch: topics and partitions, for a follower with 10,000 replicas or a consumer of as many partitions."""
-MAX_PRODUCED: Final = 24_000
+MAX_PRODUCED: Final = 50_000
 """Of Produce: topics and batches. A producer's default ``max.request.size`` (1 MiB) has room for fewer."""
 MAX_OBSERVED: Final = 1_000
 """Of a Fetch to a controller, which has one partition."""

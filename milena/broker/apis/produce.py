@@ -32,6 +32,7 @@ from milena.protocol.requests.produce import (
     ProducedTopic,
     ProduceRequest,
     RecordError,
+    decode_large_produce_request,
     decode_produce_request,
     encode_produce_response,
 )
@@ -101,7 +102,7 @@ def _many(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[Non
     """Handle a request for many partitions in a slot of its own. ``body`` is a copy."""
     ctx.memory = LARGE_JOB_BYTES + 1
     yield
-    request = decode_produce_request(ctx.version, body)
+    request = yield from decode_large_produce_request(ctx.version, body)
     yield
     yield from _produce(node, ctx, request, copied=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
@@ -15,6 +14,7 @@ from milena.protocol.requests.scan import (
     decoding,
     expect_end,
     expect_within,
+    in_steps,
     nullable_text_at,
     tag_at,
     tag_count_at,
@@ -25,7 +25,7 @@ from milena.protocol.requests.scan import (
 )
 from milena.protocol.requests.topics import topic_at, write_topic
 from milena.protocol.schemas.primitives import Data, Writer
-from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
+from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import ZERO_UUID
 
 NO_HIGH_WATERMARK: Final = 2**63 - 1
@@ -95,10 +95,7 @@ def decode_fetch_request(version: int, body: Data, limit: int = MAX_FETCHED) -> 
 
 def decode_large_fetch_request(version: int, body: bytes) -> Cooperative[FetchRequest]:
     """``decode_fetch_request`` with yields between the topics. Raises the same."""
-    try:
-        return (yield from _decode_request(version, memoryview(body), MAX_FETCHED))
-    except (IndexError, struct.error) as error:
-        raise DecodeError(f"the {len(body)} bytes end too early") from error
+    return in_steps(_decode_request(version, memoryview(body), MAX_FETCHED), len(body))
 
 
 def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[FetchRequest]:

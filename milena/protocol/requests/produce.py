@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from milena.protocol.cooperative import Cooperative, YieldBudget, run_now
 from milena.protocol.limits import MAX_PRODUCED
 from milena.protocol.requests.leaders import (
     CurrentLeader,
@@ -25,6 +26,7 @@ from milena.protocol.requests.scan import (
     count_at,
     decoding,
     expect_within,
+    in_steps,
     length_at,
     nullable_text_at,
     tags_end,
@@ -82,8 +84,17 @@ _INT32: Final = Struct(">i")
 def decode_produce_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> ProduceRequest:
     """The request in ``body``; its records are views of ``body``. Bytes left over are ignored. Raises DecodeError,
     TooManyElements before more topics and partitions than ``limit`` are read."""
+    return run_now(_decode_request(version, body if isinstance(body, memoryview) else memoryview(body), limit))
+
+
+def decode_large_produce_request(version: int, body: memoryview) -> Cooperative[ProduceRequest]:
+    """``decode_produce_request`` with yields between the topics. Raises the same."""
+    return in_steps(_decode_request(version, body, MAX_PRODUCED), len(body))
+
+
+def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[ProduceRequest]:
+    budget = YieldBudget()
     flexible, by_id = version >= 9, version >= 13
-    data = body if isinstance(body, memoryview) else memoryview(body)
     transactional_id, pos = nullable_text_at(data, 0, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, pos)
     elements, pos = count_at(data, pos + 6, flexible)
@@ -109,9 +120,13 @@ def decode_produce_request(version: int, body: Data, limit: int = MAX_PRODUCED) 
                 pos = end
             if flexible:
                 pos = pos + 1 if data[pos] == 0 else tags_end(data, pos)
+            if budget.spend(1):
+                yield
         if flexible:
             pos = tags_end(data, pos)
         topics.append((name, topic_id, partitions))
+        if budget.spend(1):
+            yield
     if flexible:
         pos = tags_end(data, pos)
     expect_within(data, pos)

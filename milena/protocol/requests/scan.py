@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID
 
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.limits import MAX_TAGS
 from milena.protocol.schemas.primitives import Data, decoded_text
 from milena.protocol.schemas.undecodable import DecodeError
@@ -36,6 +37,14 @@ def decoding(decode: Callable[Concatenate[int, Data, P], T]) -> Callable[Concate
             raise DecodeError(f"the {len(body)} bytes end too early") from error
 
     return checked
+
+
+def in_steps(work: Cooperative[T], size: int) -> Cooperative[T]:
+    """Run ``work``, which decodes ``size`` bytes with yields in between. It then raises DecodeError only."""
+    try:
+        return (yield from work)
+    except (IndexError, struct.error) as error:
+        raise DecodeError(f"the {size} bytes end too early") from error
 
 
 def uvarint_at(data: Data, pos: int) -> tuple[int, int]:

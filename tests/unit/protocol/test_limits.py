@@ -23,8 +23,8 @@ from milena.protocol.schemas.undecodable import DecodeError, TooManyElements
 
 REAL = 100_000
 """Partitions that one request of a large cluster has."""
-MANY = 14_000
-"""Partitions of one Produce, in as many topics: more than 1 MiB has room for."""
+MANY = 20_000
+"""Partitions of one Produce: twice as many as a broker is tried with."""
 FOLLOWED = 10_000
 """Replicas of one broker, in as many topics."""
 ID = UUID(int=7)

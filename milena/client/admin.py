@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.client.cluster import Cluster
-from milena.client.consumer import TopicPartition
 from milena.client.membership import by_topic, find_coordinator
 from milena.node.links.outgoing import Channel, Failing, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (

@@ -28,14 +28,13 @@ from milena.protocol.requests.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
+from milena.protocol.types import TopicPartition
 
 MAX_BYTES: Final = 50 << 20
 PARTITION_BYTES: Final = 1 << 20
 PREFERRED_FOR: Final = 300.0
 """Seconds that a preferred read replica is used before the leader is asked again (Kafka's ``metadata.max.age.ms``)."""
 RESETS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
-
-TopicPartition = tuple[str, int]
 
 
 class ConsumedRecord(NamedTuple):

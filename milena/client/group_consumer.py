@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from milena.client.cluster import Cluster
-from milena.client.consumer import ConsumedRecord, Consumer, TopicPartition
+from milena.client.consumer import ConsumedRecord, Consumer
 from milena.client.membership import Membership
 from milena.protocol.errors import KafkaError
+from milena.protocol.types import TopicPartition
 
 HEARTBEATS_PER_SESSION: Final = 3
 LONGEST_WAIT: Final = 0.5

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from milena.client.cluster import Cluster
-from milena.client.consumer import TopicPartition
 from milena.node.links.outgoing import Channel, ChannelError, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
@@ -24,6 +23,7 @@ from milena.protocol.records.consumer_protocol import (
     decode_subscription,
     encode_consumer_message,
 )
+from milena.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (

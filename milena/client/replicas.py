@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milena.client.cluster import Cluster
-from milena.client.consumer import TopicPartition
 from milena.client.membership import by_topic
 from milena.node.links.outgoing import Failing, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
-from milena.protocol.types import METADATA_TOPIC
+from milena.protocol.types import METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (

@@ -14,6 +14,7 @@ from milena.command_line.options import CommandLine, Option, Values, chosen
 from milena.command_line.table import say, show_json
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import TopicPartition
 from milena.runtime.files import RealDisk
 from milena.runtime.numbers import whole
 from milena.runtime.process import real_runtime
@@ -33,7 +34,6 @@ JSON = Option("--json", "print JSON")
 
 Body = Callable[[Cluster], Coroutine[object, object, int]]
 Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster], Coroutine[object, object, int]]]]
-TopicPartition: TypeAlias = tuple[str, int]
 
 
 def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:

@@ -10,8 +10,9 @@ from milena.client.replicas import Outcomes, elect_leaders
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, outcome_of, partitions_named, print_outcomes, run
+from milena.commands.client import BOOTSTRAP, JSON, outcome_of, partitions_named, print_outcomes, run
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import TopicPartition
 
 NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 

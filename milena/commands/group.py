@@ -13,10 +13,11 @@ from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, TopicPartition, explain, partitions_named, run_one_of
+from milena.commands.client import BOOTSTRAP, JSON, explain, partitions_named, run_one_of
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from milena.protocol.schemas.undecodable import DecodeError
+from milena.protocol.types import TopicPartition
 
 RESET = CommandLine(
     "group reset-offsets",

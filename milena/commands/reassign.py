@@ -10,15 +10,8 @@ from milena.client.replicas import Reassignment, alter_reassignments, list_reass
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
-from milena.commands.client import (
-    BOOTSTRAP,
-    JSON,
-    TopicPartition,
-    partitions_named,
-    print_outcomes,
-    run_one_of,
-    split_partition,
-)
+from milena.commands.client import BOOTSTRAP, JSON, partitions_named, print_outcomes, run_one_of, split_partition
+from milena.protocol.types import TopicPartition
 
 START = CommandLine(
     "reassign start",

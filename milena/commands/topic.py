@@ -12,8 +12,9 @@ from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, Commands, TopicPartition, explain, run_one_of, split_partition
+from milena.commands.client import BOOTSTRAP, JSON, Commands, explain, run_one_of, split_partition
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import TopicPartition
 from milena.protocol.uuids import to_text
 
 HIGH_WATERMARK = -1

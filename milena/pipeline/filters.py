@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from milena.pipeline.options import TopicPartition
+from milena.protocol.types import TopicPartition
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARED: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {

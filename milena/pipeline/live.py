@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from milena.pipeline.brokers import Brokers
 from milena.pipeline.catalogue import Catalogue, Known
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import SourceOptions, TopicPartition
+from milena.pipeline.options import SourceOptions
 from milena.pipeline.planning import Gap, Stretch
 from milena.pipeline.plans import TierPlan, chosen_topics, only_assigned
-from milena.protocol.types import ZERO_UUID, Offset
+from milena.protocol.types import ZERO_UUID, Offset, TopicPartition
 from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 

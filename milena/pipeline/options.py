@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from milena.pipeline.errors import PipelineError
+from milena.protocol.types import TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -23,7 +24,6 @@ LARGEST: Final = (1 << 63) - 1
 LAST_PARTITION: Final = (1 << 31) - 1
 """What offsets, times and numbers of partitions can be."""
 
-TopicPartition = tuple[str, int]
 _CHOICES: Final = ("assign", "subscribe", "subscribePattern")
 _KNOWN: Final = (
     *_CHOICES,

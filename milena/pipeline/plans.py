@@ -12,11 +12,12 @@ from milena.pipeline.catalogue import Catalogue, Known, catalogue_of_files, cata
 from milena.pipeline.errors import PipelineError, loss, made_anew
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.opened import OpenTier
-from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions, TopicPartition
+from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions
 from milena.pipeline.places import storage_of
 from milena.pipeline.planning import Aborted, Gap, Stretch, clipped, cuts_by_index, cuts_by_offset, packed
 from milena.pipeline.position import Position, ids_of
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
+from milena.protocol.types import TopicPartition
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorageError
 

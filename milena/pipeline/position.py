@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from milena.pipeline.options import IDS, TopicPartition
-from milena.protocol.types import ZERO_UUID
+from milena.pipeline.options import IDS
+from milena.protocol.types import ZERO_UUID, TopicPartition
 from milena.protocol.uuids import to_text
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 

@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 from milena.pipeline.errors import PipelineError, loss, made_anew
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
+from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions
 from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_bound, tasks_of, within, without
 from milena.pipeline.position import Ends, Json, Position, ids_of
 from milena.pipeline.reading import Task, read
+from milena.protocol.types import TopicPartition
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 if TYPE_CHECKING:

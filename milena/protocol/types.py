@@ -5,7 +5,7 @@ The wire's ``-1`` becomes ``None`` at the codec's edge wherever it means "absent
 
 from __future__ import annotations
 
-from typing import Final, NewType
+from typing import Final, NewType, TypeAlias
 from uuid import UUID
 
 Offset = NewType("Offset", int)
@@ -18,6 +18,8 @@ BrokerEpoch = NewType("BrokerEpoch", int)
 """Offset of a broker's registration record in the metadata log (KIP-903)."""
 ProducerEpoch = NewType("ProducerEpoch", int)
 """Counts the incarnations of one producer id."""
+TopicPartition: TypeAlias = tuple[str, int]
+"""A topic's name and the number of a partition."""
 NodeId = NewType("NodeId", int)
 ProducerId = NewType("ProducerId", int)
 

@@ -13,9 +13,9 @@ from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import FetchedPartition, FetchResponse, decode_fetch_response
+from milena.protocol.types import TopicPartition
 
 VERSION = 12
-TopicPartition = tuple[str, int]
 
 
 class Fetched(NamedTuple):

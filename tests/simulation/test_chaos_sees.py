@@ -20,11 +20,12 @@ from milena.lab.chaos.simulated import SimulatedPlace, run_simulated
 from milena.lab.chaos.topics import PLAIN
 from milena.lab.chaos.verdict import Verdict
 from milena.lab.histories.checker import Anomaly, counts
-from milena.lab.histories.events import FinalLog, RequestOutcome, Send, TopicPartition
+from milena.lab.histories.events import FinalLog, RequestOutcome, Send
 from milena.lab.histories.faults import Effect
 from milena.lab.world.trace import quiet_logs
 from milena.lab.world.world import World
 from milena.protocol.errors import KafkaError
+from milena.protocol.types import TopicPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RARELY = 25

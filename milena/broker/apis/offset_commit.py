@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.broker.groups.group import Group
-from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import CommittedOffset
 from milena.broker.groups.offsets import commit_refusal
 from milena.broker.groups.shard import Shard
@@ -19,7 +18,7 @@ from milena.node.metadata.image import TopicImage
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
-from milena.protocol.types import ZERO_UUID
+from milena.protocol.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator

@@ -12,7 +12,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import CommittedOffset
 from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
@@ -20,7 +19,7 @@ from milena.node.serving.repeats import Repeats
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
-from milena.protocol.types import ZERO_UUID
+from milena.protocol.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     from milena.broker.groups.coordinator import GroupCoordinator

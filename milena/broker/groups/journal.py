@@ -9,9 +9,9 @@ from typing import TypeVar, overload
 
 from milena.broker.groups.model import CommittedOffset
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.types import TopicPartition
 
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
 Changes = Mapping[TopicPartition, CommittedOffset | None]
 """What one write changes in a group's offsets; None is a tombstone."""
 

@@ -11,13 +11,13 @@ from itertools import chain
 from typing import Final, Protocol
 
 from milena.broker.groups.group import Group
-from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import SESSION_NOT_BEGUN, CommittedOffset, GroupState, Member
 from milena.broker.groups.shard import Shard
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.records import coordinator_records as records
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records
+from milena.protocol.types import TopicPartition
 
 RECORDS_PER_YIELD: Final = 250
 """Records, or groups and members, that are handled between two yields: a few milliseconds."""

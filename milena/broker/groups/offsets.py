@@ -7,11 +7,10 @@ from typing import TypeAlias
 from uuid import UUID
 
 from milena.broker.groups.group import Group
-from milena.broker.groups.journal import TopicPartition
 from milena.broker.groups.model import CommittedOffset, GroupState
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE
-from milena.protocol.types import ZERO_UUID
+from milena.protocol.types import ZERO_UUID, TopicPartition
 
 Chosen: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
 """Selects offsets."""

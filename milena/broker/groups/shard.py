@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from milena.broker.groups import offsets, rebalance, store
 from milena.broker.groups.group import Group, Persisted
-from milena.broker.groups.journal import Changes, Journal, TopicPartition
+from milena.broker.groups.journal import Changes, Journal
 from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
 from milena.broker.groups.pending import MOST_PENDING
 from milena.protocol.cooperative import Cooperative, YieldBudget
@@ -16,6 +16,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 from milena.protocol.schemas.primitives import MAX_STRING
+from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock, Timer
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger

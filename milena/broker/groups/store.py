@@ -11,9 +11,9 @@ from milena.broker.groups.model import CommittedOffset, Member
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records import coordinator_records as records
 from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import TopicPartition
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
-TopicPartition = tuple[str, int]
 
 _CLIENT_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.lab.histories.events import RequestOutcome
+from milena.protocol.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.holes import Excuses, Hole, hole_at
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.work.writers import name_of
-from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome, TopicPartition
+from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
+from milena.protocol.types import TopicPartition
 
 T = TypeVar("T")
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from milena.client.cluster import Cluster, ClusterView, view_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.chaos.writable import Replicas
-from milena.lab.histories.events import TopicPartition
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import METADATA_TOPIC
+from milena.protocol.types import METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (

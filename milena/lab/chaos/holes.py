@@ -13,9 +13,8 @@ from uuid import UUID
 from milena.client.cluster import Cluster
 from milena.client.consumer import Consumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
-from milena.lab.histories.events import TopicPartition
 from milena.protocol.errors import KafkaError
-from milena.protocol.types import Offset
+from milena.protocol.types import Offset, TopicPartition
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.serialization import deserialize
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata

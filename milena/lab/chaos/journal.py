@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from milena.lab.chaos.faults import Fault
-from milena.lab.histories.events import Event, RequestOutcome, Send, TopicPartition, from_line, to_line
+from milena.lab.histories.events import Event, RequestOutcome, Send, from_line, to_line
 from milena.lab.histories.invocations import completed
 from milena.lab.histories.keyed import KeyedWrite
+from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock
 
 HISTORY = "history.jsonl"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from milena.client.cluster import Cluster, ClusterView
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
-from milena.lab.histories.events import TopicPartition
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
+from milena.protocol.types import TopicPartition
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from milena.lab.chaos.topics import UNCLEAN, WEAK
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.watch import Doomed, Sight, Watch
 from milena.lab.chaos.writable import Replicas, effect_of, is_stale, must_be_writable, recovers
-from milena.lab.histories.events import Invoke, TopicPartition
+from milena.lab.histories.events import Invoke
 from milena.lab.histories.faults import Effect
 from milena.lab.histories.invocations import nodes_text
+from milena.protocol.types import TopicPartition
 
 LOOKING: Final = 0.1
 HEARTBEAT: Final = 0.5

@@ -13,10 +13,11 @@ from milena.client.group_consumer import GroupConsumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.client.producer import OutcomeUnknown, Producer
 from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Got, Sent
-from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.lab.histories.events import RequestOutcome
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import Codec
+from milena.protocol.types import TopicPartition
 from milena.runtime.context import Runtime
 
 REQUEST_TIMEOUT: Final = 3.0

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from milena.lab.histories.events import TopicPartition
+from milena.protocol.types import TopicPartition
 
 REPLICAS: Final = 3
 MIN_ISR: Final = 2

@@ -18,8 +18,8 @@ from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import OF_LINKS, OF_TIER, SLACK, Shape, Step
-from milena.lab.histories.events import TopicPartition
 from milena.lab.histories.faults import Effect
+from milena.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.plan import SLACK, Shape, Step
-from milena.lab.histories.events import TopicPartition
+from milena.protocol.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ import msgspec
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
-from milena.lab.histories.group_events import TopicPartition as TopicPartition
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
+from milena.protocol.types import TopicPartition
 
 ACKS_ALL: Final = -1
 

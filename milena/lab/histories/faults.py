@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from milena.lab.histories.group_events import TopicPartition
+from milena.protocol.types import TopicPartition
 
 
 class Kind(Enum):

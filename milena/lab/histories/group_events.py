@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-TopicPartition: TypeAlias = tuple[str, int]
+from milena.protocol.types import TopicPartition
+
 Share: TypeAlias = tuple[TopicPartition, ...]
 NO_OFFSET: Final = -1
 

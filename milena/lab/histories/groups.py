@@ -39,13 +39,13 @@ from milena.lab.histories.group_events import (
     RequestOutcome,
     Settled,
     Sync,
-    TopicPartition,
     Trouble,
 )
 from milena.lab.histories.machine import MachineStall, MachineStalls
 from milena.lab.histories.progress import PATIENCE, Due, Lack, Stalls, lacks
 from milena.lab.histories.register_events import EVER, Read, Value, Write
 from milena.lab.histories.registers import judge
+from milena.protocol.types import TopicPartition
 
 Found: TypeAlias = tuple[str, str, str]
 OFFSETS_TOPIC: Final = "__consumer_offsets"

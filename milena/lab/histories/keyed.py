@@ -27,7 +27,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from milena.lab.histories.claims import Acknowledged, Claim, conflicts, falls
-from milena.lab.histories.group_events import RequestOutcome, TopicPartition
+from milena.lab.histories.group_events import RequestOutcome
+from milena.protocol.types import TopicPartition
 
 _FAILED = RequestOutcome.FAILED
 

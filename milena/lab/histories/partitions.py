@@ -14,7 +14,6 @@ from milena.lab.histories.events import (
     Poll,
     RequestOutcome,
     Send,
-    TopicPartition,
     Void,
 )
 from milena.lab.histories.faults import Fault
@@ -22,6 +21,7 @@ from milena.lab.histories.keyed import FullRead, KeyedRules, KeyedWrite
 from milena.lab.histories.machine import MachineStall, MachineStalls
 from milena.lab.histories.observed import Observed
 from milena.lab.histories.progress import Due, Lack, Stalls, Tries, Unjudged, Waits, lacks
+from milena.protocol.types import TopicPartition
 
 
 class PartitionRules:

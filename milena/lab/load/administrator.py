@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from milena.client import admin
 from milena.client.cluster import Cluster
-from milena.client.consumer import TopicPartition
 from milena.lab.histories.events import Event, RequestOutcome, TopicChange
 from milena.lab.world.trace import Trace
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import TopicPartition
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Final
 
 from milena.client import admin
 from milena.client.cluster import Cluster, ClusterView
-from milena.client.consumer import Consumer, TopicPartition
+from milena.client.consumer import Consumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.lab.cluster import SimulatedCluster
 from milena.lab.histories.events import AllTopics, Event, FinalLog, FinalTopic, RequestOutcome
@@ -31,6 +31,7 @@ from milena.lab.world.tiering import FOLDER
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import TopicPartition
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.store.tier_names import ROOT, parse_folder
 

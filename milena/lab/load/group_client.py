@@ -19,7 +19,6 @@ from milena.lab.histories.group_events import (
     OffsetFetch,
     Share,
     Sync,
-    TopicPartition,
 )
 from milena.node.links.outgoing import Channel, ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
@@ -33,6 +32,7 @@ from milena.protocol.records.consumer_protocol import (
     encode_consumer_message,
 )
 from milena.protocol.requests import messages
+from milena.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (

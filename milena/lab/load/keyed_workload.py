@@ -9,7 +9,7 @@ from typing import Final
 from milena.client import admin
 from milena.client.batches import Produced
 from milena.client.cluster import Cluster
-from milena.client.consumer import Consumer, TopicPartition
+from milena.client.consumer import Consumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.client.producer import OutcomeUnknown, Producer
 from milena.lab.histories.events import Event
@@ -21,7 +21,7 @@ from milena.node.links.outgoing import ChannelError
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import Codec
-from milena.protocol.types import OFFSETS_TOPIC
+from milena.protocol.types import OFFSETS_TOPIC, TopicPartition
 from milena.runtime.randomness import Randomness
 
 KEYED: Final = "keyed"

@@ -9,7 +9,6 @@ from typing import Final
 
 from milena.client import admin
 from milena.client.cluster import Cluster
-from milena.client.consumer import TopicPartition
 from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.client.producer import Producer
 from milena.lab.histories.events import AllowedDeletion, Event, RequestOutcome, TopicChange
@@ -19,6 +18,7 @@ from milena.lab.world.trace import Trace
 from milena.node.links.outgoing import ChannelError
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.errors import KafkaError
+from milena.protocol.types import TopicPartition
 from milena.runtime.randomness import Randomness
 
 PASSING: Final = "passing-"

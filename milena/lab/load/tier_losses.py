@@ -12,12 +12,12 @@ Leaders continue in all cases: they serve, copy and delete. All other final chec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 from milena.broker.replica.partition import Partition
 from milena.lab.cluster import SimulatedCluster
 from milena.lab.world.tiering import FOLDER
-from milena.protocol.types import NodeId, Offset
+from milena.protocol.types import NodeId, Offset, TopicPartition
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.lineage import epoch_at
@@ -25,7 +25,6 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType
 from milena.tiered.store.tier_names import object_path
 
-TopicPartition: TypeAlias = tuple[str, int]
 BUILDING: Final = "BuildingRemoteLogAux"
 _SNAPSHOT: Final = IndexType.PRODUCER_SNAPSHOT.value
 _CHECKPOINT: Final = IndexType.LEADER_EPOCH.value

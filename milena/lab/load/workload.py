@@ -13,7 +13,7 @@ from typing import Final
 from milena.client import admin
 from milena.client.batches import Produced, ProducerIdAndEpoch
 from milena.client.cluster import FIRST_PAUSE, Cluster
-from milena.client.consumer import ConsumedRecord, Consumer, TopicPartition
+from milena.client.consumer import ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
 from milena.client.offsets import EARLIEST, find_offset
 from milena.client.producer import OutcomeUnknown, Producer
@@ -23,6 +23,7 @@ from milena.lab.world.trace import Trace
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import Codec
+from milena.protocol.types import TopicPartition
 from milena.runtime.randomness import Randomness
 
 GROUP: Final = "readers"

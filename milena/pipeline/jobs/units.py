@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from milena.pipeline.errors import PipelineError, TopicGone, loss, made_anew
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import SourceOptions, TopicPartition, offsets_of, source_options
+from milena.pipeline.options import SourceOptions, offsets_of, source_options
 from milena.pipeline.planning import Stretch, cuts_by_offset, packed
 from milena.pipeline.plans import Ranges, ranges_of
 from milena.pipeline.position import Position, ids_of
+from milena.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

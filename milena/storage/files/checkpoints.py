@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
-from milena.protocol.types import BrokerEpoch, LeaderEpoch, Offset
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, Offset, TopicPartition
 from milena.protocol.uuids import from_text, to_text
 from milena.storage.state.epoch_cache import EpochEntry
-
-TopicPartition: TypeAlias = tuple[str, int]
 
 _VERSION: Final = 0
 

@@ -14,10 +14,9 @@ from typing import Final
 from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
-from milena.protocol.types import METADATA_TOPIC, BrokerEpoch, NodeId, Offset
+from milena.protocol.types import METADATA_TOPIC, BrokerEpoch, NodeId, Offset, TopicPartition
 from milena.storage.files.checkpoints import (
     CorruptCheckpoint,
-    TopicPartition,
     decode_clean_shutdown,
     decode_offsets,
     encode_clean_shutdown,

@@ -43,7 +43,8 @@ from aiokafka.errors import (
 )
 
 from milena.lab.chaos.clients import ChaosProducer, Got, Sent
-from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
+from milena.lab.histories.events import ACKS_ALL, RequestOutcome
+from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients import outcomes
 from milena.testing.chaos_clients.admin import UNSURE, Admin
 from milena.testing.chaos_clients.bridge import AT_ONCE, Windows, new_name

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from milena.lab.chaos.clients import Got
-from milena.lab.histories.events import TopicPartition
+from milena.protocol.types import TopicPartition
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
-from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.lab.histories.events import RequestOutcome
+from milena.protocol.types import TopicPartition
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -42,7 +42,8 @@ from kafka.net.compat import KafkaNetClient
 from kafka.structs import OffsetAndMetadata
 
 from milena.lab.chaos.clients import ChaosProducer, Got, Sent
-from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
+from milena.lab.histories.events import ACKS_ALL, RequestOutcome
+from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients import outcomes
 from milena.testing.chaos_clients.admin import UNSURE, Admin
 from milena.testing.chaos_clients.bridge import AT_ONCE, Mailbox, Polling, Windows, Worker, made, new_name, settle

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from milena.lab.chaos.clients import ChaosProducer, Sent
-from milena.lab.histories.events import TopicPartition
+from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients.outcomes import FATAL
 
 

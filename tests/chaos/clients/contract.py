@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, Clients, Got, Sent
-from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
+from milena.lab.histories.events import ACKS_ALL, RequestOutcome
+from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients.limits import Limits
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places

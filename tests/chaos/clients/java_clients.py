@@ -24,7 +24,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from milena.lab.chaos.clients import Got, Sent
-from milena.lab.histories.events import ACKS_ALL, RequestOutcome, TopicPartition
+from milena.lab.histories.events import ACKS_ALL, RequestOutcome
+from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients import outcomes
 from milena.testing.chaos_clients.admin import Admin
 from milena.testing.chaos_clients.bridge import AT_ONCE, Polling, Windows, new_name

@@ -19,8 +19,8 @@ from milena.lab.histories.group_events import (
     Settled,
     Share,
     Sync,
-    TopicPartition,
 )
+from milena.protocol.types import TopicPartition
 
 GROUP = "g"
 PARTITIONS: tuple[TopicPartition, ...] = (("t", 0), ("t", 1), ("t", 2))

@@ -10,19 +10,11 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 from milena.lab.histories.anomalies import Anomaly
-from milena.lab.histories.events import (
-    AllTopics,
-    Event,
-    FinalLog,
-    FinalTopic,
-    Poll,
-    TopicChange,
-    TopicPartition,
-    to_line,
-)
+from milena.lab.histories.events import AllTopics, Event, FinalLog, FinalTopic, Poll, TopicChange, to_line
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import Join, OffsetCommit, OffsetFetch, RequestOutcome, Sync
 from milena.lab.histories.keyed import FullRead
+from milena.protocol.types import TopicPartition
 
 LOGS, KEYED, GROUPS = 80, 20, 10
 """Partitions and groups."""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from milena.lab.chaos.clients import Got, Sent
-from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.lab.histories.events import RequestOutcome
+from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients import contained
 from milena.testing.chaos_clients.contained import MOST, Contained
 

@@ -7,8 +7,9 @@ from typing import Final
 
 from milena.lab.chaos.clients import ChaosMember
 from milena.lab.chaos.journal import Journal
-from milena.lab.histories.events import Invoke, RequestOutcome, TopicPartition
+from milena.lab.histories.events import Invoke, RequestOutcome
 from milena.lab.histories.group_events import OffsetCommit
+from milena.protocol.types import TopicPartition
 
 LEAST_BACKOFF: Final = 0.01
 """Seconds. No library tries a commit again sooner: one that was answered before that was sent once."""

@@ -10,7 +10,8 @@ from typing import Final
 from milena.lab.chaos.clients import ChaosMember, Clients, Got
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.work.commits import commit
-from milena.lab.histories.events import RequestOutcome, TopicPartition
+from milena.lab.histories.events import RequestOutcome
+from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 

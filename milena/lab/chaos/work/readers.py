@@ -11,8 +11,9 @@ from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import TOMBSTONES_STAY
 from milena.lab.chaos.work.commits import commit
 from milena.lab.chaos.work.writers import name_of
-from milena.lab.histories.events import Hole, Poll, TopicPartition
+from milena.lab.histories.events import Hole, Poll
 from milena.lab.histories.keyed import FullRead
+from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 

@@ -8,8 +8,9 @@ from typing import Final
 from milena.lab.chaos.clients import ChaosProducer, Clients, Sent
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import Topic
-from milena.lab.histories.events import Invoke, RequestOutcome, Send, TopicPartition
+from milena.lab.histories.events import Invoke, RequestOutcome, Send
 from milena.lab.histories.keyed import KeyedWrite
+from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 

@@ -21,8 +21,9 @@ from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.replay.target import ends_of
 from milena.pipeline.jobs.results import Results, shown, topics_of
 from milena.pipeline.jobs.units import Unit, planned, records_of
-from milena.pipeline.options import SourceOptions, TopicPartition, offsets_of, source_options
+from milena.pipeline.options import SourceOptions, offsets_of, source_options
 from milena.pipeline.position import Position
+from milena.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

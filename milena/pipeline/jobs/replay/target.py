@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from milena.pipeline.brokers import Brokers
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import TopicPartition, source_options
+from milena.pipeline.options import source_options
 from milena.pipeline.position import Position
-from milena.protocol.types import ZERO_UUID
+from milena.protocol.types import ZERO_UUID, TopicPartition
 from milena.protocol.uuids import to_text
 
 

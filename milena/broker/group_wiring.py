@@ -1,4 +1,4 @@
-"""The group coordinator under this broker's configuration."""
+"""Creates the group coordinator from the broker's configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
 CURRENT_TIMEOUT: Final = 10.0
-"""Seconds that this broker's metadata may take to reach what the controller has committed."""
+"""Seconds that this broker may take to apply what the controller has committed."""
 
 
 def group_coordinator(
@@ -28,8 +28,9 @@ def group_coordinator(
     metadata: CurrentMetadata,
     changes: Callable[[], OwnChanges],
 ) -> GroupCoordinator:
-    """It spreads groups over the partitions that ``__consumer_offsets`` has, or will be created with. Its long work
-    takes turns with large requests. ``changes`` is asked for once groups are loaded."""
+    """Create the coordinator. Groups are hashed over the partitions that ``__consumer_offsets`` has, or will be created
+    with. Long work of the coordinator is scheduled by ``work`` like that of large requests. ``changes`` is called only
+    after groups are loaded, when the broker is complete."""
     default_count = config.get_int("offsets.topic.num.partitions")
 
     def partition_count() -> int:
@@ -43,7 +44,7 @@ def group_coordinator(
         partition_count=partition_count,
         topics=TopicsView(
             exists=lambda topic_id: topic_id in metadata.image().topics_by_id,
-            current=lambda: changes().carried_out(CURRENT_TIMEOUT),
+            current=lambda: changes().caught_up(CURRENT_TIMEOUT),
         ),
         settings=GroupSettings(
             min_session_ms=config.get_int("group.min.session.timeout.ms"),

@@ -63,6 +63,7 @@ CLEAN: Final = (
     "docs/tier.md",
     "milena/__init__.py",
     "milena/__main__.py",
+    "milena/broker/groups",
     "milena/client",
     "milena/command_line",
     "milena/commands/scenario",

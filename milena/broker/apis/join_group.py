@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.joining import join
-from milena.broker.groups.model import JoinAnswer, JoinRequest, Once
+from milena.broker.groups.model import JoinAnswer, JoinRequest, ReplyOnce
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
@@ -44,7 +44,7 @@ def handle(node: Needs, ctx: RequestContext, request: JoinGroupRequest) -> JoinG
     if group is None and wanted.member_id:
         return _fields(ctx, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, wanted.member_id))
     group = group or shard.get_or_create(request.group_id)
-    reply = Once[JoinAnswer](lambda answer: ctx.respond_fields(**_fields(ctx, answer)), ctx.lost)
+    reply = ReplyOnce[JoinAnswer](lambda answer: ctx.respond_fields(**_fields(ctx, answer)), ctx.lost)
     if not shard.attempt(group, lambda: join(group, wanted, reply, node.runtime.clock.time_ms())):
         reply(JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, wanted.member_id))
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.groups.membership import sync
-from milena.broker.groups.model import Once, SyncAnswer
+from milena.broker.groups.model import ReplyOnce, SyncAnswer
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
@@ -42,7 +42,7 @@ def handle(node: Needs, ctx: RequestContext, request: SyncGroupRequest) -> SyncG
     group = shard.get(request.group_id)
     if group is None:
         return _fields(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-    reply = Once[SyncAnswer](lambda answer: ctx.respond_fields(**_fields(answer)), ctx.lost)
+    reply = ReplyOnce[SyncAnswer](lambda answer: ctx.respond_fields(**_fields(answer)), ctx.lost)
 
     def step() -> None:
         sync(

@@ -1,2 +1,2 @@
-"""The coordinator of classic consumer groups: state machines without I/O, and the shards that carry out their
-effects."""
+"""The coordinator of classic consumer groups: state machines without I/O, and the shards that write their records and
+set their timers."""

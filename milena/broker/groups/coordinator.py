@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from milena.broker.groups.cleaning import Cleaning, TopicsView
+from milena.broker.groups.cleaning import OffsetCleaner, TopicsView
 from milena.broker.groups.group import Group
 from milena.broker.groups.loading import load
 from milena.broker.groups.model import GroupSettings
@@ -31,11 +31,13 @@ from milena.runtime.tasks import Tasks
 
 
 @dataclass(slots=True)
-class _Led:
+class _LedPartition:
+    """A partition of ``__consumer_offsets`` that this broker leads."""
+
     leader_epoch: LeaderEpoch
     shard: Shard
     offsets_log: PartitionOffsetsLog
-    cleaning: Cleaning
+    cleaner: OffsetCleaner
     loaded: bool = False
 
 
@@ -55,8 +57,8 @@ class GroupCoordinator:
         retention_ms: int,
         check_interval_ms: int,
     ) -> None:
-        """``turn`` is awaited before each slice of long work: partitions that load at the same time take turns, so that
-        an iteration of the loop does not grow with their number."""
+        """``turn`` is awaited before each step of long work (``Scheduler.turn``). Partitions that load at the same time
+        run one step per iteration of the event loop together, not one each."""
         self._runtime = runtime
         self._tasks = tasks
         self._turn = turn
@@ -66,7 +68,7 @@ class GroupCoordinator:
         self._commit_timeout_ms = commit_timeout_ms
         self._retention_ms = retention_ms
         self._check_interval_ms = check_interval_ms
-        self._led: dict[int, _Led] = {}
+        self._led: dict[int, _LedPartition] = {}
 
     def start(self) -> None:
         self._tasks.keep(self._expire_offsets, name="group-offset-expiry")
@@ -74,26 +76,28 @@ class GroupCoordinator:
     # -- leadership
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
-        """This broker leads a partition of ``__consumer_offsets``: load its groups. A leader that stays leader in the
-        next epoch keeps them, as in Kafka: waiting requests keep waiting, and no session is extended."""
+        """Load the groups of partition ``index`` of ``__consumer_offsets``, which this broker leads. If this broker
+        led it in the epoch before, the groups are kept, as in Kafka: waiting requests keep waiting, and no session is
+        extended."""
         known = self._led.get(index)
         if known is not None and known.leader_epoch == leader_epoch:
             return
         if known is not None and known.loaded and known.leader_epoch + 1 == leader_epoch:
             known.leader_epoch = leader_epoch
-            known.offsets_log.go_on(leader_epoch)
+            known.offsets_log.set_leader_epoch(leader_epoch)
             return
         self.resigned(index)
         runtime = self._runtime
         offsets_log = PartitionOffsetsLog(partition, leader_epoch, self._commit_timeout_ms)
         shard = Shard(offsets_log, clock=runtime.clock, random=runtime.random, settings=self.settings)
         failed = partial(self._cleaning_failed, index)
-        cleaning = Cleaning(shard, self._topics, self._tasks, runtime.clock, self._turn, failed)
-        led = _Led(leader_epoch, shard, offsets_log, cleaning)
+        cleaner = OffsetCleaner(shard, self._topics, self._tasks, runtime.clock, self._turn, failed)
+        led = _LedPartition(leader_epoch, shard, offsets_log, cleaner)
         self._led[index] = led
         self._tasks.attempt(self._load(index, led), name=f"group-load-{index}")
 
     def resigned(self, index: int) -> None:
+        """Close the shard of partition ``index``: this broker no longer leads it."""
         led = self._led.pop(index, None)
         if led is not None:
             led.shard.close()
@@ -101,7 +105,7 @@ class GroupCoordinator:
     def _cleaning_failed(self, partition: int, error: Exception) -> None:
         self._runtime.contained.note("offsets of deleted topics", error, partition=partition)
 
-    async def _load(self, partition: int, led: _Led) -> None:
+    async def _load(self, partition: int, led: _LedPartition) -> None:
         try:
             if not await self._finish(partition, led, load(led.offsets_log, led.shard)):
                 return
@@ -109,25 +113,25 @@ class GroupCoordinator:
             if not isinstance(error, (KafkaError, CorruptBatch, DecodeError)):
                 self._runtime.contained.note("load of groups", error, partition=partition)
             get_logger("groups").error(
-                "groups_not_loaded", partition=partition, leader_epoch=led.leader_epoch, reason=str(error)
+                "failed to load groups", partition=partition, leader_epoch=led.leader_epoch, reason=str(error)
             )
             if self._led.get(partition) is led:
                 self.resigned(partition)
             return
         led.loaded = True
-        led.cleaning.loaded()
+        led.cleaner.loaded()
         if led.shard.groups:
             get_logger("groups").info(
-                "groups_loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
+                "groups loaded", partition=partition, leader_epoch=led.leader_epoch, groups=len(led.shard.groups)
             )
         await self._finish(partition, led, led.shard.begin_sessions())
 
-    async def _finish(self, partition: int, led: _Led, steps: Cooperative[None]) -> bool:
-        """Run ``steps``, one for each turn. Returns False if this leadership ended before them."""
+    async def _finish(self, partition: int, led: _LedPartition, steps: Cooperative[None]) -> bool:
+        """Run ``steps``, one for each turn. Returns False if this leadership ended before the last step."""
         while True:
             await self._turn()
             if self._led.get(partition) is led and not led.offsets_log.leads:
-                self.resigned(partition)  # of which ``elected`` or ``resigned`` should have told
+                self.resigned(partition)  # the leader epoch changed, and no call has reported it
             if self._led.get(partition) is not led:
                 return False
             try:
@@ -168,9 +172,10 @@ class GroupCoordinator:
     # -- removing offsets
 
     def topics_deleted(self, topics: Mapping[UUID, str]) -> None:
-        """Remove the offsets of these topics (names by id). A partition that is loading does so afterwards."""
+        """Remove the offsets of these topics (names by id). Offsets of a loading partition are removed once it has
+        loaded."""
         for led in self._led.values():
-            led.cleaning.topics_deleted(topics)
+            led.cleaner.topics_deleted(topics)
 
     async def _expire_offsets(self) -> None:
         while True:

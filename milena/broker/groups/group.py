@@ -1,7 +1,8 @@
-"""One classic group: members, generation, protocol and offsets, and the rules between them.
+"""One classic group, like Kafka's ``ClassicGroup``: members, generation, protocol and offsets, and their invariants.
 
-It has no clock, disk or network: times are passed in as milliseconds, and writes go out through ``Effects``. Joining,
-rebalancing and syncing are in the modules with these names.
+A group has no clock, disk or network: times are passed in as milliseconds, and records are written through
+``GroupShard``. JoinGroup is in ``joining``, rebalances in ``rebalance``; SyncGroup, Heartbeat and LeaveGroup are in
+``membership``.
 """
 
 from __future__ import annotations
@@ -28,27 +29,30 @@ from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, subscribed_
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 
 Persisted = Callable[[ErrorCode], None]
+"""Called when a write is committed (NONE), or with the error if the wait for that ended."""
 
 
-class Effects(Protocol):
-    """What a group needs from its coordinator."""
+class GroupShard(Protocol):
+    """What a group needs from its shard."""
 
     def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
-        """Write the group's metadata, with these assignments if given. Returns NONE if the record was appended;
-        ``done`` is then called when it is committed, or when the wait for that ends. With any other code nothing was
-        appended and ``done`` is not called."""
+        """Write the group's metadata, with these assignments if given, else with the current ones. Returns NONE if the
+        record was appended; ``done`` is then called when it is committed, or when the wait for that ends. With any
+        other code nothing was appended and ``done`` is not called."""
         ...
 
-    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
-        """Ensure that the log gives this static member no other member id; write a record if needed, as ``persist``
-        does. If a member learned an id before the log did, a coordinator that loads the log would fence the member for
-        good (KAFKA-10284)."""
+    def persist_static_id(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+        """Ensure that the log has no other member id for this static member; write a record if needed. Returns and
+        calls ``done`` like ``persist``. If the member got an id that is not in the log, a coordinator that loads the
+        log would fence the member for good (KAFKA-10284)."""
         ...
 
-    def new_member_id(self, prefix: str) -> str: ...
+    def new_member_id(self, prefix: str) -> str:
+        """Return ``prefix`` (client id or instance id) with a random UUID."""
+        ...
 
     def time_ms(self) -> int:
-        """The current time, for steps that continue after a write."""
+        """The current time, for code that continues after a write."""
         ...
 
 
@@ -60,8 +64,7 @@ class Group:
         "_subscriptions",
         "_supported",
         "assigning",
-        "effects",
-        "empty_unwritten_ms",
+        "empty_write_retry_ms",
         "generation",
         "group_id",
         "initial_remaining_ms",
@@ -70,18 +73,19 @@ class Group:
         "logged",
         "logged_end",
         "members",
-        "newcomer",
+        "new_member_added",
         "offsets",
         "pending_members",
+        "pending_sync_members",
         "protocol_name",
         "protocol_type",
         "session_bound_ms",
         "settings",
+        "shard",
         "state",
         "state_since_ms",
         "static_members",
         "sync_deadline_ms",
-        "unsynced",
     )
 
     def __init__(
@@ -90,14 +94,13 @@ class Group:
         *,
         now_ms: int,
         settings: GroupSettings,
-        effects: Effects,
+        shard: GroupShard,
         pending: dict[str, str] | None = None,
     ) -> None:
-        """``pending`` is shared by the groups of a shard: the pending member ids of all groups, as PendingMembers keeps
-        them."""
+        """``pending``: the pending member ids of all groups of the shard, see ``PendingMembers``."""
         self.group_id = group_id
         self.settings = settings
-        self.effects = effects
+        self.shard = shard
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.generation = 0
@@ -107,31 +110,34 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.session_bound_ms: int | None = None
-        """No session that can expire does so before this time; None if there is none. It saves a look at every
-        member."""
+        """No session expires before this time (ms); None without sessions. It avoids a scan of all members for the next
+        deadline."""
         self.pending_members = PendingMembers(group_id, {} if pending is None else pending)
         self.offsets: dict[tuple[str, int], CommittedOffset] = {}
         self.join_deadline_ms: int | None = None
         self.initial_remaining_ms: int | None = None
         """Set during the first rebalance of an empty group: how much longer the wait for members may be extended."""
-        self.newcomer = False
+        self.new_member_added = False
+        """Whether a member joined since the initial wait was last extended."""
         self.sync_deadline_ms: int | None = None
-        self.unsynced: dict[str, None] = {}
-        """Members of this generation that have not sent SyncGroup yet, in order."""
+        self.pending_sync_members: dict[str, None] = {}
+        """Members of this generation that have not sent SyncGroup yet, in the order of members."""
         self.assigning = False
-        """Whether the assignment of this generation is being written: the first one wins."""
-        self.empty_unwritten_ms: int | None = None
-        """Set while the log does not yet say that the group is empty: when to write that again."""
+        """Whether an assignment of this generation is being written; further ones are ignored."""
+        self.empty_write_retry_ms: int | None = None
+        """When to retry the write of an empty generation; None if it is in the log."""
         self.logged: GroupMetadataValue | None = None
-        """The group's latest record in the log. It is committed once the high watermark reaches ``logged_end``."""
+        """The group's latest metadata record in the log. It is committed once the high watermark reaches
+        ``logged_end``."""
         self.logged_end = 0
         self._subscriptions: tuple[bytes, ...] | None = None
         self._subscribed: frozenset[str] | None = None
-        """The topics of these subscriptions; computed on first use."""
+        """The topics of ``_subscriptions``; computed on first use."""
         self._supported: Counter[str] = Counter()
         """How many members support each protocol."""
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
+        """Change the state. Raises BrokenInvariant if the transition is not allowed."""
         if state not in TRANSITIONS[self.state]:
             raise self._broken(f"may not become {state.name}")
         if state in (GroupState.COMPLETING, GroupState.STABLE):
@@ -143,11 +149,12 @@ class Group:
         self.assigning = False
 
     def _check_generation(self) -> None:
-        """A generation has a leader, and a protocol that all of its members support."""
+        """Raise BrokenInvariant unless the leader is a member and all members support the protocol."""
         if self.leader_id not in self.members:
-            raise self._broken("has a leader that is no member")
+            raise self._broken("has a leader that is not a member")
         if self._supported[self.protocol_name or ""] != len(self.members):
-            raise self._broken(f"has a protocol that {self._supported[self.protocol_name or '']} members support")
+            supporters = self._supported[self.protocol_name or ""]
+            raise self._broken(f"has a protocol that only {supporters} members support")
 
     def _broken(self, what: str) -> BrokenInvariant:
         return BrokenInvariant(
@@ -156,44 +163,48 @@ class Group:
         )
 
     def add(self, member: Member) -> None:
+        """Add a member, or replace the one with the same id. The first member becomes the leader."""
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.leader_id is None:
             self.leader_id = member.member_id
         if (known := self.members.get(member.member_id)) is not None:
-            self._count(known, -1)
+            self._count_protocols(known, -1)
         self.members[member.member_id] = member
-        self._count(member, 1)
-        self._bound(member.deadline_ms)
+        self._count_protocols(member, 1)
+        self._lower_session_bound(member.deadline_ms)
         self.pending_members.discard(member.member_id)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
     def remove(self, member: Member) -> None:
+        """Remove a member. If it was the leader, the oldest member becomes the leader."""
         if self.members.pop(member.member_id, None) is not None:
-            self._count(member, -1)
+            self._count_protocols(member, -1)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
 
     def clear(self, now_ms: int) -> None:
-        """The last member has left: the group becomes empty, whatever state it was in, and its generation ends."""
+        """Remove all members and end the generation: the group becomes EMPTY from any state. Waiting requests are not
+        answered."""
         self.state, self.state_since_ms = GroupState.EMPTY, now_ms
         self.generation += 1
         self.protocol_name = self.leader_id = None
-        self.members, self.static_members, self.unsynced = {}, {}, {}
+        self.members, self.static_members, self.pending_sync_members = {}, {}, {}
         self.pending_members.clear()
         self._supported.clear()
         self.session_bound_ms = None
         self.join_deadline_ms = self.initial_remaining_ms = self.sync_deadline_ms = None
-        self.newcomer = self.assigning = False
+        self.new_member_added = self.assigning = False
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
-        """Give a static member a new member id and keep its place. Requests that wait under the old id are fenced."""
+        """Give a static member a new member id; it keeps its position among the members. Waiting requests with the old
+        id are answered with FENCED_INSTANCE_ID."""
         old_id = self.static_members[instance_id]
         if old_id not in self.members or new_id in self.members:
-            raise self._broken(f"knows {instance_id} as {old_id}, which becomes {new_id}")
+            raise self._broken(f"cannot rename static member {instance_id} from {old_id} to {new_id}")
         member = self.members[old_id]
         member.answer_join(JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
         member.answer_sync(SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
@@ -208,9 +219,11 @@ class Group:
         return self.leader_id == member.member_id
 
     def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout of a member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def all_joined(self) -> bool:
+        """Whether every member waits for a JoinGroup response and no member id is pending."""
         return not self.pending_members and all(member.join_reply is not None for member in self.members.values())
 
     def common_protocols(self) -> list[str]:
@@ -222,16 +235,16 @@ class Group:
         """Whether a member with these protocols may join the group."""
         if not self.members:
             return bool(protocol_type) and bool(names)
-        everyone = len(self.members)
-        return protocol_type == self.protocol_type and any(self._supported[name] == everyone for name in names)
+        count = len(self.members)
+        return protocol_type == self.protocol_type and any(self._supported[name] == count for name in names)
 
     def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
-        """The member supports these protocols from now on."""
-        self._count(member, -1)
+        """Replace the protocols that a member supports."""
+        self._count_protocols(member, -1)
         member.protocols = protocols
-        self._count(member, 1)
+        self._count_protocols(member, 1)
 
-    def _count(self, member: Member, by: int) -> None:
+    def _count_protocols(self, member: Member, by: int) -> None:
         for name, _ in member.protocols:
             self._supported[name] += by
             if self._supported[name] < 0:
@@ -239,20 +252,20 @@ class Group:
             if not self._supported[name]:
                 del self._supported[name]
 
-    def vote(self) -> str:
-        """The protocol that most members prefer among those that all of them support."""
+    def select_protocol(self) -> str:
+        """The protocol that most members prefer among those that all members support (ClassicGroup.selectProtocol)."""
         candidates = dict.fromkeys(self.common_protocols())
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
         )
         return max(candidates, key=lambda name: votes[name])
 
-    def vote_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
-        """The result of the vote if one member had these protocols."""
+    def select_protocol_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
+        """What ``select_protocol`` would return if ``member`` had these protocols."""
         own = member.protocols
         self.set_protocols(member, protocols)
         try:
-            return self.vote()
+            return self.select_protocol()
         finally:
             self.set_protocols(member, own)
 
@@ -263,7 +276,7 @@ class Group:
         )
 
     def join_answer(self, member: Member) -> JoinAnswer:
-        """The current generation as JoinGroup reports it to one member. Only the leader gets the list of members."""
+        """The JoinGroup response of the current generation for one member. Only the leader gets the list of members."""
         return JoinAnswer(
             ErrorCode.NONE,
             member.member_id,
@@ -275,26 +288,26 @@ class Group:
         )
 
     def sync_answer(self, member: Member) -> SyncAnswer:
+        """The SyncGroup response with the member's assignment."""
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def touch(self, member: Member, now_ms: int) -> None:
         """Extend the session of a member that sent a request."""
         member.deadline_ms = now_ms + member.session_timeout_ms
-        self._bound(member.deadline_ms)
+        self._lower_session_bound(member.deadline_ms)
 
     def begin_sessions(self, now_ms: int) -> None:
-        """The group can be asked from now on: begin the sessions of members that were read from the log and have not
-        been heard of since."""
+        """Begin the sessions of members that were loaded from the log and have sent no request since."""
         for member in self.members.values():
             if member.deadline_ms == SESSION_NOT_BEGUN:
                 self.touch(member, now_ms)
 
-    def _bound(self, deadline_ms: int) -> None:
+    def _lower_session_bound(self, deadline_ms: int) -> None:
         if self.session_bound_ms is None or deadline_ms < self.session_bound_ms:
             self.session_bound_ms = deadline_ms
 
     def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
-        """The member that a request is from, or the error if the request is not allowed."""
+        """The member that sent a request, or the error code for the response (ClassicGroup.validateMember)."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:
@@ -306,27 +319,28 @@ class Group:
         return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
 
     def answer_all(self, error: ErrorCode) -> None:
-        """Answer every waiting request."""
+        """Answer every waiting request with ``error``."""
         for member in list(self.members.values()):
             member.answer_join(JoinAnswer(error, member.member_id))
             member.answer_sync(SyncAnswer(error))
 
-    def note_subscriptions(self) -> None:
-        """A generation begins: its subscriptions are those that its members have for the chosen protocol."""
+    def begin_subscriptions(self) -> None:
+        """Store the subscriptions of a new generation: the members' metadata for the chosen protocol."""
         self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members.values())
         self._subscribed = None
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member of this generation is subscribed to a topic (ClassicGroup.isSubscribedToTopic). In a group
-        of consumers every topic counts if a subscription cannot be read, or if no generation has begun."""
+        """Whether a member of this generation is subscribed to a topic (ClassicGroup.isSubscribedToTopic). Always True
+        in a group of consumers without a generation or with a subscription that cannot be decoded; always False in
+        groups of other protocol types."""
         if self.protocol_type != PROTOCOL_TYPE:
             return False
         if self._subscriptions is None:
             return True
         if self._subscribed is None:
-            read = [subscribed_topics(metadata) for metadata in self._subscriptions]
-            if None in read:
+            decoded = [subscribed_topics(metadata) for metadata in self._subscriptions]
+            if None in decoded:
                 self._subscriptions = None
                 return True
-            self._subscribed = frozenset().union(*(topics for topics in read if topics is not None))
+            self._subscribed = frozenset().union(*(topics for topics in decoded if topics is not None))
         return topic in self._subscribed

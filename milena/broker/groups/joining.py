@@ -1,5 +1,5 @@
-"""JoinGroup: who may join a group, under which member id, and whether that starts a rebalance (KIP-134, 345, 394,
-814)."""
+"""JoinGroup: which members may join a group, with which member id, and whether that starts a rebalance (KIP-134,
+345, 394, 814)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import replace
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupState, JoinAnswer, JoinReply, JoinRequest, Member
-from milena.broker.groups.rebalance import drop, forget_pending, prepare
+from milena.broker.groups.rebalance import drop, prepare_rebalance, remove_pending
 from milena.protocol.errors import ErrorCode
 
 
 def join(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
-    """Let a member join, or refuse it. ``reply`` is called exactly once: now, or when the generation begins."""
+    """Add or refuse a member. ``reply`` is called exactly once: within this call, or when the generation begins."""
     if len(names := {name for name, _ in request.protocols}) < len(request.protocols):
-        # A protocol that is listed twice counts once, at its first place: two votes of one member elect nothing.
+        # A repeated protocol counts once, at its first position, so that each member has one vote.
         request = replace(request, protocols=tuple(_first_of_each(request.protocols, names)))
-    if not _has_room(group, request.member_id):
-        _give_up(group, request.member_id, now_ms)
+    if not _accepts_member(group, request.member_id):
+        _remove_refused(group, request.member_id, now_ms)
         reply(JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     elif (error := _refusal(group, request)) is not None:
         reply(JoinAnswer(error, request.member_id))
@@ -43,22 +43,23 @@ def _refusal(group: Group, request: JoinRequest) -> ErrorCode | None:
     return None
 
 
-def _give_up(group: Group, member_id: str, now_ms: int) -> None:
-    """A member that a full group refuses is removed (ClassicGroup.remove), so that the others do not wait for it."""
+def _remove_refused(group: Group, member_id: str, now_ms: int) -> None:
+    """Remove the member that a full group refuses (ClassicGroup.remove), so that the rebalance does not wait for it."""
     member = group.members.get(member_id)
     if member is not None:
         drop(group, member, now_ms)
     else:
-        forget_pending(group, member_id, now_ms)
+        remove_pending(group, member_id, now_ms)
 
 
-def _has_room(group: Group, member_id: str) -> bool:
+def _accepts_member(group: Group, member_id: str) -> bool:
+    """Whether ``group.max.size`` allows this member (GroupMetadataManager.acceptJoiningMember)."""
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
     limit = group.settings.max_size
     known = group.members.get(member_id)
     if group.state is GroupState.PREPARING:
-        # During a rebalance only the members that have rejoined count: the others may be gone.
+        # During a rebalance only members that have rejoined count: the others may not rejoin.
         joined = sum(1 for member in group.members.values() if member.join_reply is not None)
         return (known is not None and known.join_reply is not None) or joined < limit
     return known is not None or len(group.members) < limit
@@ -66,23 +67,24 @@ def _has_room(group: Group, member_id: str) -> bool:
 
 def _join_without_id(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
     if request.instance_id is not None:
-        new_id = group.effects.new_member_id(request.instance_id)
+        new_id = group.shard.new_member_id(request.instance_id)
         if request.instance_id in group.static_members:
             _rejoin_static(group, request, new_id, reply, now_ms)
-        elif (told := _claim(group, request, new_id, reply)) is not None:
-            _enter(group, request, new_id, told, now_ms)
+        elif (deferred_reply := _persist_static_id(group, request, new_id, reply)) is not None:
+            _add_member(group, request, new_id, deferred_reply, now_ms)
         return
-    new_id = group.effects.new_member_id(request.client_id)
+    new_id = group.shard.new_member_id(request.client_id)
+    # KIP-394: the member rejoins with its id, so that a lost response leaves no member behind that never syncs.
     if request.needs_known_member_id:
         group.pending_members.add(new_id, now_ms + request.session_timeout_ms)
         reply(JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
     else:
-        _enter(group, request, new_id, reply, now_ms)
+        _add_member(group, request, new_id, reply, now_ms)
 
 
 def _join_with_id(group: Group, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
     if request.member_id in group.pending_members and request.instance_id is None:
-        _enter(group, request, request.member_id, reply, now_ms)
+        _add_member(group, request, request.member_id, reply, now_ms)
         return
     member = group.identify(request.member_id, request.instance_id)
     if isinstance(member, ErrorCode):
@@ -93,10 +95,11 @@ def _join_with_id(group: Group, request: JoinRequest, reply: JoinReply, now_ms: 
         case GroupState.PREPARING:
             _rejoin(group, member, request, reply, now_ms)
         case GroupState.COMPLETING if same:
-            # The response to its first request was lost: it gets the current generation again.
+            # The response to the member's first request was lost: it gets the current generation again.
             group.touch(member, now_ms)
             reply(group.join_answer(member))
         case GroupState.STABLE if same and not group.is_leader(member):
+            # A follower without changes does not start a rebalance; a leader rejoins in order to start one.
             group.touch(member, now_ms)
             reply(group.join_answer(member))
         case GroupState.COMPLETING | GroupState.STABLE:
@@ -105,7 +108,7 @@ def _join_with_id(group: Group, request: JoinRequest, reply: JoinReply, now_ms: 
             reply(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
 
 
-def _enter(group: Group, request: JoinRequest, member_id: str, reply: JoinReply, now_ms: int) -> None:
+def _add_member(group: Group, request: JoinRequest, member_id: str, reply: JoinReply, now_ms: int) -> None:
     member = Member(
         member_id,
         request.instance_id,
@@ -121,16 +124,16 @@ def _enter(group: Group, request: JoinRequest, member_id: str, reply: JoinReply,
     )
     group.add(member)
     if group.initial_remaining_ms is not None:
-        group.newcomer = True
-    prepare(group, now_ms)
+        group.new_member_added = True
+    prepare_rebalance(group, now_ms)
 
 
 def _rejoin(group: Group, member: Member, request: JoinRequest, reply: JoinReply, now_ms: int) -> None:
     _update(group, member, request)
-    # A second request of a member replaces the first one, whose connection is closed or which the client has given up.
+    # The member's second request replaces its first one, whose connection is closed or which timed out at the client.
     member.answer_join(JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     member.join_reply = reply
-    prepare(group, now_ms)
+    prepare_rebalance(group, now_ms)
 
 
 def _update(group: Group, member: Member, request: JoinRequest) -> None:
@@ -139,66 +142,74 @@ def _update(group: Group, member: Member, request: JoinRequest) -> None:
     member.session_timeout_ms = request.session_timeout_ms
 
 
-def _claim(group: Group, request: JoinRequest, new_id: str, reply: JoinReply) -> JoinReply | None:
-    """Write a static member's new id to the log before the member learns it (KAFKA-10284; Kafka does so only in
-    Stable). Returns the reply to call after the write, or None if the write was refused and the member has got the
-    error."""
+def _persist_static_id(group: Group, request: JoinRequest, new_id: str, reply: JoinReply) -> JoinReply | None:
+    """Write a static member's new id to the log before the member gets it in a response (KAFKA-10284; Kafka does so
+    only in Stable).
+
+    Returns the reply function to use in place of ``reply``: it sends its last answer once the write is committed, or
+    the error of the write. Returns None if the write was refused; the error was sent then.
+    """
     assert request.instance_id is not None
-    held: list[JoinAnswer] = []
-    outcome: list[ErrorCode] = []
+    answers: list[JoinAnswer] = []
+    write_results: list[ErrorCode] = []
 
-    def answer() -> None:
-        if held and outcome:
-            error = outcome[0]
-            reply(held[-1] if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
+    def send_if_complete() -> None:
+        if answers and write_results:
+            error = write_results[0]
+            reply(answers[-1] if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
 
-    def told(found: JoinAnswer) -> None:
-        held.append(found)
-        answer()
+    def deferred_reply(answer: JoinAnswer) -> None:
+        answers.append(answer)
+        send_if_complete()
 
     def written(error: ErrorCode) -> None:
-        outcome.append(error)
-        answer()
+        write_results.append(error)
+        send_if_complete()
 
-    error = group.effects.claim(group, request.instance_id, new_id, written)
+    error = group.shard.persist_static_id(group, request.instance_id, new_id, written)
     if error is ErrorCode.NONE:
-        return told
+        return deferred_reply
     reply(JoinAnswer(error, request.member_id))
     return None
 
 
 def _rejoin_static(group: Group, request: JoinRequest, new_id: str, reply: JoinReply, now_ms: int) -> None:
-    """A static member rejoined under a new id: the generation continues unless the protocol would change."""
+    """A known static member joins without its id, for example after a restart: it gets a new id (KIP-345). A stable
+    generation continues if its protocol does not change."""
     assert request.instance_id is not None
     member = group.members[group.static_members[request.instance_id]]
-    if group.state is GroupState.STABLE and group.vote_with(member, request.protocols) == group.protocol_name:
+    if (
+        group.state is GroupState.STABLE
+        and group.select_protocol_with(member, request.protocols) == group.protocol_name
+    ):
         _keep_generation(group, member, request, new_id, reply, now_ms)
         return
-    told = _claim(group, request, new_id, reply)
-    if told is None:
+    deferred_reply = _persist_static_id(group, request, new_id, reply)
+    if deferred_reply is None:
         return
     group.replace_static(request.instance_id, new_id)
     _update(group, member, request)
     group.touch(member, now_ms)
-    member.join_reply = told
-    prepare(group, now_ms)
+    member.join_reply = deferred_reply
+    prepare_rebalance(group, now_ms)
 
 
 def _keep_generation(
     group: Group, member: Member, request: JoinRequest, new_id: str, reply: JoinReply, now_ms: int
 ) -> None:
+    """Rename a static member in a stable group without a rebalance; undo it if the write is refused."""
     assert request.instance_id is not None
     old_id = member.member_id
     before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
     old_leader = group.leader_id
     group.replace_static(request.instance_id, new_id)
     _update(group, member, request)
-    answer = _kept(group, member, request, old_leader)
+    answer = _unchanged_answer(group, member, request, old_leader)
 
     def written(error: ErrorCode) -> None:
         reply(answer if error is ErrorCode.NONE else JoinAnswer(error, request.member_id))
 
-    error = group.effects.persist(group, None, written)
+    error = group.shard.persist(group, None, written)
     if error is ErrorCode.NONE:
         group.touch(member, now_ms)
         return
@@ -208,7 +219,7 @@ def _keep_generation(
     reply(JoinAnswer(error, request.member_id))
 
 
-def _kept(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> JoinAnswer:
+def _unchanged_answer(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> JoinAnswer:
     leads = group.is_leader(member)
     return JoinAnswer(
         ErrorCode.NONE,

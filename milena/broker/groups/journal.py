@@ -1,5 +1,5 @@
-"""Offsets that are appended but not committed. Readers see only committed offsets, which no change of leader takes
-back."""
+"""Offset commits that are appended to ``__consumer_offsets`` but not committed there. OffsetFetch returns only
+committed ones, which a change of leader does not undo."""
 
 from __future__ import annotations
 
@@ -19,77 +19,80 @@ Changes = Mapping[TopicPartition, CommittedOffset | None]
 class Journal:
     """Offset writes to one ``__consumer_offsets`` partition above its high watermark, in log order.
 
-    A group's own state contains its offsets as soon as they are appended, because the next write is decided on them (as
-    in Kafka's CoordinatorRuntime). The journal keeps the values from before, until the writes are committed.
+    A group's state contains offsets as soon as they are appended, because the next request is decided on them (as in
+    Kafka's CoordinatorRuntime). The journal keeps the last committed values until the writes are committed.
     """
 
     def __init__(self) -> None:
         self._writes: deque[tuple[int, str, Changes]] = deque()
-        self._open: dict[str, int] = {}
-        self._before: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
+        self._uncommitted_writes: dict[str, int] = {}
+        self._committed_values: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
 
-    def wrote(
+    def appended(
         self, end: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], changes: Changes
     ) -> None:
-        """``changes`` were appended for a group with these ``offsets``. They are committed when the high watermark
-        reaches ``end``."""
+        """Note that ``changes`` were appended for a group that had ``offsets`` until then. The write is committed when
+        the high watermark reaches ``end``. Raises BrokenInvariant if ``end`` does not rise."""
         if self._writes and self._writes[-1][0] >= end:
-            raise BrokenInvariant(f"offsets of group {group_id} end at {end}, those before at {self._writes[-1][0]}")
-        before = self._before.setdefault(group_id, {})
+            last = self._writes[-1][0]
+            raise BrokenInvariant(f"offsets of group {group_id} end at {end}, the write before ends at {last}")
+        committed_values = self._committed_values.setdefault(group_id, {})
         for partition in changes:
-            if partition not in before:
-                before[partition] = offsets.get(partition)
-        self._open[group_id] = self._open.get(group_id, 0) + 1
+            if partition not in committed_values:
+                committed_values[partition] = offsets.get(partition)
+        self._uncommitted_writes[group_id] = self._uncommitted_writes.get(group_id, 0) + 1
         self._writes.append((end, group_id, changes))
 
     def advance(self, high_watermark: int) -> None:
-        """All writes below the high watermark are committed."""
+        """Remove the writes below the high watermark: they are committed."""
         while self._writes and self._writes[0][0] <= high_watermark:
             _, group_id, changes = self._writes.popleft()
-            self._open[group_id] -= 1
-            if self._open[group_id]:
-                self._before[group_id].update(changes)
+            self._uncommitted_writes[group_id] -= 1
+            if self._uncommitted_writes[group_id]:
+                self._committed_values[group_id].update(changes)
             else:
-                del self._open[group_id], self._before[group_id]
+                del self._uncommitted_writes[group_id], self._committed_values[group_id]
 
     def committed(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """The committed ones of a group with these ``offsets``."""
-        before = self._before.get(group_id)
-        return offsets if before is None else _Committed(offsets, before)
+        """The committed offsets of a group whose appended offsets are ``offsets``."""
+        committed_values = self._committed_values.get(group_id)
+        return offsets if committed_values is None else _Committed(offsets, committed_values)
 
 
 class _Committed(Mapping[TopicPartition, CommittedOffset]):
-    """Offsets as appended, except those whose committed values are known to differ."""
+    """Appended offsets, with the committed value in place of each uncommitted one."""
 
-    __slots__ = ("_before", "_written")
+    __slots__ = ("_appended", "_committed_values")
 
-    def __init__(self, written: Mapping[TopicPartition, CommittedOffset], before: Changes) -> None:
-        self._written = written
-        self._before = before
+    def __init__(self, appended: Mapping[TopicPartition, CommittedOffset], committed_values: Changes) -> None:
+        self._appended = appended
+        self._committed_values = committed_values
 
     def __getitem__(self, partition: TopicPartition) -> CommittedOffset:
-        if partition not in self._before:
-            return self._written[partition]
-        found = self._before[partition]
-        if found is None:
+        if partition not in self._committed_values:
+            return self._appended[partition]
+        committed = self._committed_values[partition]
+        if committed is None:
             raise KeyError(partition)
-        return found
+        return committed
 
     @overload
     def get(self, partition: TopicPartition, /) -> CommittedOffset | None: ...
     @overload
     def get(self, partition: TopicPartition, /, default: CommittedOffset | T) -> CommittedOffset | T: ...
     def get(self, partition: TopicPartition, /, default: object = None) -> object:
-        """Four times as fast as the mapping's own, which catches KeyError."""
+        """Four times as fast as ``Mapping.get``, which catches KeyError."""
         return (
-            self._before[partition] or default if partition in self._before else self._written.get(partition, default)
+            self._committed_values[partition] or default
+            if partition in self._committed_values
+            else self._appended.get(partition, default)
         )
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        yield from (partition for partition in self._written if partition not in self._before)
-        yield from (partition for partition, found in self._before.items() if found is not None)
+        yield from (partition for partition in self._appended if partition not in self._committed_values)
+        yield from (partition for partition, committed in self._committed_values.items() if committed is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -1,7 +1,7 @@
-"""Builds the groups of a partition of ``__consumer_offsets`` from its log, cooperatively.
+"""Builds the groups of a partition of ``__consumer_offsets`` from its log, as cooperative work.
 
-A large log takes seconds, and a broker may become the leader of many at once: at each yield it serves others and
-sends its heartbeats.
+A large log takes seconds, and a broker may become the leader of many at once: at each yield other requests are served
+and heartbeats are sent.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from milena.protocol.types import TopicPartition
 
 RECORDS_PER_YIELD: Final = 250
 """Records, or groups and members, that are handled between two yields: a few milliseconds."""
-_SMALL: Final = 64
-"""A longer value counts as one more record for each so many bytes: a group's record holds all of its members."""
+_BYTES_PER_UNIT: Final = 64
+"""A record counts as 1 and one more per 64 bytes of its value: the record of a large group takes longer."""
 
 
 class ReadableLog(Protocol):
     """The log of a partition of ``__consumer_offsets``."""
 
     def pieces(self) -> Iterator[memoryview]:
-        """Whole batches from the log start to the log end of now. Each piece is read when it is asked for. Raises
-        KafkaError."""
+        """Yield whole batches from the log start to the log end at the first call. Each piece is read when the iterator
+        is advanced. Raises KafkaError."""
         ...
 
 
 def load(log: ReadableLog, shard: Shard) -> Cooperative[None]:
-    """Load all groups of ``log``; the shard gets them in the last step, and until then nothing. Their members' sessions
-    have not begun. Raises KafkaError, CorruptBatch, DecodeError."""
-    loader = Loader(shard.logged_group)
+    """Load all groups of ``log`` and add them to the shard, all in the last step. Their members' sessions have not
+    begun. Raises KafkaError, CorruptBatch, DecodeError."""
+    loader = Loader(shard.loading_group)
     for piece in log.pieces():
         yield
         yield from loader.apply(piece)
-    shard.take_over((yield from loader.finish(shard.time_ms())))
+    shard.add_loaded((yield from loader.finish(shard.time_ms())))
 
 
 class Loader:
-    """For each key the last record wins."""
+    """Reads the records of one partition; the last record of each key counts."""
 
     def __init__(self, new_group: Callable[[str], Group]) -> None:
         self._new_group = new_group
@@ -54,7 +54,7 @@ class Loader:
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
 
     def apply(self, data: memoryview) -> Cooperative[None]:
-        """Read whole batches. Records of other kinds of groups are skipped. Raises CorruptBatch, DecodeError."""
+        """Read whole batches. Records of other group types are skipped. Raises CorruptBatch, DecodeError."""
         for view in iter_batches(data):
             if self._budget.spend(1):
                 yield
@@ -62,11 +62,11 @@ class Loader:
                 continue
             for record in iter_records(view):
                 if record.key is not None:
-                    self._record(record.key, record.value)
-                if self._budget.spend(1 + len(record.value or b"") // _SMALL):
+                    self._apply_record(record.key, record.value)
+                if self._budget.spend(1 + len(record.value or b"") // _BYTES_PER_UNIT):
                     yield
 
-    def _record(self, raw_key: bytes, raw_value: bytes | None) -> None:
+    def _apply_record(self, raw_key: bytes, raw_value: bytes | None) -> None:
         key = records.decode_key(raw_key)
         value = records.decode_value(key, raw_value)
         match key, value:
@@ -87,16 +87,16 @@ class Loader:
                 self._metadata.pop(key.group, None)
 
     def finish(self, now_ms: int) -> Cooperative[dict[str, Group]]:
-        """The groups that were found, by name. They take over what was read: nothing can be applied afterwards."""
-        found: dict[str, Group] = {}
+        """Return the groups by name. Call it once, after the last ``apply``: the groups share the loader's state."""
+        groups: dict[str, Group] = {}
         for name in chain(self._metadata, self._offsets):
             members = 0
-            if name not in found and (name in self._metadata or self._offsets[name]):
-                group = found[name] = self._group(name, now_ms)
+            if name not in groups and (name in self._metadata or self._offsets[name]):
+                group = groups[name] = self._group(name, now_ms)
                 members = len(group.members)
             if self._budget.spend(1 + members):
                 yield
-        return found
+        return groups
 
     def _group(self, name: str, now_ms: int) -> Group:
         group = self._new_group(name)
@@ -113,7 +113,8 @@ class Loader:
         if value.leader in group.members:
             group.leader_id = value.leader
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
-        group.note_subscriptions()
+        group.begin_subscriptions()
+        # Records below value version 2 have no timestamp: the state counts from the time of loading.
         group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
         return group
 

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup: how members get their assignments, keep their sessions, and leave."""
+"""SyncGroup, Heartbeat and LeaveGroup of one classic group (GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupState, SyncAnswer, SyncReply
-from milena.broker.groups.rebalance import drop, fail_syncs, forget_pending, prepare
+from milena.broker.groups.rebalance import drop, fail_syncs, prepare_rebalance, remove_pending
 from milena.protocol.errors import ErrorCode
 
 
@@ -22,8 +22,8 @@ def sync(
     reply: SyncReply,
     now_ms: int,
 ) -> None:
-    """Give a member its assignment: at once in a stable group, else when the leader has sent the assignments. ``reply``
-    is called exactly once."""
+    """Answer a SyncGroup request: in a stable group at once, otherwise when the leader's assignments are committed.
+    ``reply`` is called exactly once."""
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):
         reply(SyncAnswer(member))
@@ -36,7 +36,7 @@ def sync(
     ):
         reply(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
-    group.unsynced.pop(member.member_id, None)
+    group.pending_sync_members.pop(member.member_id, None)
     match group.state:
         case GroupState.PREPARING:
             reply(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -44,6 +44,7 @@ def sync(
             group.touch(member, now_ms)
             reply(group.sync_answer(member))
         case GroupState.COMPLETING:
+            # The member's second request replaces its first one, as in JoinGroup.
             member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
             member.sync_reply = reply
             if group.is_leader(member) and not group.assigning:
@@ -53,13 +54,14 @@ def sync(
 
 
 def _assign(group: Group, assignments: Mapping[str, bytes]) -> None:
+    """Write the leader's assignments; when they are committed, the group is stable and waiting members get theirs."""
     generation = group.generation
-    shares = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+    assigned = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
     def failed(error: ErrorCode) -> None:
-        now_ms = group.effects.time_ms()  # the write may have taken as long as a session
+        now_ms = group.shard.time_ms()  # not that of the request: the write may have taken as long as a session
         fail_syncs(group, error, now_ms)
-        prepare(group, now_ms)
+        prepare_rebalance(group, now_ms)
 
     def written(error: ErrorCode) -> None:
         # Another rebalance may have begun while the assignment was being written.
@@ -68,22 +70,22 @@ def _assign(group: Group, assignments: Mapping[str, bytes]) -> None:
         if error is not ErrorCode.NONE:
             failed(error)
             return
-        now_ms = group.effects.time_ms()
+        now_ms = group.shard.time_ms()
         group.move_to(GroupState.STABLE, now_ms)
         for member in list(group.members.values()):
-            member.assignment = shares.get(member.member_id, b"")
+            member.assignment = assigned.get(member.member_id, b"")
             if member.sync_reply is not None:
                 group.touch(member, now_ms)
                 member.answer_sync(group.sync_answer(member))
 
     group.assigning = True
-    error = group.effects.persist(group, shares, written)
+    error = group.shard.persist(group, assigned, written)
     if error is not ErrorCode.NONE:
         failed(error)
 
 
 def heartbeat(group: Group, *, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-    """Extend a member's session. REBALANCE_IN_PROGRESS tells it to rejoin."""
+    """Extend a member's session. Returns REBALANCE_IN_PROGRESS if the member has to rejoin."""
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):
         return member
@@ -96,12 +98,13 @@ def heartbeat(group: Group, *, member_id: str, instance_id: str | None, generati
 
 
 def leave(group: Group, *, member_id: str, instance_id: str | None, now_ms: int) -> ErrorCode:
-    """Remove a member at its request. A static member may be named by its instance id alone (KIP-345)."""
+    """Remove the member named in a LeaveGroup request. A static member may be named by its instance id alone
+    (KIP-345)."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if instance_id is not None and not member_id:
         member_id = group.static_members.get(instance_id, "")
-    if instance_id is None and forget_pending(group, member_id, now_ms):
+    if instance_id is None and remove_pending(group, member_id, now_ms):
         return ErrorCode.NONE
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):

@@ -12,6 +12,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID
 
 NO_GENERATION: Final = -1
+"""The generation in an error response."""
 SESSION_NOT_BEGUN: Final = 1 << 62
 """The deadline (ms) of a member that was read from the log, until ``Group.begin_sessions``."""
 
@@ -44,7 +45,7 @@ TRANSITIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker configs that limit a group. Times are in milliseconds."""
+    """The broker's ``group.*`` configs. Times are in milliseconds."""
 
     min_session_ms: int = 6_000
     max_session_ms: int = 1_800_000
@@ -89,28 +90,29 @@ class SyncAnswer:
 A = TypeVar("A", JoinAnswer, SyncAnswer)
 
 
-class Once(Generic[A]):
-    """A reply that is given at most once: the first response wins. If even an error cannot be sent, ``lost`` is
-    called."""
+class ReplyOnce(Generic[A]):
+    """Sends at most one response; further ones are ignored. If sending raises for an error response too, ``lost`` is
+    called. Raises what ``reply`` raises."""
 
-    __slots__ = ("_given", "_lost", "_reply")
+    __slots__ = ("_lost", "_reply", "_sent")
 
     def __init__(self, reply: Callable[[A], None], lost: Callable[[], object]) -> None:
         self._reply: Callable[[A], None] = reply
         self._lost = lost
-        self._given = False
+        self._sent = False
 
     def __call__(self, answer: A) -> None:
-        if self._given:
+        if self._sent:
             return
         try:
             self._reply(answer)
         except Exception:
+            # A response that cannot be sent may still be followed by an error response.
             if answer.error is not ErrorCode.NONE:
-                self._given = True
+                self._sent = True
                 self._lost()
             raise
-        self._given = True
+        self._sent = True
 
 
 JoinReply: TypeAlias = Callable[[JoinAnswer], None]
@@ -130,9 +132,9 @@ class JoinRequest:
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     needs_known_member_id: bool
-    """v4 and later: a dynamic member without an id gets one, and has to rejoin with it."""
+    """v4 and later (KIP-394): a dynamic member without an id gets one, and has to rejoin with it."""
     can_skip_assignment: bool
-    """v9 and later (KIP-814): a static leader can be told to skip the assignment."""
+    """v9 and later (KIP-814): the response may order a static leader to compute no assignment."""
 
 
 @dataclass(slots=True)
@@ -149,24 +151,26 @@ class Member:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     deadline_ms: int = 0
-    """When the session expires. It does not expire while the member waits for a response, unless the member is new."""
+    """When the session expires (ms). It does not expire while the member waits for a response, unless it is new."""
     is_new: bool = False
+    """Whether the member waits for its first generation."""
     join_reply: JoinReply | None = field(default=None, repr=False)
     sync_reply: SyncReply | None = field(default=None, repr=False)
 
     @property
     def waits(self) -> bool:
+        """Whether the session cannot expire because the member waits for a response."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for a protocol; empty if it does not support it."""
+        """The member's metadata for a protocol; empty if the member does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """Answer the waiting JoinGroup, if there is one. It keeps waiting if the response cannot be sent."""
+        """Answer the waiting JoinGroup, if any. If the reply raises, the request keeps waiting."""
         reply, self.join_reply = self.join_reply, None
         if reply is not None:
             try:
@@ -188,7 +192,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's committed offset for one partition (OffsetCommitValue)."""
+    """A group's offset for one partition (OffsetCommitValue)."""
 
     offset: int
     leader_epoch: int
@@ -196,4 +200,4 @@ class CommittedOffset:
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
     topic_id: UUID = ZERO_UUID
-    """Id of the topic that it was committed for; zero in records from before Kafka 4.1."""
+    """Id of the topic; zero in records from before Kafka 4.1."""

@@ -1,4 +1,4 @@
-"""The committed offsets of a group: who may commit, what may be deleted, and which ones have expired."""
+"""Rules for the offsets of a group: whether a request may commit or delete them, and which ones have expired."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE
 from milena.protocol.types import ZERO_UUID, TopicPartition
 
-Chosen: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
-"""Selects offsets."""
+OffsetPredicate: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
+"""Whether the offset of a partition is to be removed."""
 
 
 def commit_refusal(
     group: Group, *, member_id: str, instance_id: str | None, generation: int, now_ms: int
 ) -> ErrorCode | None:
-    """Why a commit is refused. A negative generation is a consumer without group membership, which may commit only
-    while the group is empty. A member's commit extends its session."""
+    """Return the error of an OffsetCommit, or None if it is allowed; a member's session is then extended.
+
+    A consumer without group membership (negative generation) may commit only while the group is empty.
+    """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is GroupState.EMPTY:
@@ -37,7 +39,7 @@ def commit_refusal(
 
 
 def delete_refusal(group: Group) -> ErrorCode | None:
-    """Why a group may not be deleted."""
+    """Return the error of DeleteGroups for this group, or None if the group may be deleted."""
     match group.state:
         case GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -48,8 +50,8 @@ def delete_refusal(group: Group) -> ErrorCode | None:
 
 
 def offset_delete_refusal(group: Group) -> ErrorCode | None:
-    """Why none of a group's offsets may be deleted. In a group with members this needs consumers, whose subscriptions
-    are known."""
+    """Return the error of OffsetDelete for the whole group, or None. A group with members must be one of consumers,
+    because only their subscriptions can be decoded."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
@@ -58,9 +60,11 @@ def offset_delete_refusal(group: Group) -> ErrorCode | None:
 
 
 def expired_offsets(group: Group, *, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets older than ``offsets.retention.minutes`` (KIP-211). The time runs from when the group became empty; in a
-    group that never had members, from the commit; in a group with members it concerns topics that no member subscribes
-    to."""
+    """The partitions whose offsets are older than the retention time ``offsets.retention.minutes`` (KIP-211).
+
+    The age is counted from the commit, or from when the group became empty if that was later. In a group with members
+    only offsets of topics without subscription expire.
+    """
     if group.state not in (GroupState.EMPTY, GroupState.STABLE):
         return []
     return [
@@ -73,7 +77,7 @@ def expired_offsets(group: Group, *, now_ms: int, retention_ms: int) -> list[Top
 def _is_old(
     group: Group, partition: TopicPartition, committed: CommittedOffset, now_ms: int, retention_ms: int
 ) -> bool:
-    if committed.expire_timestamp_ms >= 0:
+    if committed.expire_timestamp_ms >= 0:  # set by the client: OffsetCommit up to version 4
         return now_ms >= committed.expire_timestamp_ms
     live = group.state is GroupState.STABLE
     if live and (group.protocol_type != PROTOCOL_TYPE or group.subscribes_to(partition[0])):
@@ -83,25 +87,26 @@ def _is_old(
 
 
 def is_vacant(group: Group) -> bool:
-    """Whether a group has no members and none are joining: without offsets it can be removed."""
+    """Whether a group has no members and no pending member ids. Such a group is removed with its last offset."""
     return group.state is GroupState.EMPTY and not group.pending_members
 
 
-def of_topics(topics: Mapping[UUID, str]) -> Chosen:
-    """Selects the offsets of deleted topics (names by id). Offsets of later topics with the same names stay."""
+def has_deleted_topic(topics: Mapping[UUID, str]) -> OffsetPredicate:
+    """Return a predicate for the offsets of deleted topics (names by id). It does not match offsets of later topics
+    with the same names. Offsets without a topic id are compared by name."""
     names = frozenset(topics.values())
 
-    def chosen(partition: TopicPartition, committed: CommittedOffset) -> bool:
+    def matches(partition: TopicPartition, committed: CommittedOffset) -> bool:
         return committed.topic_id in topics or (committed.topic_id == ZERO_UUID and partition[0] in names)
 
-    return chosen
+    return matches
 
 
-def of_unknown(exists: Callable[[UUID], bool]) -> Chosen:
-    """Selects the offsets of unknown topic ids. Offsets without an id (from brokers before 4.1) only have a name, which
-    proves nothing."""
+def has_unknown_topic(exists: Callable[[UUID], bool]) -> OffsetPredicate:
+    """Return a predicate for offsets whose topic id does not exist. It does not match offsets without a topic id (from
+    brokers before 4.1): a topic of that name may be a later one."""
 
-    def chosen(_: TopicPartition, committed: CommittedOffset) -> bool:
+    def matches(_: TopicPartition, committed: CommittedOffset) -> bool:
         return committed.topic_id != ZERO_UUID and not exists(committed.topic_id)
 
-    return chosen
+    return matches

@@ -11,21 +11,21 @@ from milena.protocol.records.batch import iter_batches
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.append_info import Origin
 
-LOAD_PIECE: Final = 64 << 10
-"""Bytes per read while loading, or one batch if that is longer; other tasks run in between."""
+LOAD_BYTES: Final = 64 << 10
+"""Bytes per read while loading, or one batch if that is longer."""
 
 
 class PartitionOffsetsLog:
-    """Appends as the leader with acks=all, only in the leader epochs of this leadership."""
+    """Appends as the leader with acks=all. Refuses writes once the partition has another leader epoch."""
 
     def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, commit_timeout_ms: int) -> None:
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._commit_timeout_ms = commit_timeout_ms
 
-    def go_on(self, leader_epoch: LeaderEpoch) -> None:
-        """This broker stays leader in a new epoch. No other broker has led in between, so the log has no records of
-        others."""
+    def set_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
+        """Continue in the next leader epoch, in which this broker is still the leader. No other leader has appended in
+        between."""
         self._leader_epoch = leader_epoch
 
     @property
@@ -35,45 +35,47 @@ class PartitionOffsetsLog:
 
     @property
     def end(self) -> int:
+        """The log end offset; 0 if the log is offline."""
         log = self._partition.log
         return log.log_end_offset if log is not None else 0
 
     @property
     def high_watermark(self) -> int:
+        """The high watermark; 0 if the log is offline."""
         log = self._partition.log
         return log.high_watermark if log is not None else 0
 
     def append(self, batch: bytes) -> int:
-        """Returns the offset after the batch. Raises KafkaError if nothing was appended."""
+        """Append one batch. Returns the offset after it. Raises KafkaError if nothing was appended."""
         if self._partition.leader_epoch != self._leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR).last_offset + 1
 
     def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call ``done`` when the high watermark reaches ``end``, when this leadership ends, or when the time limit is
-        over."""
+        """Call ``done`` when the high watermark reaches ``end`` (NONE), when this leadership ends, or after the commit
+        timeout (with an error). It may be called within this call."""
         partition = self._partition
         if partition.leader_epoch != self._leader_epoch:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
 
         def committed(reached: bool) -> None:
-            done(ErrorCode.NONE if reached else self._missed())
+            done(ErrorCode.NONE if reached else self._commit_error())
 
         partition.on_high_watermark(Offset(end), committed, seconds=self._commit_timeout_ms / 1000)
 
-    def _missed(self) -> ErrorCode:
+    def _commit_error(self) -> ErrorCode:
         return ErrorCode.REQUEST_TIMED_OUT if self.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def pieces(self) -> Iterator[memoryview]:
-        """Whole batches from the log start to the log end of now. Each piece is read when it is asked for, and may
-        outlive the log. Raises KafkaError."""
+        """Yield whole batches from the log start to the log end at the first call. Each piece is read when the iterator
+        is advanced, and stays valid if the log is closed or moved. Raises KafkaError."""
         log = self._partition.online_log
         end, offset = log.log_end_offset, log.log_start_offset
         while offset < end:
-            log = self._partition.online_log  # it may have been moved to another directory meanwhile
+            log = self._partition.online_log  # again: it may have been moved to another directory
             offset = max(offset, log.log_start_offset)
-            piece = log.read_bytes(offset, LOAD_PIECE, upper=end, min_one=True)
+            piece = log.read_bytes(offset, LOAD_BYTES, upper=end, min_one=True)
             if not piece:
                 return  # compaction has removed the last records
             for batch in iter_batches(piece):

@@ -1,4 +1,4 @@
-"""Member ids that were given to members that have not rejoined with them yet (KIP-394)."""
+"""Member ids that were sent to clients and not used in a JoinGroup yet (KIP-394)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-MOST_PENDING: Final = 10_000
-"""The most pending ids of a shard. A member rejoins at once, so beyond this number the oldest id is dropped."""
-_FEW: Final = 16
+MAX_PENDING: Final = 10_000
+"""The most pending ids of a shard. Beyond this number the oldest id is removed: clients rejoin immediately."""
+_MIN_REMOVED: Final = 16
+"""Removed ids that the heap may have before it is rebuilt."""
 
 
 class PendingMembers:
-    """The pending ids of one group, with the time (ms) at which each expires. The cost of a request does not grow with
-    their number."""
+    """The pending ids of one group, with the time (ms) at which each expires. The cost of each method but ``clear``
+    does not grow with the number of ids."""
 
-    __slots__ = ("_among", "_group_id", "_ids", "_times")
+    __slots__ = ("_group_id", "_ids", "_of_shard", "_times")
 
-    def __init__(self, group_id: str, among: dict[str, str]) -> None:
-        """``among`` has the pending ids of all groups of the shard in the order in which they were given out, with
-        their groups."""
+    def __init__(self, group_id: str, of_shard: dict[str, str]) -> None:
+        """``of_shard``: the pending ids of all groups of the shard, oldest first, with their group ids. All groups of
+        the shard share it."""
         self._group_id = group_id
-        self._among = among
+        self._of_shard = of_shard
         self._ids: dict[str, int] = {}
         self._times: list[tuple[int, str]] = []
-        """A heap. A removed id stays in it until it would expire, or until most entries are of removed ids."""
+        """A heap of (expiration, id). A removed id stays in it until it would expire, or until most entries are
+        removed ids."""
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._ids
@@ -35,18 +37,18 @@ class PendingMembers:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def add(self, member_id: str, lapses_ms: int) -> None:
-        self._ids[member_id] = lapses_ms
-        self._among[member_id] = self._group_id
-        heappush(self._times, (lapses_ms, member_id))
+    def add(self, member_id: str, expires_ms: int) -> None:
+        self._ids[member_id] = expires_ms
+        self._of_shard[member_id] = self._group_id
+        heappush(self._times, (expires_ms, member_id))
 
     def discard(self, member_id: str) -> bool:
         """Remove an id. Returns whether it was pending."""
         if self._ids.pop(member_id, None) is None:
             return False
-        self._among.pop(member_id, None)
-        if len(self._times) > 2 * len(self._ids) + _FEW:
-            self._times = [(lapses_ms, left) for left, lapses_ms in self._ids.items()]
+        self._of_shard.pop(member_id, None)
+        if len(self._times) > 2 * len(self._ids) + _MIN_REMOVED:
+            self._times = [(expires_ms, pending_id) for pending_id, expires_ms in self._ids.items()]
             heapify(self._times)
         return True
 
@@ -54,15 +56,15 @@ class PendingMembers:
         for member_id in list(self._ids):
             self.discard(member_id)
 
-    def lapse(self, now_ms: int) -> bool:
+    def expire(self, now_ms: int) -> bool:
         """Remove all expired ids. Returns whether there were any."""
         before = len(self._ids)
-        while (lapses_ms := self.next_ms()) is not None and lapses_ms <= now_ms:
+        while (expires_ms := self.next_expiration_ms()) is not None and expires_ms <= now_ms:
             self.discard(heappop(self._times)[1])
         return len(self._ids) < before
 
-    def next_ms(self) -> int | None:
-        """When the next id expires."""
+    def next_expiration_ms(self) -> int | None:
+        """When the next id expires; None without ids."""
         while self._times and self._ids.get(self._times[0][1]) != self._times[0][0]:
             heappop(self._times)
         return self._times[0][0] if self._times else None

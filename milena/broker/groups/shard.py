@@ -1,4 +1,5 @@
-"""The groups of one ``__consumer_offsets`` partition that this broker leads: their writes, timers and loading."""
+"""The groups of one ``__consumer_offsets`` partition that this broker leads: their writes and timers, like a shard of
+Kafka's ``CoordinatorRuntime``."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from milena.broker.groups import offsets, rebalance, store
 from milena.broker.groups.group import Group, Persisted
 from milena.broker.groups.journal import Changes, Journal
 from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
-from milena.broker.groups.pending import MOST_PENDING
+from milena.broker.groups.pending import MAX_PENDING
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
@@ -23,9 +24,7 @@ from milena.runtime.logging import get_logger
 from milena.runtime.randomness import Randomness
 
 OFFSETS_PER_YIELD: Final = 1_000
-"""Offsets to check for expiration before other tasks run. A batch has no more tombstones than this."""
-
-
+"""Offsets to check for expiration before other tasks run, and the most tombstones of a batch."""
 SESSIONS_PER_YIELD: Final = 250
 """Groups and members whose sessions begin before other tasks run."""
 
@@ -55,10 +54,10 @@ class OffsetsLog(Protocol):
 class Shard:
     """All groups that hash to one partition, during one leadership of it.
 
-    The state in memory follows the log at the append, like Kafka's, which replays each record: groups and offsets are
-    always what a reader of the whole log would find, and the next write is decided on that. Responses wait until the
-    write is committed. A refused append changes nothing. A write that is not committed in time stays in memory, as it
-    stays in the log. If a new leader lacks the write, this shard is closed and its state forgotten.
+    The state in memory changes at the append, as in Kafka, which replays each record: it is always what a reader of the
+    whole log would build, and the next request is decided on it. Responses wait until the write is committed. A refused
+    append changes nothing. A write that is not committed in time stays in the log and so in memory. If a new leader
+    lacks the write, this shard is closed, and its state dropped.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Shard:
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._journal = Journal()
         self._pending: dict[str, str] = {}
-        """Member ids that were given out and not used yet, with their groups, in order."""
+        """Pending member ids with their group ids, oldest first."""
         self._events = LimitedLog(get_logger("groups"), clock.monotonic)
         self.closed = False
 
@@ -94,25 +93,24 @@ class Shard:
         return group
 
     def new_group(self, group_id: str) -> Group:
-        return Group(
-            group_id, now_ms=self._clock.time_ms(), settings=self._settings, effects=self, pending=self._pending
-        )
+        return Group(group_id, now_ms=self._clock.time_ms(), settings=self._settings, shard=self, pending=self._pending)
 
-    def logged_group(self, group_id: str) -> Group:
-        """A group that is being loaded: what the log has of it ends at the log's end, or before."""
+    def loading_group(self, group_id: str) -> Group:
+        """A new group that is being loaded. Its records count as committed up to the log end offset, see
+        ``committed_offsets``."""
         group = self.new_group(group_id)
         group.logged_end = self._log.end
         return group
 
-    def take_over(self, groups: Mapping[str, Group]) -> None:
-        """Add the groups that were loaded from the log, by name, however many in one step: a request finds all of them
-        or none. ``begin_sessions`` has to follow."""
-        if both := self.groups.keys() & groups.keys():
-            raise BrokenInvariant(f"group {min(both)} was loaded, and is here already")
+    def add_loaded(self, groups: Mapping[str, Group]) -> None:
+        """Add the groups that were loaded from the log, by name, all in one step: a request finds all of them or none.
+        ``begin_sessions`` has to follow. Raises BrokenInvariant if a group exists already."""
+        if existing := self.groups.keys() & groups.keys():
+            raise BrokenInvariant(f"group {min(existing)} was loaded, but exists already")
         self.groups.update(groups)
 
     def begin_sessions(self) -> Cooperative[None]:
-        """Begin the sessions of loaded members, which no request has begun. Yields like ``expire_offsets``."""
+        """Begin the sessions of loaded members that have sent no request yet."""
         budget = YieldBudget(SESSIONS_PER_YIELD)
         for group in list(self.groups.values()):
             if self.groups.get(group.group_id) is group:
@@ -122,24 +120,24 @@ class Shard:
                 yield
 
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """The offsets that readers may see. Everything that was loaded counts as committed: it contains all that the
-        previous leader has acknowledged, even if the high watermark of this leader is still lower."""
+        """The offsets that OffsetFetch may return. All loaded offsets count as committed, even if the high watermark of
+        this leader is still lower: they contain everything that the previous leader has acknowledged."""
         self._journal.advance(self._log.high_watermark)
         group = self.groups.get(group_id)
         return self._journal.committed(group_id, group.offsets if group is not None else {})
 
     def attempt(self, group: Group, step: Callable[[], object]) -> bool:
-        """Run a step of a group, then set its timer. An error ends the generation, so that no member waits for a
-        response that never comes. Returns whether the step succeeded."""
-        done = self._try(group, step)
+        """Run ``step``, which may change ``group``, then set the group's timer. An unexpected error ends the
+        generation, so that no member waits forever for a response. Returns whether the step succeeded."""
+        succeeded = self._try(group, step)
         self.after_request(group)
-        while len(self._pending) > MOST_PENDING:
-            self._lapse(*next(iter(self._pending.items())))
-        return done
+        while len(self._pending) > MAX_PENDING:
+            self._remove_oldest_pending(*next(iter(self._pending.items())))
+        return succeeded
 
-    def _lapse(self, member_id: str, group_id: str) -> None:
+    def _remove_oldest_pending(self, member_id: str, group_id: str) -> None:
         group = self.groups[group_id]
-        self._try(group, lambda: rebalance.forget_pending(group, member_id, self._clock.time_ms()))
+        self._try(group, lambda: rebalance.remove_pending(group, member_id, self._clock.time_ms()))
         self.after_request(group)
 
     def _try(self, group: Group, step: Callable[[], object]) -> bool:
@@ -151,47 +149,47 @@ class Shard:
         return True
 
     def _failed(self, group: Group, error: Exception) -> None:
-        self._events.error("group_step_failed", group=group.group_id, reason=repr(error))
+        self._events.error("group failed, generation ended", group=group.group_id, reason=repr(error))
         if self.groups.get(group.group_id) is group:
             try:
-                rebalance.end(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
-            except Exception as further:
-                self._events.error("group_not_written", group=group.group_id, reason=repr(further))
+                rebalance.end_generation(group, ErrorCode.UNKNOWN_SERVER_ERROR, self._clock.time_ms())
+            except Exception as write_error:
+                self._events.error("empty generation not written", group=group.group_id, reason=repr(write_error))
 
     def after_request(self, group: Group) -> None:
-        """After a request: set the group's timer, or drop the group if the request left it without members and
-        offsets."""
+        """Set the group's timer after a request. A group that never had a generation and has no members or offsets, as
+        after a refused request, is removed."""
         if self.groups.get(group.group_id) is not group:
             return
-        nobody = not group.members and not group.pending_members
-        if nobody and not group.offsets and group.generation == 0 and group.state is GroupState.EMPTY:
+        without_members = not group.members and not group.pending_members
+        if without_members and not group.offsets and group.generation == 0 and group.state is GroupState.EMPTY:
             del self.groups[group.group_id]
             self._disarm(group.group_id)
         else:
             self.arm(group)
 
     def close(self) -> None:
-        """Another broker leads now: requests that wait get NOT_COORDINATOR and look for the coordinator again."""
+        """End this leadership: waiting requests get NOT_COORDINATOR, and later writes are refused."""
         self.closed = True
         for group in list(self.groups.values()):
             self._disarm(group.group_id)
             group.answer_all(ErrorCode.NOT_COORDINATOR)
         self.groups.clear()
 
-    def _forget(self, group: Group) -> None:
-        """Remove a deleted group."""
+    def _delete(self, group: Group) -> None:
+        """Remove a group after its tombstone was appended."""
         group.move_to(GroupState.DEAD, self._clock.time_ms())
         group.pending_members.clear()
         del self.groups[group.group_id]
         self._disarm(group.group_id)
         group.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    # -- effects of a group
+    # -- GroupShard
 
     def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
         return self._write_group(group, store.group_value(group, assignments), done)
 
-    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+    def persist_static_id(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
         renamed = store.with_static_member(group.logged, instance_id, member_id)
         if renamed is not None:
             return self._write_group(group, renamed, done)
@@ -208,65 +206,72 @@ class Shard:
     # -- writes
 
     def commit(self, group: Group, changes: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
-        """Write offsets. ``done`` is called when they are committed; readers see them from then on."""
+        """Write offsets. ``done`` is called when they are committed, or with an error."""
         try:
             self._write_offsets(group, changes, [], done)
         finally:
             self.after_request(group)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
-        """Write tombstones for offsets. Without any, ``done`` is called when all earlier writes are committed."""
+        """Write tombstones for the offsets of ``partitions``. ``done`` is called when they, or with no partitions all
+        earlier writes, are committed, or with an error."""
         self._write_offsets(group, dict.fromkeys(partitions), [], done)
 
     def remove_group(self, group: Group, done: Persisted) -> None:
-        """Write tombstones for a group and all its offsets, and remove it."""
+        """Write tombstones for a group and all its offsets, and remove the group. If the write is refused, the group
+        stays. ``done`` is called when the tombstones are committed, or with an error."""
         if self._write_offsets(group, dict.fromkeys(group.offsets), [store.group_tombstone(group.group_id)], done):
-            self._forget(group)
+            self._delete(group)
 
-    def remove_offsets_where(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
-        """Write tombstones for the chosen offsets. Returns whether all were appended. Yields like
-        ``expire_offsets``."""
-        taken = True
-        for group, some in self._slices():
-            if some is None:
+    def remove_offsets_where(self, matches: offsets.OffsetPredicate) -> Generator[None, None, bool]:
+        """Write tombstones for the offsets that match. Returns whether all were appended. Yields where other tasks may
+        run."""
+        appended = True
+        for group, chunk in self._chunks():
+            if chunk is None:
                 yield
                 continue
-            old = [key for key in some if key in group.offsets and chosen(key, group.offsets[key])]
-            if old and not self._write_offsets(group, dict.fromkeys(old), [], _logged(group, "offsets_removed")):
-                taken = False
-        return taken
+            old = [key for key in chunk if key in group.offsets and matches(key, group.offsets[key])]
+            if old and not self._write_offsets(
+                group, dict.fromkeys(old), [], _logged(group, "offsets of deleted topics removed")
+            ):
+                appended = False
+        return appended
 
-    def any_offset(self, chosen: offsets.Chosen) -> Generator[None, None, bool]:
-        """Whether an offset is chosen. Yields like ``expire_offsets``."""
-        for group, some in self._slices():
-            if some is None:
+    def any_offset(self, matches: offsets.OffsetPredicate) -> Generator[None, None, bool]:
+        """Whether any offset matches. Yields where other tasks may run."""
+        for group, chunk in self._chunks():
+            if chunk is None:
                 yield
-            elif any(key in group.offsets and chosen(key, group.offsets[key]) for key in some):
+            elif any(key in group.offsets and matches(key, group.offsets[key]) for key in chunk):
                 return True
         return False
 
-    def _slices(self) -> Iterator[tuple[Group, list[TopicPartition] | None]]:
-        """All groups with their partitions, in slices; None where other tasks may run."""
-        looked_at = 0
+    def _chunks(self) -> Iterator[tuple[Group, list[TopicPartition] | None]]:
+        """Yield each group with at most ``OFFSETS_PER_YIELD`` of its partitions at a time; with None where the caller
+        must let other tasks run."""
+        checked = 0
         for group in list(self.groups.values()):
-            looked_at += 1
-            left = iter(list(group.offsets))
-            while some := list(islice(left, OFFSETS_PER_YIELD)):
-                looked_at += len(some)
-                if looked_at > OFFSETS_PER_YIELD:
-                    looked_at = len(some)
+            checked += 1
+            remaining = iter(list(group.offsets))
+            while chunk := list(islice(remaining, OFFSETS_PER_YIELD)):
+                checked += len(chunk)
+                if checked > OFFSETS_PER_YIELD:
+                    checked = len(chunk)
                     yield group, None
+                # The group may have been deleted while other tasks ran.
                 if self.groups.get(group.group_id) is not group:
                     break
-                yield group, some
+                yield group, chunk
 
     def expire_offsets(self, retention_ms: int) -> Iterator[None]:
-        """Remove expired offsets, and groups of which nothing is left. Yields where other tasks may run."""
-        looked_at = 0
+        """Remove expired offsets, and groups without members whose last offset expires. Yields where other tasks may
+        run."""
+        checked = 0
         for group in list(self.groups.values()):
-            looked_at += 1 + len(group.offsets)
-            if looked_at > OFFSETS_PER_YIELD:
-                looked_at = 0
+            checked += 1 + len(group.offsets)
+            if checked > OFFSETS_PER_YIELD:
+                checked = 0
                 yield
             if self.groups.get(group.group_id) is not group:
                 continue
@@ -275,14 +280,16 @@ class Shard:
             yield from self._remove_old(group, {partition: group.offsets[partition] for partition in old})
 
     def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
-        """Remove offsets, and the group if nothing is left of it. Offsets that were committed again meanwhile stay."""
-        left = iter(old.items())
-        while some := list(islice(left, OFFSETS_PER_YIELD)):
-            gone = [partition for partition, committed in some if group.offsets.get(partition) is committed]
-            if len(gone) == len(group.offsets) and offsets.is_vacant(group):
+        """Remove the offsets ``old`` that have not been committed again, and the group if it then has no offsets and
+        members. Yields where other tasks may run."""
+        remaining = iter(old.items())
+        while chunk := list(islice(remaining, OFFSETS_PER_YIELD)):
+            unchanged = [partition for partition, committed in chunk if group.offsets.get(partition) is committed]
+            # The last offsets of an empty group are removed together with the group, in one batch.
+            if len(unchanged) == len(group.offsets) and offsets.is_vacant(group):
                 break
-            if gone:
-                self.remove_offsets(group, gone, _logged(group, "offsets_expired"))
+            if unchanged:
+                self.remove_offsets(group, unchanged, _logged(group, "offsets expired"))
             if len(old) > OFFSETS_PER_YIELD:
                 yield
             if self.groups.get(group.group_id) is not group:
@@ -292,22 +299,26 @@ class Shard:
             and group.offsets.items() <= old.items()
             and offsets.is_vacant(group)
         ):
-            self.remove_group(group, _logged(group, "group_expired"))
+            self.remove_group(group, _logged(group, "group expired"))
 
     def when_all_committed(self, done: Persisted) -> None:
-        """Call ``done`` when all writes up to now are committed, for responses that depend on them."""
+        """Call ``done`` when all writes so far are committed, for responses that depend on them, or with an error."""
         self._when_committed(self._log.end, done)
 
-    def _write_offsets(self, group: Group, changes: Changes, more: list[store.KeyValue], done: Persisted) -> bool:
-        if not changes and not more:
+    def _write_offsets(
+        self, group: Group, changes: Changes, group_records: list[store.KeyValue], done: Persisted
+    ) -> bool:
+        """Append ``changes`` and ``group_records`` as one batch and apply the changes in memory. ``done`` is called
+        when the batch is committed, or with an error. Returns whether it was appended."""
+        if not changes and not group_records:
             self.when_all_committed(done)
             return True
         try:
-            end = self._append([*store.offset_records(group.group_id, changes), *more])
+            end = self._append([*store.offset_records(group.group_id, changes), *group_records])
         except KafkaError as error:
             done(error.code)
             return False
-        self._journal.wrote(end, group.group_id, group.offsets, changes)
+        self._journal.appended(end, group.group_id, group.offsets, changes)
         for partition, committed in changes.items():
             if committed is None:
                 group.offsets.pop(partition, None)
@@ -324,20 +335,21 @@ class Shard:
         if end <= group.logged_end or (group.logged is not None and value.generation < group.logged.generation):
             known = None if group.logged is None else group.logged.generation
             raise BrokenInvariant(
-                f"group {group.group_id} is logged in generation {value.generation} up to {end}, after {known} up to "
-                f"{group.logged_end}"
+                f"group {group.group_id} was written in generation {value.generation} up to offset {end}, after "
+                f"generation {known} up to {group.logged_end}"
             )
         group.logged, group.logged_end = value, end
         self._when_committed(end, lambda error: self._written(group, done, error))
         return ErrorCode.NONE
 
     def _written(self, group: Group, done: Persisted, error: ErrorCode) -> None:
-        # This may run within a step of the group, after which ``attempt`` does the rest.
+        # Not ``attempt``: the write may be committed within a step of the group, which ``attempt`` runs already.
         self._try(group, lambda: done(error))
         self.arm(group)
 
     def _append(self, records: list[store.KeyValue]) -> int:
-        """Append records as one batch. Raises KafkaError with an error that a coordinator's client understands."""
+        """Append records as one batch. Returns the offset after it. Raises KafkaError with a code for the
+        coordinator's client, see ``store.client_error``."""
         if self.closed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         try:
@@ -356,7 +368,7 @@ class Shard:
     # -- time
 
     def arm(self, group: Group) -> None:
-        """Set the timer for the group's next deadline. Needed after everything that can bring the deadline forward."""
+        """Set the timer for the group's next deadline. To be called after each change that may bring it forward."""
         deadline = rebalance.next_deadline_ms(group)
         armed = self._timers.get(group.group_id)
         if self.closed or deadline is None or self.groups.get(group.group_id) is not group:

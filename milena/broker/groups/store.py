@@ -1,4 +1,5 @@
-"""The records that the coordinator writes to ``__consumer_offsets``: Kafka's own. ``loading`` reads them."""
+"""Builds the records that the coordinator writes to ``__consumer_offsets``, in Kafka's format
+(GroupCoordinatorRecordHelpers). ``loading`` reads them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _CLIENT_ERRORS: Final = {
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """The error for a coordinator's client if an append failed, chosen so that it looks for the coordinator again."""
+    """The error code for a coordinator's client after a failed append or commit. Where it makes sense, the code makes
+    the client look up the coordinator again."""
     return _CLIENT_ERRORS.get(error, error)
 
 
@@ -53,7 +55,8 @@ def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffs
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> records.GroupMetadataValue:
-    """A group's generation, with new assignments if given, else with the members' current ones."""
+    """The metadata value of a group's generation, with new assignments if given, else with the members' current
+    ones."""
     members = tuple(
         _member(group, member, member.assignment if assignments is None else assignments.get(member.member_id, b""))
         for member in group.members.values()
@@ -71,7 +74,8 @@ def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> record
 def with_static_member(
     value: records.GroupMetadataValue | None, instance_id: str, member_id: str
 ) -> records.GroupMetadataValue | None:
-    """The same generation with a new member id for a static member; None if the record already has that id."""
+    """Return ``value`` with a new member id for a static member; None if ``value`` lacks the member or already has that
+    id."""
     old_ids = [member.member_id for member in value.members if member.group_instance_id == instance_id] if value else []
     if value is None or not old_ids or old_ids == [member_id]:
         return None

@@ -67,11 +67,11 @@ class OwnChanges:
         progress.on_progress(self._progressed)
 
     async def seen(self) -> bool:
-        """As ``carried_out``, within the time that the configuration allows."""
+        """As ``caught_up``, within the time that the configuration allows."""
         seconds = self._get_int(TIMEOUT) / 1000
-        return seconds > 0 and await self.carried_out(seconds)
+        return seconds > 0 and await self.caught_up(seconds)
 
-    async def carried_out(self, seconds: float) -> bool:
+    async def caught_up(self, seconds: float) -> bool:
         """Return True once all that the controller has committed by now is carried out here; False if that took
         longer, or the controller does not tell."""
         with contextlib.suppress(KafkaError, ChannelError, TimeoutError):

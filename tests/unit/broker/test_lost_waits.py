@@ -18,7 +18,7 @@ from milena.broker.apis import (
     produce,
     sync_group,
 )
-from milena.broker.groups.model import JoinAnswer, Once
+from milena.broker.groups.model import JoinAnswer, ReplyOnce
 from milena.broker.reading.fetching import Fetch
 from milena.broker.reading.producing import Uncommitted
 from milena.broker.reading.remote_reads import RemoteReads
@@ -192,7 +192,7 @@ class TestGroups:
 
     def test_a_reply_goes_on_until_an_error_cannot_be_told(self) -> None:
         lost: list[bool] = []
-        reply = Once[JoinAnswer](broken, lambda: lost.append(True))
+        reply = ReplyOnce[JoinAnswer](broken, lambda: lost.append(True))
         for error, known in ((ErrorCode.NONE, []), (ErrorCode.UNKNOWN_SERVER_ERROR, [True])):
             with pytest.raises(ZeroDivisionError):
                 reply(JoinAnswer(error, ""))

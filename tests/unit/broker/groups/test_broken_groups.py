@@ -38,8 +38,8 @@ def a_protocol_that_not_all_support(group: Group) -> None:
 
 def more_members_go_than_support_a_protocol(group: Group) -> None:
     [member] = group.members.values()
-    group._count(member, -1)
-    group._count(member, -1)
+    group._count_protocols(member, -1)
+    group._count_protocols(member, -1)
 
 
 def a_static_member_that_is_none(group: Group) -> None:
@@ -49,12 +49,12 @@ def a_static_member_that_is_none(group: Group) -> None:
 
 def a_generation_that_falls_in_the_log(group: Group) -> None:
     group.generation = 0
-    group.effects.persist(group, None, lambda error: None)
+    group.shard.persist(group, None, lambda error: None)
 
 
 def a_write_before_the_last_one(group: Group) -> None:
     group.logged_end = 1_000
-    group.effects.persist(group, None, lambda error: None)
+    group.shard.persist(group, None, lambda error: None)
 
 
 BREAKING: list[Callable[[Group], None]] = [
@@ -99,12 +99,12 @@ def test_a_group_is_loaded_once() -> None:
     world = World()
     world.join("g")
     with pytest.raises(BrokenInvariant, match="group g was loaded"):
-        world.shard.take_over({"g": world.shard.logged_group("g")})
+        world.shard.add_loaded({"g": world.shard.loading_group("g")})
 
 
 def test_writes_of_offsets_rise() -> None:
     journal = Journal()
     changes = {("t", 0): CommittedOffset(5, -1, "", 0)}
-    journal.wrote(3, "g", {}, changes)
-    with pytest.raises(BrokenInvariant, match="end at 3, those before at 3"):
-        journal.wrote(3, "g", {}, changes)
+    journal.appended(3, "g", {}, changes)
+    with pytest.raises(BrokenInvariant, match="end at 3, the write before ends at 3"):
+        journal.appended(3, "g", {}, changes)

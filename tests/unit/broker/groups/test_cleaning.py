@@ -9,7 +9,7 @@ import pytest
 
 from milena.broker.groups import offsets
 from milena.broker.groups.model import CommittedOffset
-from milena.broker.groups.offsets import Chosen
+from milena.broker.groups.offsets import OffsetPredicate
 from milena.broker.groups.shard import OFFSETS_PER_YIELD, Shard
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID
@@ -131,7 +131,7 @@ def drained(steps: Generator[None, None, bool]) -> bool:
 
 @pytest.mark.parametrize("work", [Shard.remove_offsets_where, Shard.any_offset])
 def test_offsets_that_go_between_two_slices_are_passed_over(
-    coordinated: Coordinated, work: Callable[[Shard, Chosen], Generator[None, None, bool]]
+    coordinated: Coordinated, work: Callable[[Shard, OffsetPredicate], Generator[None, None, bool]]
 ) -> None:
     shard = coordinated.groups.shard("g")
     offsets = {("t", number): CommittedOffset(1, -1, "", 0, -1, OLD) for number in range(2 * OFFSETS_PER_YIELD)}
@@ -181,7 +181,7 @@ def test_what_an_unforeseen_error_left_undone_is_tried_again(
     error = ValueError("unforeseen")
     remove, broken = Shard.remove_offsets_where, [error, error]
 
-    def failing(shard: Shard, chosen: offsets.Chosen) -> Generator[None, None, bool]:
+    def failing(shard: Shard, chosen: offsets.OffsetPredicate) -> Generator[None, None, bool]:
         if broken:
             yield from [None] * slices
             raise broken.pop()

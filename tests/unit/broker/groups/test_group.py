@@ -52,8 +52,8 @@ def test_an_empty_group_takes_whoever_names_a_kind_and_a_protocol() -> None:
 def test_a_vote_with_other_protocols_of_a_member_changes_nothing() -> None:
     group = GroupWorld().group
     member = entered(group, "a", RANGE, STICKY)
-    assert group.vote_with(member, (STICKY, RANGE)) == "sticky"
-    assert (group.vote(), member.protocols) == ("range", (RANGE, STICKY))
+    assert group.select_protocol_with(member, (STICKY, RANGE)) == "sticky"
+    assert (group.select_protocol(), member.protocols) == ("range", (RANGE, STICKY))
 
 
 def test_everybody_who_waits_is_answered() -> None:

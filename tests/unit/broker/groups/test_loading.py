@@ -13,7 +13,7 @@ from milena.broker.groups import loading, shard, store
 from milena.broker.groups.group import Group
 from milena.broker.groups.loading import RECORDS_PER_YIELD, Loader, load
 from milena.broker.groups.model import CommittedOffset, GroupState
-from milena.broker.groups.offsets_log import LOAD_PIECE, PartitionOffsetsLog
+from milena.broker.groups.offsets_log import LOAD_BYTES, PartitionOffsetsLog
 from milena.broker.groups.shard import Shard
 from milena.protocol.cooperative import Cooperative, run_now
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -66,7 +66,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records = self.members = 0
         self.most_records = self.most_members = 0
-        record, add, touch = Loader._record, Group.add, Group.touch
+        record, add, touch = Loader._apply_record, Group.add, Group.touch
 
         def recorded(loader: Loader, key: bytes, value: bytes | None) -> None:
             self.records += 1
@@ -79,7 +79,7 @@ class Counted:
 
             return one
 
-        monkeypatch.setattr(Loader, "_record", recorded)
+        monkeypatch.setattr(Loader, "_apply_record", recorded)
         monkeypatch.setattr(Group, "add", counted(add))
         monkeypatch.setattr(Group, "touch", counted(touch))
 
@@ -175,7 +175,7 @@ class TestPieces:
         for first in range(0, MANY, 100):
             log.append(store.batch([offset_record("g", one, one) for one in range(first, first + 100)], 0))
         pieces = list(log.pieces())
-        assert len(pieces) > 1 and all(len(piece) <= LOAD_PIECE for piece in pieces)
+        assert len(pieces) > 1 and all(len(piece) <= LOAD_BYTES for piece in pieces)
         ends = [one.next_offset for piece in pieces for one in iter_batches(piece)]
         assert ends == list(range(100, MANY + 1, 100))
 

@@ -49,7 +49,7 @@ def test_a_vote_grows_with_the_protocols_and_not_with_their_square() -> None:
         world = GroupWorld(initial_delay_ms=1_000)
         for member in range(4):
             world.join(protocols=work.watched(lists(member, count)))
-        costs.append(counted(work, world.group.vote))
+        costs.append(counted(work, world.group.select_protocol))
     assert costs[1] < 7 * costs[0]
 
 

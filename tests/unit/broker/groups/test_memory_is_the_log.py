@@ -68,8 +68,8 @@ class Interleavings(RuleBasedStateMachine):
         self.told: dict[str, list[str]] = {}
         self.offset = 0
         self.broken: list[object] = []
-        self._end = rebalance.end
-        rebalance.end = lambda *found: self.broken.append(found)
+        self._end = rebalance.end_generation
+        rebalance.end_generation = lambda *found: self.broken.append(found)
 
     def _keep(self, request: Request) -> Request:
         self.sent.append(request)
@@ -207,7 +207,7 @@ class Interleavings(RuleBasedStateMachine):
         found = run_now(loader.finish(self.groups.clock.time_ms()))
         for name, group in self.groups.shard.groups.items():
             settled = group.state is GroupState.STABLE or (group.state is GroupState.EMPTY and group.generation)
-            if settled and group.empty_unwritten_ms is None:
+            if settled and group.empty_write_retry_ms is None:
                 assert described(group) == described(found[name])
 
     @invariant()
@@ -238,7 +238,7 @@ class Interleavings(RuleBasedStateMachine):
                 self.groups.clock.advance(60.0)
             assert all(request.answered for request in self.sent)
         finally:
-            rebalance.end = self._end
+            rebalance.end_generation = self._end
             self.bench.close()
 
 

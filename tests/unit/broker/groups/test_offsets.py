@@ -11,8 +11,8 @@ from milena.broker.groups.offsets import (
     commit_refusal,
     delete_refusal,
     expired_offsets,
+    has_deleted_topic,
     is_vacant,
-    of_topics,
     offset_delete_refusal,
 )
 from milena.protocol.errors import ErrorCode
@@ -159,7 +159,7 @@ def test_the_offsets_of_a_deleted_topic_are_those_with_its_id_or_of_old_with_its
         world.group.offsets[topic, 0] = CommittedOffset(1, -1, "", 0, topic_id=topic_id)
     for topic in ("made again", "other"):
         world.group.offsets[topic, 1] = CommittedOffset(1, -1, "", 0)
-    deleted = of_topics({gone: "made again"})
+    deleted = has_deleted_topic({gone: "made again"})
     assert [one for one, committed in world.group.offsets.items() if deleted(one, committed)] == [
         ("gone", 0),
         ("old name", 0),

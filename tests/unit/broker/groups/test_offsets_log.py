@@ -23,7 +23,7 @@ def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next
     with pytest.raises(KafkaError) as refused:
         log.append(bytes(batch(b"y")))
     assert (refused.value.code, log.end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
-    log.go_on(LeaderEpoch(1))
+    log.set_leader_epoch(LeaderEpoch(1))
     assert log.append(bytes(batch(b"y"))) == 2
 
 

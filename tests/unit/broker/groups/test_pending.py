@@ -21,7 +21,7 @@ def groups(bench: Bench) -> Groups:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(shards, "MOST_PENDING", 3)
+    monkeypatch.setattr(shards, "MAX_PENDING", 3)
     return 3
 
 
@@ -36,8 +36,8 @@ def test_ids_lapse_in_the_order_of_their_times() -> None:
         assert pending.discard(member_id) and not pending.discard(member_id)
         del times[member_id]
     for now_ms in range(100):
-        assert pending.next_ms() == min(times.values(), default=None)
-        assert pending.lapse(now_ms) is (now_ms in times.values())
+        assert pending.next_expiration_ms() == min(times.values(), default=None)
+        assert pending.expire(now_ms) is (now_ms in times.values())
         times = {one: lapses_ms for one, lapses_ms in times.items() if lapses_ms > now_ms}
         assert set(pending) == set(among) == set(times)
 

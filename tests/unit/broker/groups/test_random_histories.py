@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from milena.broker.groups.model import GroupState, JoinAnswer, SyncAnswer
-from milena.broker.groups.rebalance import LOOK_AGAIN_MS, next_deadline_ms
+from milena.broker.groups.rebalance import SESSION_CHECK_MS, next_deadline_ms
 from milena.protocol.errors import ErrorCode
 from tests.fixtures.properties import examples
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
@@ -94,7 +94,7 @@ class RandomGroup(RuleBasedStateMachine):
         """An answer that is no beginning of a session may come at any time."""
         wake = next_deadline_ms(self.world.group)
         if any(member.waits for member in self.world.group.members.values()):
-            assert wake is not None and wake <= self.world.now_ms + max(SESSION_MS, LOOK_AGAIN_MS)
+            assert wake is not None and wake <= self.world.now_ms + max(SESSION_MS, SESSION_CHECK_MS)
 
     @invariant()
     def static_members_are_members(self) -> None:

@@ -87,7 +87,7 @@ def test_an_empty_group_is_subscribed_to_nothing() -> None:
 def test_a_group_that_is_ended_is_written_so_and_subscribed_to_nothing() -> None:
     world = GroupWorld()
     world.stable(protocols=READS)  # type: ignore[arg-type]
-    rebalance.end(world.group, ErrorCode.UNKNOWN_SERVER_ERROR, world.now_ms)
+    rebalance.end_generation(world.group, ErrorCode.UNKNOWN_SERVER_ERROR, world.now_ms)
     assert (world.written[-1], world.group.members, world.group.subscribes_to("read")) == ({}, {}, False)
 
 
@@ -128,7 +128,7 @@ def test_an_empty_generation_that_was_refused_is_not_written_again_before_its_ti
     world.refused = ErrorCode.NOT_COORDINATOR
     world.leave(member.member_id)
     world.refused, written = ErrorCode.NONE, len(world.written)
-    rebalance.expire(world.group, world.now_ms + rebalance.EMPTY_AGAIN_MS - 1)
+    rebalance.expire(world.group, world.now_ms + rebalance.EMPTY_RETRY_MS - 1)
     assert len(world.written) == written
-    rebalance.expire(world.group, world.now_ms + rebalance.EMPTY_AGAIN_MS)
+    rebalance.expire(world.group, world.now_ms + rebalance.EMPTY_RETRY_MS)
     assert len(world.written) == written + 1

@@ -84,7 +84,7 @@ class TestForgetting:
         world.join("g")
         group = world.shard.groups["g"]
         world.shard.remove_group(group, nothing)
-        group.empty_unwritten_ms = world.clock.time_ms()
+        group.empty_write_retry_ms = world.clock.time_ms()
         world.shard.arm(group)
         assert world.clock.armed() == 0
 

@@ -47,7 +47,7 @@ def test_an_error_in_what_time_does_ends_the_group_and_tells_those_who_wait(
     silent = groups.joining(version=3).response.member_id
     groups.syncing(silent, 1, {})
     waiting = groups.joining(version=3)
-    monkeypatch.setattr(Group, "vote", broken)
+    monkeypatch.setattr(Group, "select_protocol", broken)
     groups.clock.advance(10.0)
     assert waiting.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert groups.heartbeat(silent, 1) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -59,7 +59,7 @@ def test_an_error_in_a_join_ends_the_group_and_answers_the_join(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups.commit(9, 0)
-    monkeypatch.setattr(Group, "vote", broken)
+    monkeypatch.setattr(Group, "select_protocol", broken)
     assert groups.joining(version=3).response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert groups.state() == GroupState.EMPTY.value and groups.fetched() == 5
     groups.reload()
@@ -99,10 +99,10 @@ def test_a_commit_that_cannot_be_written_leaves_no_group(groups: Groups) -> None
 def test_a_group_that_fails_again_and_again_does_not_fill_the_log(
     groups: Groups, monkeypatch: pytest.MonkeyPatch, logged: StringIO
 ) -> None:
-    monkeypatch.setattr(Group, "vote", broken)
+    monkeypatch.setattr(Group, "select_protocol", broken)
     for _ in range(100):
         groups.joining(version=3)
-    assert logged.getvalue().count("group_step_failed") == BURST
+    assert logged.getvalue().count("group failed, generation ended") == BURST
 
 
 def _once_broken(real: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ class GroupWorld:
         """The error of every write, which is not made then."""
         self._held: list[Persisted] = []
         self._ids = 0
-        self.group = Group("readers", now_ms=self.now_ms, settings=GroupSettings(**settings), effects=self)
+        self.group = Group("readers", now_ms=self.now_ms, settings=GroupSettings(**settings), shard=self)
 
     def persist(self, group: Group, assignments: Mapping[str, bytes] | None, done: Persisted) -> ErrorCode:
         if self.refused is not ErrorCode.NONE:
@@ -34,7 +34,7 @@ class GroupWorld:
         self.written.append(None if assignments is None else dict(assignments))
         return self._wrote(done)
 
-    def claim(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
+    def persist_static_id(self, group: Group, instance_id: str, member_id: str, done: Persisted) -> ErrorCode:
         return self._wrote(done) if self.refused is ErrorCode.NONE else self.refused
 
     def _wrote(self, done: Persisted) -> ErrorCode:

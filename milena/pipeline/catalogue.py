@@ -24,10 +24,9 @@ from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.snapshot import FILE_NAME, CorruptRemoteLogSnapshot, Snapshot, decode_snapshot
 from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
-from milena.tiered.offline.followed_metadata import FollowedMetadata, UnreadableMetadata
+from milena.tiered.offline.metadata_reader import MetadataReader
 from milena.tiered.rebuilding.epoch_chains import Lineage
-from milena.tiered.rebuilding.rebuilt_metadata import NotASegment
-from milena.tiered.rebuilding.surveyed_metadata import surveyed
+from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import LOG_SUFFIX, RemoteStorage, StoredSegment
 from milena.tiered.store.tier_names import object_name
@@ -83,33 +82,33 @@ async def catalogue_of_folders(
     worked out. Raises PipelineError, also for records of a version that is not known."""
     disk, log_dirs = loop.runtime.disk, log_dirs_of(directories)
     key = "folders", tuple(log_dirs), chosen, place
-    followed, told = SHELF.take(key, lambda: _followed(chosen))
-    try:
-        await disk.offload(followed.read_on, disk, log_dirs)
-    except UnreadableMetadata as error:
+    reader, told = SHELF.take(key, lambda: _new_reader(chosen))
+    await disk.offload(reader.read_on, disk, log_dirs)
+    if reader.unreadable:  # a damaged record may be the deletion of a segment, or the one that lists it
+        damage = reader.unreadable[0]
         raise PipelineError(
-            f"option metadata: partition {error.number} of the metadata topic in {', '.join(log_dirs)} cannot be read: "
-            f"{error}"
-        ) from None
-    if followed.decoder is not told.decoder:
-        told = Told(followed.decoder)
-    snapshots = await disk.offload(_snapshots, disk, log_dirs, followed.decoder)
-    if not followed.numbers and not snapshots:
+            f"option metadata: partition {damage.number} of the metadata topic in {', '.join(log_dirs)} cannot be "
+            f"read: {damage.why}"
+        )
+    if reader.contents is not told.decoder:
+        told = Told(reader.contents)
+    snapshots = await disk.offload(_snapshots, disk, log_dirs, reader.contents)
+    if not reader.numbers and not snapshots:
         raise PipelineError(
             f"option metadata: {', '.join(log_dirs)} has nothing of the topic {REMOTE_LOG_METADATA_TOPIC}: name the "
             "directory of a broker that has a replica of it; without the option the files of the tier tell"
         )
 
     async def give_back() -> None:
-        SHELF.put(key, (followed, told))
+        SHELF.put(key, (reader, told))
 
     loop.at_end(give_back)
     return Catalogue(told, log_dirs=log_dirs, snapshots=snapshots)
 
 
-def _followed(chosen: Chosen) -> tuple[FollowedMetadata, Told]:
-    followed = FollowedMetadata(partial(wants, chosen))
-    return followed, Told(followed.decoder)
+def _new_reader(chosen: Chosen) -> tuple[MetadataReader[EventDecoder], Told]:
+    reader = MetadataReader(partial(EventDecoder, partial(wants, chosen)))
+    return reader, Told(reader.contents)
 
 
 def _snapshots(disk: Disk, log_dirs: Sequence[str], decoder: EventDecoder) -> dict[TopicIdPartition, list[str]]:

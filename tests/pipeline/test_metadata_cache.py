@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from milena.pipeline import catalogue, metadata_cache
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.metadata_cache import Shelf
 from milena.pipeline.planning import resolved
+from milena.tiered.metadata.event_decoder import EventDecoder
 from milena.tiered.metadata.serialization import serialize
-from milena.tiered.offline.followed_metadata import FollowedMetadata
+from milena.tiered.offline.metadata_reader import MetadataReader
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, RemoteLogSegmentUpdate
 from tests.pipeline.in_process import offsets
 from tests.pipeline.made_tiers import MadeTier, run
@@ -109,12 +111,12 @@ def test_what_of_other_topics_is_damaged_does_no_harm(made: MadeTier, tmp_path: 
 
 def test_two_plans_side_by_side_share_nothing() -> None:
     shelf = Shelf()
-    first = shelf.take("a", FollowedMetadata)
-    second = shelf.take("a", FollowedMetadata)
+    first = shelf.take("a", partial(MetadataReader, EventDecoder))
+    second = shelf.take("a", partial(MetadataReader, EventDecoder))
     assert first is not second
     shelf.put("a", first)
     shelf.put("a", second)
-    assert shelf.take("a", FollowedMetadata) is second
+    assert shelf.take("a", partial(MetadataReader, EventDecoder)) is second
     shelf.put("a", second)
-    assert shelf.take("b", FollowedMetadata) is not second
-    assert shelf.take("a", FollowedMetadata) is not second
+    assert shelf.take("b", partial(MetadataReader, EventDecoder)) is not second
+    assert shelf.take("a", partial(MetadataReader, EventDecoder)) is not second

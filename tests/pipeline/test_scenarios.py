@@ -21,7 +21,7 @@ from milena.protocol.types import Offset
 from milena.testing.scenario_processes import play_on_processes
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.snapshot import FILE_NAME, Snapshot, encode_snapshot
-from milena.tiered.offline.metadata_folders import read_history
+from milena.tiered.offline.metadata_history import read_history
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
 from tests.pipeline.in_process import Row, rows

@@ -9,8 +9,7 @@ import pytest
 
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.places import storage_of
-from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, rebuilt
-from milena.tiered.rebuilding.surveyed_metadata import surveyed
+from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, rebuilt, surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from tests.pipeline.made_tiers import MadeTier, run
 

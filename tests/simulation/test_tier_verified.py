@@ -14,7 +14,8 @@ from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.types import Offset
 from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
 from milena.tiered.offline.findings import Finding
-from milena.tiered.offline.metadata_folders import MetadataHistory, metadata_folders, read_history
+from milena.tiered.offline.metadata_history import MetadataHistory, read_history
+from milena.tiered.offline.metadata_reader import metadata_folders
 from milena.tiered.offline.verification import Verification, confirmed, in_order, verify
 from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition

@@ -20,7 +20,8 @@ from milena.runtime.disk import Disk
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
 from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
-from milena.tiered.offline.metadata_folders import MetadataHistory, metadata_folders, read_history
+from milena.tiered.offline.metadata_history import MetadataHistory, read_history
+from milena.tiered.offline.metadata_reader import metadata_folders
 from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorage, RemoteStorageError

@@ -15,7 +15,7 @@ from milena.commands.tier.places import Opened
 from milena.protocol.uuids import to_text
 from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
-from milena.tiered.offline.metadata_folders import LoggedEvent
+from milena.tiered.offline.metadata_history import LoggedEvent
 from milena.tiered.reading.log_contents import LogContents, read_contents
 from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, rebuilt
 from milena.tiered.segments.cleanings import Cleanings

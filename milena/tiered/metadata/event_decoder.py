@@ -187,6 +187,10 @@ class EventDecoder:
         """By the first bytes of a value, up to the partition: who takes it; None if nobody does."""
         self._shared: dict[TopicIdPartition, TopicIdPartition] = {}
 
+    def applier(self, number: int) -> Callable[[bytes | None, Offset], None]:
+        """Return ``take`` for every partition of the metadata topic: all records of a partition are in the same one."""
+        return self.take
+
     def take(self, value: bytes | None, offset: Offset) -> None:
         """The value of the next record, which is at ``offset``. Raises UnreadableRemoteLogRecord; of what is not wanted
         only the beginning is looked at."""

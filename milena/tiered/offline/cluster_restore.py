@@ -21,7 +21,7 @@ from milena.storage.state.producer_state import ProducerEntry, ProducerState
 from milena.tiered.aux_state.aux_producers import CorruptProducers, producers_at
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.offline.epoch_history import starting_at
-from milena.tiered.offline.metadata_folders import MetadataHistory
+from milena.tiered.offline.metadata_history import MetadataHistory
 from milena.tiered.offline.restorable_segments import restorable
 from milena.tiered.rebuilding.epoch_chains import Lineage, served_runs
 from milena.tiered.rebuilding.usable_segments import Restorable

@@ -15,7 +15,7 @@ from uuid import UUID
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 from milena.tiered.offline.epoch_history import furthest, lineage_of_tier
-from milena.tiered.offline.metadata_folders import DELETIONS, MetadataHistory, is_deleted
+from milena.tiered.offline.metadata_history import DELETIONS, MetadataHistory, is_deleted
 from milena.tiered.reading.log_contents import read_contents
 from milena.tiered.rebuilding.epoch_chains import Lineage, readable, served_runs
 from milena.tiered.rebuilding.usable_segments import Restorable, ended, lacking, whole_segments

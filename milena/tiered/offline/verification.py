@@ -25,7 +25,7 @@ from milena.tiered.offline.findings import (
     Finding,
 )
 from milena.tiered.offline.lineage_checks import check_cleanings, check_lineage
-from milena.tiered.offline.metadata_folders import MetadataHistory
+from milena.tiered.offline.metadata_history import MetadataHistory
 from milena.tiered.offline.object_checks import MISSING, UNREADABLE, check_description, check_objects
 from milena.tiered.reading.log_contents import LogContents
 from milena.tiered.rebuilding.epoch_chains import Lineage

@@ -16,7 +16,7 @@ from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.serialization import MetadataEvent, deserialize, serialize
 from milena.tiered.metadata.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from milena.tiered.offline.broker_logs import events_of
-from milena.tiered.offline.metadata_folders import MetadataHistory, is_deleted
+from milena.tiered.offline.metadata_history import MetadataHistory, is_deleted
 from milena.tiered.segments.segment_metadata import (
     TRANSITIONS,
     RemoteLogSegmentMetadata,

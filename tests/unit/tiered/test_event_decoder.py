@@ -14,7 +14,7 @@ from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from milena.tiered.metadata.event_decoder import EventDecoder, PartitionEvents
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
 from milena.tiered.metadata.snapshot import Snapshot
-from milena.tiered.offline.metadata_folders import MetadataHistory
+from milena.tiered.offline.metadata_history import MetadataHistory
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentState,

@@ -27,7 +27,7 @@ from milena.tiered.offline.broker_logs import (
 )
 from milena.tiered.offline.cluster_restore import CannotRestore, Wishes
 from milena.tiered.offline.epoch_history import lineage_of_tier
-from milena.tiered.offline.metadata_folders import read_history
+from milena.tiered.offline.metadata_history import read_history
 from milena.tiered.rebuilding.rebuilt_metadata import UNKNOWN_BROKER
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentMetadata,

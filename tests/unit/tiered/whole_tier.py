@@ -19,7 +19,7 @@ from milena.tiered.metadata.serialization import MetadataEvent, serialize
 from milena.tiered.offline.broker_logs import events_of
 from milena.tiered.offline.cluster_restore import NO_PRODUCERS
 from milena.tiered.offline.epoch_history import lineage_of_tier
-from milena.tiered.offline.metadata_folders import MetadataHistory, read_history
+from milena.tiered.offline.metadata_history import MetadataHistory, read_history
 from milena.tiered.offline.verification import Verification, verify
 from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import (

@@ -29,7 +29,8 @@ from milena.protocol.uuids import to_text
 from milena.tiered.metadata.serialization import serialize
 from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
 from milena.tiered.offline.findings import FOREIGN, LEFTOVER, Finding
-from milena.tiered.offline.metadata_folders import MetadataHistory, metadata_folders, read_history
+from milena.tiered.offline.metadata_history import MetadataHistory, read_history
+from milena.tiered.offline.metadata_reader import metadata_folders
 from milena.tiered.offline.verification import check_history, unlisted
 from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.cleanings import Cleanings

@@ -12,7 +12,7 @@ from milena.runtime.disk import Disk
 from milena.storage.files.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from milena.tiered.metadata.serialization import serialize
 from milena.tiered.offline.epoch_history import lineage_of_replicas
-from milena.tiered.offline.metadata_folders import read_history
+from milena.tiered.offline.metadata_history import read_history
 from tests.unit.tiered.segments import PARTITION, epochs, segment
 from tests.unit.tiered.whole_tier import FIRST_TIME, WholeTier, log_bytes, on_a_tier
 

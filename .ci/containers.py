@@ -42,6 +42,7 @@ ENTRYPOINT ["/opt/moto/bin/moto_server", "-H", "0.0.0.0"]
 """
 """The Dockerfile of `milena-moto`; its command is as that of the image motoserver/moto."""
 LEFT_OUT = ("./var/cache/apt/*", "./var/lib/apt/lists/*", "./dev/*")
+LABEL = "milena.sources"
 CANNOT = 77
 """The exit code if this machine cannot do it: a skip, as for Automake's tests."""
 ENGINE_LIMIT = 60.0
@@ -180,7 +181,10 @@ def import_image(root: Path, name: str) -> None:
 
 
 def make_image(folder: Path, name: str, extra: str = "") -> None:
-    """`milena-kafka` of these sources, with an extra of the package. Raises Cannot."""
+    """`milena-kafka` of these sources, with an extra of the package, unless it is there. Raises Cannot."""
+    sources = digest_of(CONTEXT, FOLDERS)
+    if label_of(name) == sources:
+        return
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     needed = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
     needed += project["project"]["optional-dependencies"][extra] if extra else []
@@ -199,7 +203,7 @@ def make_image(folder: Path, name: str, extra: str = "") -> None:
         say(f"building {name} ({'compiled' if compiled else 'pure'})")
         arguments = {"BASE_IMAGE": BASE, "EXTRAS": extra, "FORM": "compiled" if compiled else "pure"}
         given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
-        build("docker", "build", "--quiet", *given, "--tag", name, str(context))
+        build("docker", "build", "--quiet", *given, "--label", f"{LABEL}={sources}", "--tag", name, str(context))
 
 
 def make_store(folder: Path) -> None:
@@ -236,7 +240,7 @@ def compiled_wheel(folder: Path, python: str) -> Path | None:
     ):
         say(f"the compiled form needs Python {python} and a C compiler here: the image gets the pure one")
         return None
-    made = folder / digest_of_sources()
+    made = folder / digest_of([name for name in CONTEXT if name != "Dockerfile"], ("compiling", "milena"))
     if not made.exists():
         say("building the compiled form, which takes about two minutes")
         shutil.rmtree(folder, ignore_errors=True)
@@ -247,16 +251,23 @@ def compiled_wheel(folder: Path, python: str) -> Path | None:
     return wheel
 
 
-def digest_of_sources() -> str:
-    files = [ROOT / name for name in CONTEXT if name != "Dockerfile"]
-    for tree in ("compiling", "milena"):
-        files += sorted(
-            path for path in (ROOT / tree).rglob("*") if path.suffix in (".py", ".toml", ".tsv", ".typed", ".yaml")
-        )
+def digest_of(names: Sequence[str], trees: Sequence[str]) -> str:
+    """Return a digest of files and folders of the project, without what Python and compilers write there."""
+    files = [ROOT / name for name in names]
+    for tree in trees:
+        paths = sorted(path for path in (ROOT / tree).rglob("*") if path.is_file())
+        files += [path for path in paths if path.suffix not in (".pyc", ".so")]
     digest = sha256()
     for path in files:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def label_of(image: str) -> str | None:
+    """Return the digest of the sources that an image was made of; None without such an image."""
+    shown = ["docker", "image", "inspect", "--format", f'{{{{index .Config.Labels "{LABEL}"}}}}', image]
+    done = subprocess.run(shown, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
 
 
 def has(image: str) -> bool:

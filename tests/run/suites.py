@@ -36,7 +36,7 @@ class Suite:
     """Programs without which the suite is skipped."""
     variables: Mapping[str, str] = field(default_factory=dict)
     alone: bool = False
-    """Whether it measures delays, so that nothing may run beside it."""
+    """Whether it measures delays or judges progress in seconds, so that nothing may run beside it."""
     needs_build: bool = False
     """Whether it is skipped unless ``make compiled`` has built the compiled form."""
     built: bool = True
@@ -86,11 +86,8 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         ),
         Suite(
             "containers",
-            "the image and the compose file, and one chaos run in containers",
-            (
-                (PYTHON, ".ci/containers.py", "run", ENGINE, PYTEST, "tests/containers", "-q", "-rs", *share(50)),
-                (PYTHON, ".ci/containers.py", "run", ENGINE, PYTHON, "-m", "tests.chaos", "--on", "containers", *chaos),
-            ),
+            "the image and the compose file",
+            ((PYTHON, ".ci/containers.py", "run", ENGINE, PYTEST, "tests/containers", "-q", "-rs", *share(50)),),
             needs=("nft", "debootstrap"),
             folders=("containers",),
         ),
@@ -112,21 +109,6 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
             ),
             needs_build=True,
             variables={"MILENA_SEEDS_OF_BOTH_FORMS": "8" if short else "50"},
-        ),
-        Suite(
-            "chaos",
-            "clients work while nodes are killed, cut off and wiped, with safe and with unsafe settings",
-            (
-                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos),
-                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos, "--unsafe"),
-                (PYTEST, "tests/chaos"),
-                (PYTEST, "tests/wire", "-m", "kill"),
-            ),
-            variables={
-                "MILENA_CHAOS_SECONDS": "20" if short else "60",
-                "MILENA_RECORDS": "5000" if short else "100000",
-            },
-            folders=("chaos",),
         ),
         Suite(
             "mutants",
@@ -151,6 +133,29 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
             ),
         ),
         *([] if short else _long()),
+        Suite(
+            "chaos",
+            "clients work while nodes are killed, cut off and wiped, with safe and with unsafe settings",
+            (
+                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos),
+                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos, "--unsafe"),
+                (PYTEST, "tests/chaos"),
+                (PYTEST, "tests/wire", "-m", "kill"),
+            ),
+            variables={
+                "MILENA_CHAOS_SECONDS": "20" if short else "60",
+                "MILENA_RECORDS": "5000" if short else "100000",
+            },
+            alone=True,
+            folders=("chaos",),
+        ),
+        Suite(
+            "chaos-containers",
+            "the same in containers, with safe settings",
+            ((PYTHON, ".ci/containers.py", "run", ENGINE, PYTHON, "-m", "tests.chaos", "--on", "containers", *chaos),),
+            needs=("nft", "debootstrap"),
+            alone=True,
+        ),
         Suite(
             "attack",
             "mutated frames, resource abuse, hostile peers",

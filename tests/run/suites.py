@@ -62,7 +62,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         Suite(
             "oracle",
             "Kafka's tools, brokers and clients against Milena",
-            ((PYTEST, "tests/oracle", *share(100)),),
+            ((PYTEST, "tests/oracle", *share(60)),),
             needs=("java", "mvn"),
             variables={
                 "MILENA_RECORDS": "2000" if short else "100000",
@@ -74,13 +74,13 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         Suite(
             "slow",
             "tests marked slow: scenarios on processes, wheels, upgrades, power loss, long waits",
-            ((PYTEST, *(f"tests/{name}" for name in EVERYDAY), "-m", "slow and not seeds and not kill", *share(35)),),
+            ((PYTEST, *(f"tests/{name}" for name in EVERYDAY), "-m", "slow and not seeds and not kill", *share(20)),),
             folders=EVERYDAY,
         ),
         Suite(
             "pipeline",
             "the Spark source, sink and jobs",
-            (("make", "--no-print-directory", "spark"), (PYTEST, "tests/pipeline", *share(100))),
+            (("make", "--no-print-directory", "spark"), (PYTEST, "tests/pipeline", *share(50))),
             needs=("java",),
             folders=("pipeline",),
         ),
@@ -104,7 +104,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
             "compiled",
             "unit and contract tests on the compiled form, and seeds on both forms",
             (
-                (PYTEST, "tests/unit", "tests/contract", "-m", "not slow", *share(50)),
+                (PYTEST, "tests/unit", "tests/contract", "-m", "not slow", *share(25)),
                 (PYTEST, "tests/simulation/test_both_forms.py"),
             ),
             needs_build=True,

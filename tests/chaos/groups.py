@@ -11,9 +11,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from milena.client.cluster import Cluster
+from milena.lab.chaos.groups.workload import GroupWorkload
 from milena.lab.histories.events import Event, Poll, RequestOutcome
 from milena.lab.histories.group_events import OffsetCommit
-from milena.lab.load.group_workload import GroupWorkload
 from milena.runtime.process import real_runtime
 from milena.runtime.randomness import Randomness
 from tests.chaos.journal import Journal

@@ -9,6 +9,8 @@ from typing import Final
 
 from milena.client import admin
 from milena.client.cluster import Cluster, ClusterView
+from milena.lab.chaos.groups.ending import end_groups
+from milena.lab.chaos.groups.workload import GroupWorkload
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import check
 from milena.lab.histories.events import AllowedDeletion, Event, FinalLog
@@ -17,8 +19,6 @@ from milena.lab.invariants.compacted_epochs import check_epochs
 from milena.lab.load.administrator import Administrator
 from milena.lab.load.ending import copied, final_commits, final_logs, final_topics, healthy
 from milena.lab.load.flipped_bytes import FlippedBytes
-from milena.lab.load.group_ending import end_groups
-from milena.lab.load.group_workload import GroupWorkload
 from milena.lab.load.keyed_workload import IN_TIER, IN_TIER_SETTINGS, KEYED, KeyedWorkload
 from milena.lab.load.keyed_workload import PARTITIONS as KEYED_PARTITIONS
 from milena.lab.load.keyed_workload import SETTINGS as OF_CLEANER

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from milena.client.cluster import Cluster, ClusterView
+from milena.lab.chaos.groups.workload import GroupWorkload
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.histories.events import Event
 from milena.lab.histories.group_events import Settled
 from milena.lab.histories.groups import OFFSETS_TOPIC
-from milena.lab.load.group_workload import GroupWorkload
 from milena.lab.world.trace import Trace
 
 CALM_SECONDS: Final = 5.0

@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
 from milena.client.cluster import Cluster
+from milena.lab.chaos.groups.client import GroupClient, MemberIdentity
 from milena.lab.histories.events import Event, RequestOutcome
 from milena.lab.histories.group_events import Join, Share
-from milena.lab.load.group_client import GroupClient, MemberIdentity
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import TopicPartition
 from milena.runtime.randomness import Randomness

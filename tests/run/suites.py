@@ -139,15 +139,10 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
             (
                 (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos),
                 (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos, "--unsafe"),
-                (PYTEST, "tests/chaos"),
                 (PYTEST, "tests/wire", "-m", "kill"),
             ),
-            variables={
-                "MILENA_CHAOS_SECONDS": "20" if short else "60",
-                "MILENA_RECORDS": "5000" if short else "100000",
-            },
+            variables={"MILENA_RECORDS": "5000" if short else "100000"},
             alone=True,
-            folders=("chaos",),
         ),
         Suite(
             "chaos-containers",

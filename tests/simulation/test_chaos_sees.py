@@ -11,6 +11,8 @@ import pytest
 
 from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
 from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.groups.client import GroupClient, MemberIdentity
+from milena.lab.chaos.groups.workload import kind_of
 from milena.lab.chaos.health import NotHealthy
 from milena.lab.chaos.journal import HISTORY, TRACE, events, faults
 from milena.lab.chaos.moves import Moves
@@ -22,9 +24,10 @@ from milena.lab.chaos.verdict import Verdict
 from milena.lab.histories.checker import Anomaly, counts
 from milena.lab.histories.events import FinalLog, RequestOutcome, Send
 from milena.lab.histories.faults import Effect
+from milena.lab.histories.group_events import OffsetCommit, OffsetFetch, Settled
 from milena.lab.world.trace import quiet_logs
 from milena.lab.world.world import World
-from milena.protocol.errors import KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import TopicPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -339,6 +342,51 @@ def test_a_commit_that_is_lost_is_seen_where_no_other_one_follows(tmp_path: Path
 
     violations = run_with(Losing, tmp_path).violations
     assert {(one.anomaly, one.where) for one in violations} == {(Anomaly.LOST_COMMIT, "kept-milena-0")}
+
+
+def test_a_commit_of_a_raw_group_that_is_lost_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = GroupClient.commit
+    commits = 0
+
+    async def forgetting(
+        self: GroupClient,
+        offsets: Mapping[TopicPartition, tuple[int, str]],
+        who: MemberIdentity | None = None,
+        *,
+        retention: float | None = None,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        nonlocal commits
+        commits += 1
+        if commits % 5:
+            return await commit(self, offsets, who, retention=retention)
+        at = self._now()
+        for partition, (offset, metadata) in offsets.items():
+            head = (self.group, "", at, at, RequestOutcome.OK, "", -1)
+            self._note(OffsetCommit(*head, partition=partition, offset=offset, metadata=metadata))
+        return dict.fromkeys(offsets, ErrorCode.NONE)
+
+    monkeypatch.setattr(GroupClient, "commit", forgetting)
+    lost = [one for one in run_with(Twisted, tmp_path).violations if kind_of(one.where)]
+    assert {Anomaly.COMMIT_BACK, Anomaly.LOST_COMMIT} & {one.anomaly for one in lost}
+
+
+def test_offsets_are_read_at_the_end_from_coordinators_that_took_over(tmp_path: Path) -> None:
+    """Every broker that coordinates a group is killed once; each group is read while it is down."""
+    killed: list[int] = []
+
+    class Place(SimulatedPlace):
+        async def kill(self, node: int) -> None:
+            killed.append(node)
+            await super().kill(node)
+
+    verdict, _ = run_simulated(Order(1, 3, [Kind.HANG], pace=0.2), tmp_path, Place)
+    assert not verdict.violations
+    assert verdict.idle == []
+    assert killed and len(killed) == len(set(killed))
+    read = [event for event in events(tmp_path / HISTORY) if isinstance(event, OffsetFetch)]
+    (settled,) = (event.at for event in events(tmp_path / HISTORY) if isinstance(event, Settled))
+    last = {(event.group, event.node) for event in read if event.begun > settled and kind_of(event.group)}
+    assert len(last) > len({group for group, _ in last}), "no group was read from two coordinators"
 
 
 class WipesAll(SimulatedPlace):

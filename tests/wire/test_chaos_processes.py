@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from milena.lab.chaos.runner import Order, run
 from milena.testing.chaos_processes import FOLDER, FSSPEC, ProcessesPlace
 from tests.wire.command import milena
 
-SECONDS = float(os.environ.get("MILENA_CHAOS_SECONDS", "40"))
+SECONDS = 40.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 

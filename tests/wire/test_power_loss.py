@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from milena.testing.local_cluster import LocalCluster
-from tests.chaos.older_clients import final_logs
 from tests.wire.admin import Places, create_topic
+from tests.wire.loads import final_logs
 from tests.wire.waiting import wait_until
 
 RECORDS = 60

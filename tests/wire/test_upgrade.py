@@ -12,11 +12,11 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin._config import AlterConfigOpType
 
 from milena.lab.histories.checker import check
-from tests.chaos.journal import Journal
-from tests.chaos.older_clients import ConfluentWriter, Load, Reader, final_logs
+from milena.lab.histories.events import RequestOutcome, Send
 from tests.wire.admin import Places, alter_broker, create_topic
 from tests.wire.command import milena
 from tests.wire.former import CONTROLLER, TODAYS, WITH_WORK_ORDERS, Rolled, former, rolled
+from tests.wire.loads import Journal, Reader, Writer, final_logs
 from tests.wire.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -41,19 +41,19 @@ PARTITIONS = 3
 @contextmanager
 def load(cluster: Rolled, journal: Journal) -> Iterator[None]:
     """Writers with acks=all to each topic, and readers; all that was acknowledged must be there at the end."""
-    loads = [Load(ConfluentWriter(cluster.bootstrap, journal), topic, PARTITIONS) for topic in TOPICS]
+    writers = [Writer(cluster.bootstrap, journal, topic, PARTITIONS) for topic in TOPICS]
     readers = [Reader(cluster.bootstrap, journal, topic, PARTITIONS, again=topic == "tiered") for topic in TOPICS]
     try:
         yield
     finally:
-        working: list[Load | Reader] = [*loads, *readers]
+        working: list[Writer | Reader] = [*writers, *readers]
         for one in working:
             one.stop()
     for topic in TOPICS:
         for log in final_logs(cluster.bootstrap, topic, PARTITIONS):
             journal.note(log)
     assert not (found := check(journal.events)), "\n".join(map(str, found[:30]))
-    assert journal.acknowledged(ConfluentWriter.name)
+    assert any(isinstance(event, Send) and event.outcome is RequestOutcome.OK for event in journal.events)
 
 
 def roll(cluster: Rolled, order: Sequence[int], code: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.figures import library_of
+from milena.lab.chaos.groups.workload import SOLO, TEAM, kind_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.chaos.work.keepsakes import KEEPSAKE
 from milena.lab.chaos.work.readers import EVERYTHING, FROM_START, MEMBER, TAIL
@@ -35,6 +36,8 @@ class Done:
         self._done: set[tuple[str, str]] = set()
         """Of each library: topics that it has written to, readers that have read, and other work."""
         self._changed: set[str] = set()
+        self._groups: set[str] = set()
+        """Kinds of groups of the raw workload that have committed."""
 
     def add(self, event: Event) -> None:
         match event:
@@ -47,6 +50,8 @@ class Done:
                 self._did(event.session, _reader(event.session))
             case FullRead() if event.found:
                 self._did(event.reader, _reader(event.reader))
+            case OffsetCommit(outcome=RequestOutcome.OK) if kind := kind_of(event.group):
+                self._groups.add(kind)
             case OffsetCommit(outcome=RequestOutcome.OK):
                 self._did(event.member, KEEPSAKE if _reader(event.member) == KEEPSAKE else COMMITS)
             case TopicChange(outcome=RequestOutcome.OK):
@@ -69,6 +74,7 @@ class Done:
         for kind, effects in self._effects.items():
             if Effect.NOT_SEEN in effects and Effect.SEEN not in effects:
                 found.append(f"{kind.value} was injected {len(effects)} times, and nobody has noticed it")
+        found += [f"the group {kind} has committed nothing" for kind in (TEAM, SOLO) if kind not in self._groups]
         if not libraries:
             found.append("no client library has worked")
         for library in libraries:

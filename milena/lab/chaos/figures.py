@@ -165,7 +165,15 @@ class Figures:
         return Slots(begun, width, rates(self._writes), rates(self._reads), told, unavailable)
 
 
-_NAMES: Final = {"OffsetCommit": "commit", "OffsetFetch": "fetch of an offset"}
+_NAMES: Final = {
+    "Join": "join of a group",
+    "Sync": "sync of a group",
+    "MemberHeartbeat": "heartbeat",
+    "OffsetCommit": "commit",
+    "OffsetFetch": "fetch of an offset",
+    "OffsetDelete": "deletion of an offset",
+    "GroupDelete": "deletion of a group",
+}
 
 
 def library_of(name: str) -> str:

@@ -139,6 +139,11 @@ class Health:
                         newest[place] = (told.leader_epoch, replicas)
         return {place: replicas for place, (_, replicas) in newest.items()}
 
+    async def addresses(self) -> Mapping[int, str]:
+        """The address of each broker as the others advertise it: ``host:port``."""
+        views = [view for view in await self.views() if view is not None]
+        return {one.id: f"{one.host}:{one.port}" for view in views for one in view.brokers.values()}
+
     async def in_sync(self, seconds: float) -> None:
         """Returns once every broker tells that all are there and that all replicas of all topics are in sync. Raises
         NotHealthy."""

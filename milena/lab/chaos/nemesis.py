@@ -17,6 +17,7 @@ from milena.lab.chaos.watch import Doomed, Sight, Watch
 from milena.lab.chaos.writable import Replicas, effect_of, is_stale, must_be_writable, recovers
 from milena.lab.histories.events import Invoke
 from milena.lab.histories.faults import Effect
+from milena.lab.histories.group_events import Trouble
 from milena.lab.histories.invocations import nodes_text
 from milena.protocol.types import TopicPartition
 
@@ -113,6 +114,7 @@ class Nemesis:
         """All faults of a round begin at once. Returns when the last one is mended and all take writes again, or should
         by now."""
         partitions = await self._health.partitions()
+        addresses = await self._health.addresses()
         effects = [effect_of(step, self._shape) for step in one.steps]
         judged = {place: replicas for place, replicas in partitions.items() if place in self._places}
         writable = must_be_writable(effects, judged)
@@ -143,6 +145,9 @@ class Nemesis:
                     doomed_until=doomed.ended,
                 )
             )
+            for node in sight.step.nodes:
+                if node in addresses:
+                    self._journal.note(Trouble(addresses[node], begun, mended))
 
     async def _inject(self, step: Step, steps: Collection[Step]) -> tuple[Sight, float, float]:
         """Returns what was seen, and the times of its begin and its end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from milena.client.cluster import Cluster
 from milena.command_line.errors import UserError
 from milena.lab.chaos.ending import Ending
 from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.groups.ending import change_coordinators, work_without_faults
+from milena.lab.chaos.groups.workload import GroupWorkload
 from milena.lab.chaos.health import Health, NotHealthy
 from milena.lab.chaos.holes import excuses
 from milena.lab.chaos.journal import HISTORY, Journal
@@ -32,7 +34,7 @@ from milena.lab.chaos.work.readers import Readers
 from milena.lab.chaos.work.workload import Workload
 from milena.lab.chaos.writable import recovers
 from milena.lab.histories.events import ACKS_ALL
-from milena.lab.histories.group_events import Settled
+from milena.lab.histories.group_events import Settled, Trouble
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.randomness import Randomness
@@ -44,6 +46,11 @@ READING: Final = 180.0
 LONGER: Final = 0.25
 """Seconds that each second of faults adds to that: it makes records, segments of the tier, and groups."""
 CREATING: Final = 60.0
+ANSWERED: Final = 12.0
+"""Seconds after the rebalance time-out in which a coordinator without a fault answers: more than replicas take to leave
+the ISR."""
+RENAMING: Final = 120.0
+"""Seconds after which the workload of groups uses other groups."""
 ABOUT: Final = "run.json"
 PLAN: Final = "plan.txt"
 """A round a line: equal for equal orders."""
@@ -145,6 +152,7 @@ async def run(
             await _run(order, place, journal, topics, machine if measured else None)
     except BaseException as error:
         journal.say(f"the run has failed: {type(error).__name__}: {error}")
+        journal.note(Trouble("", 0.0, journal.now()))
         if (excused := machine.excuses(journal.now())) and (reason := _unhealthy(error)) is not None:
             raise NotJudged(excused, reason) from error
         raise
@@ -189,26 +197,45 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
     places = [partition for topic in topics for partition in topic.places]
     strong = [partition for topic in topics if topic.acks == ACKS_ALL for partition in topic.places]
     moves = Moves(client, health, journal, random, place.brokers, places)
+    own = OwnClients(place.runtime, place.bootstrap).cluster("groups")
+    groups = GroupWorkload(
+        own,
+        journal.note,
+        journal.now,
+        Randomness(order.seed),
+        PLAIN.places,
+        patience=ANSWERED,
+        longest=RENAMING,
+    )
     nemesis = Nemesis(place, health, journal, shape_of(place), Unclean(place, health, journal, moves), strong)
     rounds, reading = rounds_of(order, place), reading_of(order)
+    ending = Ending(client, journal)
+
+    async def look() -> None:
+        """Fetch all committed offsets of all groups."""
+        async with asyncio.timeout(reading):
+            await groups.look()
+            await ending.commits(workload.groups, PLAIN.places)
+
     async with asyncio.TaskGroup() as tails:
         if machine is not None:
             sessions = tails.create_task(machine.watch_sessions(health, place.brokers, nemesis.explains))
         following = [tails.create_task(tail) for tail in workload.tails()]
         async with asyncio.TaskGroup() as working:
-            for number, work in enumerate(workload.work()):
+            for number, work in enumerate([*workload.work(), *groups.all()]):
                 working.create_task(work, name=f"chaos client {number}")
             await clock.sleep(CALM)
             await nemesis.trouble(rounds, clock.monotonic() + order.seconds)
             await clock.sleep(CALM)
             workload.stopping.set()
+            groups.stopping.set()
         journal.say("all writers have ended")
         await health.in_sync(IN_SYNC)
         if machine is not None:
             sessions.cancel()
         journal.note(Settled(journal.now()))
         async with asyncio.timeout(reading):
-            ending = Ending(client, journal)
+            await work_without_faults(groups)
             paths = await place.lost_objects()
             lost = await ending.answer(lambda: excuses(client, paths))
             workload.finish(await ending.logs(workload.logs, lost))
@@ -217,9 +244,25 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
         await asyncio.wait(following, timeout=reading)
         if behind := workload.behind():
             raise NotHealthy(f"{reading:.0f} seconds after the last write: {'; '.join(behind)}")
-        async with asyncio.timeout(reading):
-            await ending.commits(workload.groups, PLAIN.places)
-    client.close()
+        await _change_coordinators(place, client, health, journal, look)
+    for cluster in (client, own):
+        cluster.close()
+
+
+async def _change_coordinators(
+    place: Place, client: Cluster, health: Health, journal: Journal, look: Callable[[], Awaitable[object]]
+) -> None:
+    """Raise NotHealthy and what ``look`` raises."""
+
+    async def kill(broker: int) -> None:
+        journal.say(f"coordinator {broker} is killed")
+        await place.kill(broker)
+
+    async def start(broker: int) -> None:
+        await place.start(broker)
+        await health.in_sync(IN_SYNC)
+
+    await change_coordinators(client, kill, start, look)
 
 
 async def _create(client: Cluster, health: Health, journal: Journal, topics: Sequence[Topic]) -> None:

@@ -22,11 +22,13 @@ CLUSTER: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": str(REPLICAS),
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "100",
+    "offsets.retention.check.interval.ms": "86400000",
     "log.cleaner.backoff.ms": "1000",
     "log.retention.check.interval.ms": "1000",
     "remote.log.manager.task.interval.ms": "1000",
 }
-"""Of all nodes, in all places."""
+"""Of all nodes, in all places. Retention of offsets is not checked during a run: the check also deletes empty groups
+without offsets, and such a group begins again with generation 1."""
 COMPACTED_TIER: Final[Mapping[str, str]] = {"remote.log.compaction.enable": "true"}
 """Milena's own, without which a compacted topic cannot be tiered."""
 TOMBSTONES_STAY: Final = 60.0

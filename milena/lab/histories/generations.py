@@ -230,7 +230,7 @@ class Members:
         awaited: list[Awaited] = [*self.joins, *self.syncs]
         for request in awaited:
             disturbed = any(
-                t.node == request.node and t.begun <= request.ended and t.ended >= request.begun for t in troubles
+                t.node in ("", request.node) and t.begun <= request.ended and t.ended >= request.begun for t in troubles
             )
             if request.silent and not disturbed:
                 what = f"{type(request).__name__} of {request.member or 'a new member'} at {request.node}"

@@ -120,7 +120,8 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A node, or its link to the clients, had a fault: missing answers from it prove nothing."""
+    """A node, or its link to the clients, had a fault: missing answers from it prove nothing. ``node`` is "" for all
+    nodes."""
 
     node: str
     begun: float

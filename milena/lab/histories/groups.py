@@ -11,7 +11,8 @@
 - **generation goes back**, **generation used twice**: it follows a newer one; it has different members.
 - **assignment that nobody sent**: a member got another assignment than its leader sent for it.
 - **two ids of one instance**: a static member's old id was accepted after its new one had been established.
-- **never answered**: a JoinGroup or SyncGroup, over a connection that did not break, of a node without trouble.
+- **never answered**: a JoinGroup or SyncGroup, over a connection that did not break, of a node without trouble,
+  while the machine did not stall.
 
 Only certain violations count: a request without an answer may take effect later or never, a deposed coordinator answers
 from its own state, a deleted topic's offsets are deleted at some time or never, and promises of ``__consumer_offsets``
@@ -134,14 +135,15 @@ class GroupRules:
             if delete.outcome is not RequestOutcome.FAILED
         ]
         members.lives.ends = [*ends, *self._voids.ends, (self._expiry, EVER)]
-        for anomaly, text in members.verdict(self._troubles):
+        stalls = [Trouble("", begun, ended) for begun, ended in self._machine.spans]
+        for anomaly, text in members.verdict([*self._troubles, *stalls]):
             yield anomaly, self._name, text
         for partition in dict.fromkeys([*self._commits, *self._fetches]):
             for wrong, text in judge(self._writes(partition), self._reads(partition)):
                 yield wrong.value, self._name, f"{partition[0]}-{partition[1]}: {text}"
         due = Due(self._faults, lambda fault: self._name in fault.groups, self._machine)
-        stalls = self._tries.longer_than(self._patience) if self._faults else ()
-        for lack in lacks("no progress of commits", stalls, due, self._patience, "no commit was acknowledged"):
+        waits = self._tries.longer_than(self._patience) if self._faults else ()
+        for lack in lacks("no progress of commits", waits, due, self._patience, "no commit was acknowledged"):
             if lack.stalled:
                 self.not_judged.append(lack)
             else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from milena.client import admin
 from milena.client.cluster import Cluster, ClusterView
-from milena.lab.chaos.groups.ending import end_groups
+from milena.lab.chaos.groups.ending import change_coordinators, work_without_faults
 from milena.lab.chaos.groups.workload import GroupWorkload
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import check
@@ -73,6 +73,8 @@ STEPS: Final = 5
 """Number of node faults in one run; link faults are added."""
 LONGEST_RUN: Final = 900.0
 LONGEST_STEP: Final = 30.0
+LAST_ANSWERS: Final = 2.0
+"""Seconds after which requests in flight have arrived, and brokers know the leaders."""
 RECOVERY_SECONDS: Final = 120.0
 """Virtual seconds within which everything must work again after the last fault."""
 
@@ -233,7 +235,8 @@ class _Run:
             self._random,
             workload.stopping,
         )
-        group_work = GroupWorkload(client, self._history.append, self._random, COMMITTED, expires=self._expires)
+        now = client.runtime.clock.monotonic
+        group_work = GroupWorkload(client, self._history.append, now, self._random, COMMITTED, expires=self._expires)
         if self._groups:
             working += [*group_work.all(), administrator.come_and_go(PASSING_TOPIC, REPLICAS)]
             self._history += [Expiry(0.0)] if self._expires else []
@@ -282,7 +285,7 @@ class _Run:
             return await healthy(client, len(cluster.brokers), watch.shaken, losses, seconds=RECOVERY_SECONDS)
 
         if self._groups:
-            await end_groups(cluster, client, work, self._history.append, self._trace, mended)
+            await self._end_groups(cluster, client, work, mended)
         view = await mended()
         if not self._groups:
             self._history.append(Settled(client.runtime.clock.monotonic()))
@@ -290,6 +293,30 @@ class _Run:
         await copied(cluster, seconds=RECOVERY_SECONDS)
         async with asyncio.timeout(RECOVERY_SECONDS):
             await self._read_everything(client, workload, view, losses)
+
+    async def _end_groups(
+        self,
+        cluster: SimulatedCluster,
+        client: Cluster,
+        work: GroupWorkload,
+        healthy: Callable[[], Awaitable[ClusterView]],
+    ) -> None:
+        """``healthy`` returns when all replicas are in sync."""
+
+        async def kill(broker: int) -> None:
+            self._trace.note(f"group coordinator {host_of(broker)} is terminated")
+            await cluster.kill(host_of(broker))
+
+        async def start(broker: int) -> None:
+            await cluster.start_broker(broker)
+            await healthy()
+
+        await healthy()
+        await asyncio.sleep(LAST_ANSWERS)
+        self._history.append(Settled(client.runtime.clock.monotonic()))
+        self._trace.note("group clients work without faults")
+        await work_without_faults(work)
+        await change_coordinators(client, kill, start, work.look)
 
     async def _read_everything(self, client: Cluster, workload: Workload, view: ClusterView, losses: Losses) -> None:
         logs = await final_logs(client, PARTITIONS, losses)

@@ -55,8 +55,10 @@ ALL = FullRead(BY_KEY, 4.0, 5.0, 1, (("k", 0, "java/compacted:0"),), reader="jav
 SHARED = Poll(AT, "java/member 2, assignment 1", 4.0, ((0, TO_PLAIN.value),))
 COMMIT = OffsetCommit("readers-java", "", 4.0, 4.1, OK, "java/member 2, assignment 1", -1, partition=AT, offset=1)
 KEPT = OffsetCommit("kept-java-0", "", 4.0, 4.1, OK, "java/keepsake 0, assignment 1", -1, partition=AT, offset=1)
+OF_TEAM = OffsetCommit("team-3", "", 4.0, 4.1, OK, "chaos-1", 2, partition=AT, offset=1)
+OF_SOLO = OffsetCommit("solo-0", "", 4.0, 4.1, OK, "", -1, partition=AT, offset=1)
 MADE = TopicChange("made-java-0", True, OK, {}, 3.0)
-WORK: list[Event] = [TO_PLAIN, TO_WEAK, BY_KEYS, TAIL, AGAIN, ALL, SHARED, COMMIT, KEPT, MADE, HANG]
+WORK: list[Event] = [TO_PLAIN, TO_WEAK, BY_KEYS, TAIL, AGAIN, ALL, SHARED, COMMIT, KEPT, OF_TEAM, OF_SOLO, MADE, HANG]
 
 
 def test_a_library_that_does_all_that_it_can_is_not_named(tmp_path: Path) -> None:
@@ -75,6 +77,8 @@ def test_a_library_that_does_all_that_it_can_is_not_named(tmp_path: Path) -> Non
         ([SHARED], "java has read nothing in its group"),
         ([COMMIT], "java has committed nothing"),
         ([KEPT], "java has kept no commit"),
+        ([OF_TEAM], "the group team has committed nothing"),
+        ([OF_SOLO], "the group solo has committed nothing"),
         ([MADE], "java has made, configured and deleted no topic"),
         ([HANG], "no fault was injected"),
     ],

@@ -25,6 +25,7 @@ from milena.lab.histories.group_events import (
     Sync,
     Trouble,
 )
+from milena.lab.histories.machine import MachineStall
 from tests.fixtures.properties import examples
 from tests.unit.lab.group_histories import GROUP, INSTANCE, PARTITIONS, Parts, valid
 
@@ -245,6 +246,9 @@ def test_what_was_told_before_promises_are_void_accuses_nobody(plant: Callable[[
 def test_who_was_in_trouble_owes_no_answer(plant: Callable[[Parts], Parts]) -> None:
     parts = plant(valid(1))
     assert not check(parts.plus(Trouble("a", 19, 30)).events)
+    assert not check(parts.plus(Trouble("", 19, 30)).events)
+    assert not check(parts.plus(MachineStall(15, 19, 3.0, 9.0, recovers=2.0)).events)
+    assert check(parts.plus(MachineStall(100, 101, 1.0, 9.0, recovers=2.0)).events)
     assert check(parts.plus(Trouble("b", 19, 30), Trouble("a", 21, 30)).events)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
@@ -58,8 +59,6 @@ UNSURE: Final = frozenset(
     }
 )
 """Error codes that are also returned for a write that was not committed in time, which may still be committed."""
-PATIENCE: Final = 4.0
-"""Seconds in addition to the rebalance time-out."""
 WITH_RETENTION: Final = 4
 WITHOUT_TOPIC_IDS: Final = 9
 
@@ -110,21 +109,33 @@ class GroupClient:
     """Has a connection of its own. Every method returns None, or no partition, if the request could not be sent."""
 
     def __init__(
-        self, cluster: Cluster, group: str, note: Callable[[Event], object], *, rebalance_ms: int, session_ms: int
+        self,
+        cluster: Cluster,
+        group: str,
+        note: Callable[[Event], object],
+        now: Callable[[], float],
+        *,
+        rebalance_ms: int,
+        session_ms: int,
+        patience: float,
     ) -> None:
+        """``now``: the clock of the history. ``patience``: seconds that JoinGroup and SyncGroup may take in addition to
+        the rebalance time-out."""
         self.group = group
         self._cluster = cluster
-        self._clock = cluster.runtime.clock
         self._note = note
+        self._now = now
         self._rebalance_ms = rebalance_ms
         self._session_ms = session_ms
+        self._longest = rebalance_ms / 1000 + patience
         self._channel: Channel | None = None
+        self._is_cancelled = False
 
     async def join(self, who: MemberIdentity, topics: Sequence[str]) -> tuple[ErrorCode, Join] | None:
         """``member`` of the result is the id to continue with."""
         answer: Answer[JoinGroupResponse] | None = await self._ask(
             ApiKey.JOIN_GROUP,
-            timeout=self._rebalance_ms / 1000 + PATIENCE,
+            timeout=self._longest,
             session_timeout_ms=self._session_ms,
             rebalance_timeout_ms=self._rebalance_ms,
             protocol_type=PROTOCOL_TYPE,
@@ -153,7 +164,7 @@ class GroupClient:
         shares = [{"member_id": one, "assignment": _encoded(share)} for one, share in (sent or {}).items()]
         answer: Answer[SyncGroupResponse] | None = await self._ask(
             ApiKey.SYNC_GROUP,
-            timeout=self._rebalance_ms / 1000 + PATIENCE,
+            timeout=self._longest,
             generation_id=who.generation,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=PROTOCOL,
@@ -303,20 +314,29 @@ class GroupClient:
             return None
         if key not in (ApiKey.OFFSET_FETCH, ApiKey.DELETE_GROUPS):
             fields["group_id"] = self.group
-        node, begun = f"{channel.host}:{channel.port}", self._clock.monotonic()
+        node, begun = f"{channel.host}:{channel.port}", self._now()
         try:
             body = await channel.request(key, chosen, timeout=timeout, **fields)
         except Unreachable:
             self.close()
             return None
+        except asyncio.CancelledError:
+            # The request may take effect, so the caller notes it. Its next wait is cancelled instead of this one.
+            task = asyncio.current_task()
+            if self._is_cancelled or task is None:
+                raise
+            self._is_cancelled = True
+            task.cancel()
+            task.uncancel()
+            return Answer(node, begun, self._now())
         except ChannelError:
             self.close()
-            return Answer(node, begun, self._clock.monotonic())
+            return Answer(node, begun, self._now())
         except KafkaError as error:
             self.close()
             silent = error.code is ErrorCode.REQUEST_TIMED_OUT
-            return Answer(node, begun, self._clock.monotonic(), silent=silent)
-        return Answer(node, begun, self._clock.monotonic(), body)
+            return Answer(node, begun, self._now(), silent=silent)
+        return Answer(node, begun, self._now(), body)
 
     async def _coordinator(self) -> Channel:
         if self._channel is None:

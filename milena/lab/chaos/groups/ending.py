@@ -1,4 +1,4 @@
-"""The final phase of groups: they work for a while without faults, then their coordinators are changed."""
+"""The final phase of groups: they work for a while without faults, then each of their coordinators is killed."""
 
 from __future__ import annotations
 
@@ -6,33 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from milena.client.cluster import Cluster, ClusterView
+from milena.client.cluster import Cluster
 from milena.lab.chaos.groups.workload import GroupWorkload
-from milena.lab.cluster import SimulatedCluster, host_of
-from milena.lab.histories.events import Event
-from milena.lab.histories.group_events import Settled
 from milena.lab.histories.groups import OFFSETS_TOPIC
-from milena.lab.world.trace import Trace
 
 CALM_SECONDS: Final = 5.0
-LAST_ANSWERS: Final = 2.0
-"""Seconds after which requests in flight have arrived, and brokers know the leaders."""
 
 
-async def end_groups(
-    cluster: SimulatedCluster,
-    client: Cluster,
-    work: GroupWorkload,
-    note: Callable[[Event], object],
-    trace: Trace,
-    healthy: Callable[[], Awaitable[ClusterView]],
-) -> None:
-    """Check that coordinators return the same state before and after each is killed. ``healthy`` waits for the
-    cluster."""
-    await healthy()
-    await asyncio.sleep(LAST_ANSWERS)
-    note(Settled(client.runtime.clock.monotonic()))
-    trace.note("group clients work without faults")
+async def work_without_faults(work: GroupWorkload) -> None:
+    """Let the groups work again for ``CALM_SECONDS``, then fetch all their offsets."""
     work.stopping.clear()
     async with asyncio.TaskGroup() as working:
         for number, one in enumerate(work.all()):
@@ -40,12 +22,21 @@ async def end_groups(
         await asyncio.sleep(CALM_SECONDS)
         work.stopping.set()
     await work.look()
+
+
+async def change_coordinators(
+    client: Cluster,
+    kill: Callable[[int], Awaitable[object]],
+    start: Callable[[int], Awaitable[object]],
+    look: Callable[[], Awaitable[object]],
+) -> None:
+    """Kill each broker that coordinates groups, one after the other, and ``look`` while it is down: committed offsets
+    are then returned by another coordinator, which has only what was replicated. ``start`` starts a broker and returns
+    when all replicas are in sync. At the end ``look`` once more."""
     topic = (await client.metadata([OFFSETS_TOPIC])).topics.get(OFFSETS_TOPIC)
     leaders = {} if topic is None else {partition.leader: None for partition in topic.partitions.values()}
     for broker in leaders:
-        trace.note(f"group coordinator {host_of(broker)} is terminated")
-        await cluster.kill(host_of(broker))
-        await work.look()
-        await cluster.start_broker(broker)
-        await healthy()
-    await work.look()
+        await kill(broker)
+        await look()
+        await start(broker)
+    await look()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from milena.client.cluster import Cluster
@@ -25,6 +26,11 @@ INSTANCE: Final = "static"
 RUSHING: Final = 3
 EXPIRING: Final = (1.0, 4.0)
 """Retention in seconds of some commits."""
+PATIENCE: Final = 4.0
+"""Seconds that a healthy coordinator takes at most to answer after the rebalance time-out."""
+TEAM, SOLO, RUSH = "team", "solo", "rush"
+"""The kinds of groups: with members that stay, with commits and no members, with members that join all at once."""
+KINDS: Final = (TEAM, SOLO, RUSH)
 
 
 class GroupName:
@@ -44,6 +50,12 @@ class GroupName:
         self.names.append(f"{self._kind}-{self._number}")
 
 
+def kind_of(group: str) -> str | None:
+    """The kind of a group of this workload; None for any other group."""
+    kind = group.rpartition("-")[0]
+    return kind if kind in KINDS else None
+
+
 class GroupWorkload:
     """``stopping`` ends the workload. ``partitions``: those whose offsets are committed; their topics may be
     deleted."""
@@ -52,30 +64,37 @@ class GroupWorkload:
         self,
         cluster: Cluster,
         note: Callable[[Event], object],
+        now: Callable[[], float],
         random: Randomness,
         partitions: Sequence[TopicPartition],
         *,
         expires: bool = False,
-        pace: float = 1.0,
+        patience: float = PATIENCE,
+        longest: float = inf,
     ) -> None:
-        """``expires``: some commits have a short retention. ``pace`` multiplies pauses."""
+        """``now``: the clock of the history. ``expires``: some commits have a short retention. ``patience``: seconds
+        after the rebalance time-out in which coordinators must answer. ``longest``: seconds after which all groups
+        get other names, since judging a group takes time that grows with the square of its requests."""
         self.stopping = asyncio.Event()
         self._cluster = cluster
         self._note = note
+        self._now = now
         self._random = random
         self._clock = cluster.runtime.clock
         self._partitions = list(partitions)
         self._topics = sorted({topic for topic, _ in partitions})
         self._expires = expires
-        self._pace = pace
+        self._patience = patience
+        self._longest = longest
         self._number = 0
-        self._team, self._solo, self._rush = GroupName("team"), GroupName("solo"), GroupName("rush")
+        self._team, self._solo, self._rush = map(GroupName, KINDS)
 
     def all(self) -> list[Coroutine[object, object, None]]:
         """All coroutines of the workload."""
         dynamic = [self._members("") for _ in range(MEMBERS)]
         static = [self._members(INSTANCE) for _ in range(2)]
-        return [*dynamic, *static, self._erase(), self._commit_alone(), self._rush_in()]
+        renaming = [self._rename()] if self._longest < inf else []
+        return [*dynamic, *static, self._erase(), self._commit_alone(), self._rush_in(), *renaming]
 
     async def look(self, also: Sequence[str] = ()) -> None:
         """Fetch all offsets of all groups, and of the groups in ``also``, until each coordinator has returned them."""
@@ -86,15 +105,32 @@ class GroupWorkload:
             client.close()
 
     def _client(self, group: str) -> GroupClient:
-        return GroupClient(self._cluster, group, self._note, rebalance_ms=REBALANCE_MS, session_ms=SESSION_MS)
+        return GroupClient(
+            self._cluster,
+            group,
+            self._note,
+            self._now,
+            rebalance_ms=REBALANCE_MS,
+            session_ms=SESSION_MS,
+            patience=self._patience,
+        )
 
     async def _sleep(self, longest: float, least: float = 0.0) -> None:
-        await self._clock.sleep(self._random.uniform(least, longest) * self._pace)
+        await self._clock.sleep(self._random.uniform(least, longest))
 
     def _chosen(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, str]]:
         """An offset for one of these partitions that no other client commits."""
         self._number += 1
         return {self._random.choice(partitions): (self._random.below(1000), f"commit {self._number}")}
+
+    async def _rename(self) -> None:
+        until = self._clock.monotonic() + self._longest
+        while not self.stopping.is_set():
+            await self._sleep(1)
+            if self._clock.monotonic() > until:
+                for name in (self._team, self._solo, self._rush):
+                    name.change()
+                until += self._longest
 
     # -- members of a team
 
@@ -115,7 +151,7 @@ class GroupWorkload:
 
     async def _live(self, client: GroupClient, name: str, who: MemberIdentity) -> MemberIdentity:
         """Returns the member's last identity."""
-        until = self._clock.monotonic() + self._random.uniform(2, 12) * self._pace
+        until = self._clock.monotonic() + self._random.uniform(2, 12)
         while not self.stopping.is_set() and self._clock.monotonic() < until and name == self._team.name:
             entered = await self._enter(client, who)
             if entered is None:

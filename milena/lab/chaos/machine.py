@@ -1,13 +1,14 @@
 """Measures whether the machine of a run is overloaded: how late its timers fire, and its load.
 
 A timer is late by the time between the moment it is due and the moment the event loop runs it, without the processor
-time that this process used in between: its own work is no stall. Client libraries and the runner share the loop and
+time that the run itself used in between: its own work is no stall. Client libraries and the runner share the loop and
 need the processor about as much as a node does, so nodes that do not get the processor are late by similar times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections import deque
@@ -16,6 +17,7 @@ from typing import Final
 
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
+from milena.lab.chaos.processor_time import Descendants
 from milena.lab.histories.machine import MachineStall, MachineStalls, SessionTimeout
 
 TICK: Final = 0.05
@@ -25,6 +27,8 @@ TOLERANCE: Final = 0.01
 WINDOW: Final = 5.0
 LIMIT: Final = 1.0
 """The machine stalls while timers of the last ``WINDOW`` seconds were late by at least so many seconds in all."""
+LOOKING: Final = 5
+"""Timers between two searches for new processes of the run."""
 ASKING: Final = 0.5
 """Seconds between two looks at the brokers' sessions."""
 
@@ -71,6 +75,14 @@ class Detector:
         return stall
 
 
+def lateness(passed: float, own: float, others: float, processors: int) -> float:
+    """Return the seconds by which a timer of ``TICK`` seconds that fired after ``passed`` seconds was delayed by other
+    programs. ``own``: processor seconds of the runner, which block its loop. ``others``: processor seconds of the other
+    processes of the run. They can use all processors at once: a timer that is late only because nodes did so is not
+    late."""
+    return passed - TICK - own - others / processors
+
+
 class Machine:
     """Notes stalls and unexplained session timeouts in the history of a run."""
 
@@ -86,11 +98,15 @@ class Machine:
 
     async def watch_timers(self) -> None:
         """Until it is cancelled."""
+        nodes, processors = Descendants(os.getpid()), len(os.sched_getaffinity(0))
         try:
-            while True:
+            for number in itertools.count():
+                if number % LOOKING == 0:
+                    nodes.look()
                 begun, used = time.monotonic(), time.process_time()
                 await asyncio.sleep(TICK)
-                late = time.monotonic() - begun - TICK - (time.process_time() - used)
+                passed, own = time.monotonic() - begun, time.process_time() - used
+                late = lateness(passed, own, nodes.used(), processors)
                 self._note(self._detector.add(self._journal.now(), late, os.getloadavg()[0]))
         finally:
             self._note(self._detector.end(self._journal.now()))

@@ -266,8 +266,9 @@ TERMS: Final = (
     ("not judged", "No anomaly, and no proof of its absence: no operation could show it, or the machine stalled."),
     (
         "machine stall",
-        "Timers of the runner fired late by 1 s or more within 5 s, its own processor time not counted. Progress is "
-        "not judged then. Lost, wrong or reordered records are always reported.",
+        "Timers of the runner fired late by 1 s or more within 5 s, the processor time of the runner and of the "
+        "processes that it started not counted. Progress is not judged then. Lost, wrong or reordered records are "
+        "always reported.",
     ),
     ("session timeout", "The controller had no heartbeat of a broker for broker.session.timeout.ms and fenced it."),
     ("load", "The load average of the machine over one minute: processes that run or wait for a processor."),

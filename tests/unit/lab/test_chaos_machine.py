@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +15,10 @@ import pytest
 
 from milena.lab.chaos.health import NotHealthy
 from milena.lab.chaos.journal import HISTORY, Journal, events
-from milena.lab.chaos.machine import LIMIT, TICK, Detector, Machine
+from milena.lab.chaos.machine import LIMIT, TICK, Detector, Machine, lateness
 from milena.lab.chaos.nemesis import is_explained
 from milena.lab.chaos.plan import Step
+from milena.lab.chaos.processor_time import TICKS, Descendants
 from milena.lab.chaos.report import _data, _judged, lines
 from milena.lab.chaos.runner import _unhealthy
 from milena.lab.chaos.verdict import Verdict
@@ -92,6 +97,56 @@ async def test_a_process_that_does_not_run_measures_a_stall(tmp_path: Path) -> N
     assert isinstance(stall, MachineStall)
     assert machine.excuses(stall.ended) == stall.seconds > LIMIT
     assert machine.excuses(stall.ended + stall.recovers + 1) == 0, "the cluster had time to recover"
+
+
+@pytest.mark.parametrize(
+    ("passed", "own", "others", "late"),
+    [
+        (4.05, 0.0, 0.0, 4.0),  # the processors were used by other programs
+        (4.05, 4.0, 0.0, 0.0),  # the runner itself was busy
+        (4.05, 0.0, 8.0, 0.0),  # its nodes used both processors all the time
+        (4.05, 0.0, 4.0, 2.0),  # its nodes got half of them
+    ],
+)
+def test_a_timer_is_not_late_by_the_work_of_the_run_itself(
+    passed: float, own: float, others: float, late: float
+) -> None:
+    assert lateness(passed, own, others, 2) == pytest.approx(late)
+
+
+def process(proc: Path, pid: int, parent: int, seconds: float) -> None:
+    folder = proc / str(pid)
+    folder.mkdir(exist_ok=True)
+    user = round(seconds * TICKS)
+    (folder / "stat").write_text(f"{pid} (a name) 1 (2)) S {parent} 1 1 0 -1 0 0 0 0 0 {user} 0 0 0 20 0 1 0 0\n")
+
+
+def test_the_processor_time_of_nodes_is_that_of_all_descendants(tmp_path: Path) -> None:
+    process(tmp_path, 10, 1, 50.0)
+    process(tmp_path, 11, 10, 3.0)
+    process(tmp_path, 12, 11, 1.0)
+    process(tmp_path, 20, 1, 9.0)
+    runner = Descendants(10, tmp_path)
+    assert runner.used() == 0.0
+    for pid, parent, seconds in ((10, 1, 60.0), (11, 10, 4.0), (12, 11, 3.0), (20, 1, 90.0)):
+        process(tmp_path, pid, parent, seconds)
+    assert runner.used() == pytest.approx(3.0), "neither its own time nor that of another program"
+    shutil.rmtree(tmp_path / "12")
+    process(tmp_path, 13, 11, 2.0)
+    runner.look()
+    process(tmp_path, 13, 11, 2.5)
+    assert runner.used() == pytest.approx(0.5), "a new process counts once it was found"
+
+
+def test_a_busy_child_is_measured() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        used = Descendants(os.getpid())
+        used._known[child.pid] = 0.0
+        child.stdout.readline()
+        assert used.used() >= 0.25
+        child.stdin.close()
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,10 @@ class ProcessWatch:
         watched = self._watched.get(broker_id)
         if watched is None or watched.epoch != epoch:
             watched = self._watched[broker_id] = _Watched(broker_id, epoch, caller)
-            caller.when_gone(lambda: self._lost(watched, caller))
+            caller.on_disconnect(lambda: self._lost(watched, caller))
         elif watched.caller is not caller:
             watched.caller, watched.gone = caller, False
-            caller.when_gone(lambda: self._lost(watched, caller))
+            caller.on_disconnect(lambda: self._lost(watched, caller))
         watched.beats += 1
         broker = self._unfenced(watched)
         if broker is not None and not watched.proving:

@@ -266,7 +266,7 @@ class Controller:
             if idle and self.now() - self.metadata.last_append >= idle / 2:
                 await self.metadata.write([NoOpRecord()])
             if self.metadata.idle and self._keeper is not None:
-                await self._keeper.tend()
+                await self._keeper.maintain()
 
     async def brokers_left(self, timeout: float) -> None:
         """Wait until every broker is fenced, as after controlled shutdowns, for at most ``timeout`` seconds."""

@@ -1,1 +1,1 @@
-"""What brokers and controllers share: serving, links, the metadata image."""
+"""The parts that brokers and controllers share: request serving, connections to other nodes, the metadata image."""

@@ -60,24 +60,25 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 @dataclass(slots=True)
 class Caller:
-    """One client connection, as its requests see it. ApiVersions v3 and later set the software fields."""
+    """The client of a connection, for the handlers of its requests. ApiVersions v3 and later set the software
+    fields."""
 
     listener_name: str
     client_host: str
     principal: Principal = ANONYMOUS
     software_name: str = "unknown"
     software_version: str = "unknown"
-    _tell: list[Callable[[], None]] = field(default_factory=list)
+    _callbacks: list[Callable[[], None]] = field(default_factory=list)
 
-    def when_gone(self, tell: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the connection has been closed."""
-        self._tell.append(tell)
+        self._callbacks.append(callback)
 
-    def gone(self) -> None:
-        """Called when the connection has been closed."""
-        for tell in self._tell:
-            tell()
-        self._tell.clear()
+    def disconnected(self) -> None:
+        """Call the callbacks: the connection has been closed."""
+        for callback in self._callbacks:
+            callback()
+        self._callbacks.clear()
 
 
 class Answers(Protocol):
@@ -167,14 +168,15 @@ class RequestContext:
         self.answers = answers
         """Receives the answer. A rule may intercept it."""
         self.forget: Callable[[], object] | None = None
-        """Called if the connection is closed before the answer, so that waits of a closed connection are dropped."""
+        """Called if the connection is closed before the answer, to drop the operation that waits for this request."""
         self.refused: RefusedPartitions | None = None
+        """The partitions that a rule rejects; the handler answers them with the rule's error."""
         self.driver: Driver | None = None
         """Runs the request's cooperative work. Set by the dispatcher."""
         self.is_large = False
         """Whether the request's work has yielded, so that its answer is encoded cooperatively, too."""
         self.memory = 0
-        """Bytes of memory that the rest of the request's work needs, if the handler knows; else 0."""
+        """Bytes of memory that the remaining cooperative work needs, set by the handler; 0 if unknown."""
         self.deferred: list[Cooperative[None]] | None = None
         """While a step of the request runs in a slot: the work to run after it in the same slot."""
 
@@ -200,7 +202,7 @@ class RequestContext:
 
     @property
     def closed(self) -> bool:
-        """Whether the client has disconnected: waits on its behalf may be dropped."""
+        """Whether the client has disconnected: operations that wait for this request may be dropped."""
         return self.answers.closed
 
     @property
@@ -208,9 +210,9 @@ class RequestContext:
         return self.parts is not None
 
     def respond(self, parts: Sequence[SizedPart | Part]) -> None:
-        """Answer with the response's body; length and response header are added here.
+        """Send ``parts`` as the response's body, after its length and response header.
 
-        A part that is not in memory must be a FileRange; the codecs, which know no files, require only its size.
+        A part that is not in memory must be a FileRange; SizedPart is its supertype without files, for the codecs.
         """
         header = self.header
         head = response_header(header.api_key, header.api_version, header.correlation_id)
@@ -218,17 +220,17 @@ class RequestContext:
         for part in parts:
             size += part_length(part)
         framed: list[Any] = [size.to_bytes(4, "big") + head, *parts]
-        self.fill(framed)
+        self.set_response(framed)
 
     def respond_fields(self, **fields: object) -> None:
-        """Answer with a message built from plain field values. If the request is large, encode it cooperatively."""
+        """Send a response built from plain field values. If the request is large, encode the response cooperatively."""
         if self.is_large:
             self.resume(self.encoding(fields))
             return
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
 
     def encoding(self, fields: Fields) -> Cooperative[None]:
-        """Encode a response and send it, unless the client is gone."""
+        """Encode a response and send it, unless the client has disconnected."""
         if self.closed:
             return
         body = yield from messages.encode_large_response(self.header.api_key, self.header.api_version, **fields)
@@ -236,8 +238,8 @@ class RequestContext:
             self.respond([body])
 
     def resume(self, work: Cooperative[None]) -> None:
-        """Run ``work``, which continues or answers this request: now up to its first yield, then in turns with other
-        large requests. Raises what its first step raises."""
+        """Run ``work``, which continues or answers this request: at once up to its first yield, then in turns with
+        other large requests. Raises what its first step raises."""
         if self.deferred is not None:
             self.deferred.append(work)
             return
@@ -246,14 +248,15 @@ class RequestContext:
 
     def no_response(self) -> None:
         """Free the slot without an answer (produce with acks=0)."""
-        self.fill([])
+        self.set_response([])
 
     def hold(self) -> None:
-        """This request takes effect later: later requests of its connection wait until it is released or answered."""
+        """Make later requests of the connection wait until this one, which takes effect later, is released or
+        answered."""
         self.answers.hold(self)
 
     def release(self) -> None:
-        """The request has taken effect, though its answer may still be outstanding."""
+        """Let later requests of the connection run: this one has taken effect, even if it is not answered yet."""
         self.answers.release(self)
 
     def disconnect(self, reason: str) -> None:
@@ -261,13 +264,14 @@ class RequestContext:
         self.answers.close(reason)
 
     def lost(self) -> None:
-        """The request will not be answered, because an operation failed while it waited. Close the connection, so that
-        the client does not wait for its timeout."""
+        """Close the connection because the request will not be answered: an operation failed while the request waited.
+        Otherwise the client would wait for its timeout."""
         if not self.answered and not self.closed:
             self.disconnect(f"a {self.api.name} request failed while it waited")
 
     def answering(self, step: Callable[P, None]) -> Callable[P, None]:
-        """Wrap ``step``, which answers later. If it fails, the request is lost; the error is raised to the caller."""
+        """Wrap ``step``, which is called later and answers the request. If it raises, the connection is closed
+        (``lost``) and the error is raised to the caller."""
 
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
@@ -278,8 +282,8 @@ class RequestContext:
 
         return guarded
 
-    def fill(self, parts: list[Part]) -> None:
-        """Set the framed response; an empty list for none."""
+    def set_response(self, parts: list[Part]) -> None:
+        """Set the framed response; an empty list if the request has no response."""
         if self.parts is not None:
             raise BrokenInvariant(f"request {self.header} was answered twice")
         self.parts = parts
@@ -293,7 +297,7 @@ class ApiTable:
     """
 
     def __init__(self, role_package: str, modules: Mapping[ApiKey, str], hot: Sequence[ApiKey] = ()) -> None:
-        """``preload`` imports the modules of the ``hot`` keys."""
+        """``hot`` are the keys whose modules ``preload`` imports."""
         self._hot = hot
         self._names = {
             int(key): name if "." in name else f"{role_package}.{name}" for key, name in sorted(modules.items())
@@ -308,14 +312,14 @@ class ApiTable:
         return [key.name for key in served(role) if key not in self._names]
 
     def get(self, key: int) -> ApiModule:
-        """Raises KeyError if the key has no module."""
-        found = self._loaded.get(key)
-        if found is None:
+        """Return the module for ``key``, imported if necessary. Raises KeyError if the key has no module."""
+        api = self._loaded.get(key)
+        if api is None:
             module = importlib.import_module(self._names[key])
             raw = getattr(module, "RAW", False)
-            found = ApiModule(module.handle, raw, getattr(module, "failed", None))
-            self._loaded[key] = found
-        return found
+            api = ApiModule(module.handle, raw, getattr(module, "failed", None))
+            self._loaded[key] = api
+        return api
 
     def preload(self) -> None:
         """Import the modules of the hot keys now."""

@@ -1,4 +1,4 @@
-"""Kafka's frame decoder behind the network port's interface."""
+"""Adapts Kafka's frame decoder (``protocol.requests.frames``) to the interface of the network port."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class FrameReader(Protocol):
 
 
 class TurnFramer(KafkaFramer):
-    """Notifies its reader when several frames of one read begin and end. A frame that arrives alone skips both
-    calls."""
+    """Calls its reader before and after the frames of one read. It skips both calls if the read is exactly one
+    frame."""
 
     __slots__ = ("_reader",)
 

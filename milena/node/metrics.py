@@ -54,7 +54,7 @@ class _Family:
     series: dict[Labels, Source] = field(default_factory=dict)
     each: Each | None = None
 
-    def now(self) -> dict[Labels, Source]:
+    def current(self) -> dict[Labels, Source]:
         """The current series."""
         if self.each is None:
             return self.series
@@ -68,28 +68,28 @@ class Metrics:
         self._families: dict[str, _Family] = {}
 
     def counter(self, name: str, help_text: str = "", **labels: str) -> Counter:
-        """The counter with this name and these labels, created on first use. ``name`` ends in ``_total``."""
+        """Return the counter with this name and these labels, created on first use. ``name`` ends in ``_total``."""
         series = self._family(name, "counter", help_text).series
-        found = series.setdefault(_key(labels), Counter())
-        assert isinstance(found, Counter)
-        return found
+        counter = series.setdefault(_key(labels), Counter())
+        assert isinstance(counter, Counter)
+        return counter
 
     def counter_of(self, name: str, read: Callable[[], float], help_text: str = "") -> None:
-        """A counter whose value is read from elsewhere, such as the CPU time of the process."""
+        """Register a counter whose value ``read`` returns, such as the CPU time of the process."""
         self._family(name, "counter", help_text).series[()] = read
 
     def timing(self, name: str, help_text: str = "", **labels: str) -> Timing:
         series = self._family(name, "summary", help_text).series
-        found = series.setdefault(_key(labels), Timing())
-        assert isinstance(found, Timing)
-        return found
+        timing = series.setdefault(_key(labels), Timing())
+        assert isinstance(timing, Timing)
+        return timing
 
     def gauge(self, name: str, read: Callable[[], float], help_text: str = "", **labels: str) -> None:
         """Register ``read``; it replaces an earlier gauge of the same name and labels."""
         self._family(name, "gauge", help_text).series[_key(labels)] = read
 
     def gauge_of_each(self, name: str, each: Each, help_text: str = "") -> None:
-        """A gauge whose series appear and disappear with the objects that they describe."""
+        """Register a gauge whose series ``each`` yields, for objects that appear and disappear."""
         self._family(name, "gauge", help_text).each = each
 
     def remove(self, name: str, **labels: str) -> None:
@@ -105,8 +105,8 @@ class Metrics:
                 del family.series[key]
 
     def value(self, name: str, **labels: str) -> float:
-        """The current value (of a timing: its count). Raises KeyError if there is none."""
-        source = self._families[name].now()[_key(labels)]
+        """Return the current value; of a timing, its count. Raises KeyError if there is no such series."""
+        source = self._families[name].current()[_key(labels)]
         match source:
             case Counter():
                 return source.value
@@ -116,10 +116,10 @@ class Metrics:
                 return source()
 
     def render(self) -> str:
-        """Prometheus text format 0.0.4."""
+        """Return all metrics in Prometheus text format 0.0.4."""
         lines: list[str] = []
         for name, family in self._families.items():
-            present = family.now()
+            present = family.current()
             if not present:
                 continue
             if family.help:

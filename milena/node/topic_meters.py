@@ -1,4 +1,4 @@
-"""Meters by topic."""
+"""Meters (counters and timings) by topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ M = TypeVar("M")
 
 
 class MetersByTopic(Generic[M]):
-    """``make`` creates the meters of a topic on first use; ``remove`` removes its metrics when it is forgotten."""
+    """``make`` creates the meters of a topic on first use; ``remove`` unregisters the metrics of a deleted topic."""
 
     def __init__(self, make: Callable[[str], M], remove: Callable[[str], object]) -> None:
         self._make = make
@@ -17,11 +17,13 @@ class MetersByTopic(Generic[M]):
         self._topics: dict[str, M] = {}
 
     def of(self, topic: str) -> M:
+        """Return the meters of ``topic``."""
         meters = self._topics.get(topic)
         if meters is None:
             meters = self._topics[topic] = self._make(topic)
         return meters
 
     def forget(self, topic: str) -> None:
+        """Remove the meters of a deleted topic."""
         if self._topics.pop(topic, None) is not None:
             self._remove(topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from milena.config.node_config import NodeConfig
-from milena.node.metadata.copy_damage import cut_damage
+from milena.node.metadata.copy_damage import truncate_at_damage
 from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.loader import MetadataLoader, Subscriber
 from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
@@ -38,7 +38,7 @@ class ObservedMetadata:
         snapshots.open()
         latest = snapshots.latest()
         recovery_point = Offset(0) if latest is None else latest.end_offset
-        cut_damage(runtime.disk, metadata_folder(config), recovery_point)
+        truncate_at_damage(runtime.disk, metadata_folder(config), recovery_point)
         self._log = log = open_metadata_log(runtime, config, recovery_point=recovery_point)
         self._loader = MetadataLoader(log, snapshots, runtime.contained)
         policy = SnapshotPolicy(

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.node.links.asking import Asking
 from milena.node.links.outgoing import ChannelError
+from milena.node.links.request_sender import RequestSender
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import METADATA_TOPIC
@@ -58,7 +58,7 @@ class Progress(Protocol):
 class OwnChanges:
     """Who waits until this broker has carried out the metadata up to some offset."""
 
-    def __init__(self, link: Asking, get_int: Callable[[str], int], progress: Progress, clock: Clock) -> None:
+    def __init__(self, link: RequestSender, get_int: Callable[[str], int], progress: Progress, clock: Clock) -> None:
         self._link = link
         self._get_int = get_int
         self._progress = progress

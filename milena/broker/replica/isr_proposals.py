@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from milena.broker.replica.isr import Isr, Reaction, reaction
-from milena.node.links.asking import Asking
 from milena.node.links.outgoing import ChannelError
+from milena.node.links.request_sender import RequestSender
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
@@ -39,7 +39,7 @@ WITH_EPOCHS: Final = 3
 """The version of AlterPartition that names the members' broker epochs."""
 
 
-class Controller(Asking, Protocol):
+class Controller(RequestSender, Protocol):
     """The controller that is asked (``broker.controller_link.controller_link``)."""
 
     def offered(self, key: ApiKey) -> int | None: ...

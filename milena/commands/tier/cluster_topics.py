@@ -10,7 +10,7 @@ from uuid import UUID
 from milena.commands.tier.directories import brokers_in
 from milena.config.tiered_rules import ENABLE
 from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage
-from milena.node.metadata.resting_image import read_image
+from milena.node.metadata.stopped_node_image import read_image
 from milena.protocol.types import METADATA_TOPIC, RESERVED_DIRECTORIES
 from milena.protocol.uuids import to_text
 from milena.runtime.disk import Disk

@@ -14,7 +14,7 @@ from typing import Final
 from milena.config.values import BOUNDS, Type
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
-from milena.node.metadata.access_views import CLIENT_ID, ENTITY_TYPES, IP, OF_QUOTAS, USER, Entity
+from milena.node.metadata.access_views import CLIENT_ID, ENTITY_TYPES, IP, QUOTA_KIND, USER, Entity
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.metadata_records import MetadataRecord, access
 
@@ -62,7 +62,7 @@ def _records(state: ControllerState, entity: Entity, values: Mapping[str, float 
     parts = tuple(access.QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity)
     records: list[MetadataRecord] = []
     for key, value in values.items():
-        present = state.image.opaque.get((OF_QUOTAS, entity, key))
+        present = state.image.opaque.get((QUOTA_KIND, entity, key))
         assert present is None or isinstance(present, access.ClientQuotaRecord)
         if value is not None:
             _check(known, key, value)

@@ -133,7 +133,7 @@ class MetadataLog:
     def _replay_batch(self, batch: BatchView) -> None:
         epoch, timestamp = batch.leader_epoch, batch.max_timestamp
         if batch.is_control:
-            self._state.passed(last_offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
+            self._state.advance(last_offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
             return
         records = [record for record in batch_records(batch) if isinstance(record, MetadataRecord)]
         self._state.replay(records, base_offset=batch.base_offset, epoch=epoch, timestamp_ms=timestamp)
@@ -157,7 +157,7 @@ class MetadataLog:
         change = LeaderChange(leader_id=node, voters=voters, granting_voters=(Voter(voter_id=node),))
         now = self._runtime.clock.time_ms()
         last = self._append(bytearray(control_batch([change], timestamp=now)))
-        self._state.passed(last_offset=last, epoch=self.epoch, timestamp_ms=now)
+        self._state.advance(last_offset=last, epoch=self.epoch, timestamp_ms=now)
         self._dirty.set()
         tasks.spawn(self._sync_forever(), name="metadata log sync")
 

@@ -78,9 +78,9 @@ class ControllerState:
                     self.sessions.forget_progress(record.broker_id)
         return self._published(Offset(base_offset + len(batch)))
 
-    def passed(self, *, last_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
+    def advance(self, *, last_offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
         """Advance to ``last_offset`` over a batch that does not change the image (a control record)."""
-        self._replayer.passed(offset=last_offset, epoch=epoch, timestamp_ms=timestamp_ms)
+        self._replayer.advance(offset=last_offset, epoch=epoch, timestamp_ms=timestamp_ms)
         self.next_offset = Offset(last_offset + 1)
 
     def _published(self, next_offset: Offset) -> Delta:

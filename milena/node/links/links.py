@@ -1,11 +1,12 @@
-"""Links that can be cut: a decorator of the network port for nodes in the lab.
+"""Connections between nodes ("links") that can be cut: a decorator of the network port for nodes in the lab.
 
-A cut link delivers nothing and closes nothing. What this node sends waits here; what the peer sends waits here and in
-the kernels' buffers, until the link is healed or one side times out. Connecting over it times out. ``direction`` makes
-a half-open connection: ``in`` is data from the peer, ``out`` data to it.
+A cut link delivers no data and closes no connection. Data that this node sends is buffered here; data that the peer
+sends is buffered here and in the kernels, until the link is healed or one side times out. Connecting over a cut link
+times out. ``direction`` makes a half-open connection: ``in`` is data from the peer, ``out`` data to it.
 
-The peer is known by its address if this node connects (``node_at``), and by the client id of its first request if it
-was accepted. So a peer can still connect to this node's kernel over a cut link, and waits for its first answer.
+For a connection that this node opened, the peer is identified by its address (``node_at``); for an accepted one, by the
+client id of its first request. So a peer can still connect to this node's kernel over a cut link, and waits for its
+first answer.
 """
 
 from __future__ import annotations
@@ -56,25 +57,25 @@ class Links:
     # -- commands
 
     def cut(self, peer: str | int, direction: str = "both") -> list[dict[str, object]]:
-        """peer (node id or prefix of a client id), direction=both (in, out): let nothing through"""
+        """peer (node id or prefix of a client id), direction=both (in, out): cut the link, so that no data passes"""
         if direction.upper() not in Direction.__members__ or direction == "none":
             raise ValueError(f"unknown direction {direction!r}: use in, out or both")
         self._cuts[str(peer)] = self._cuts.get(str(peer), Direction.NONE) | Direction[direction.upper()]
-        self._renew()
+        self._apply_cuts()
         return self.links()
 
     def heal(self, peer: str | int | None = None) -> list[dict[str, object]]:
-        """peer (default: all): deliver what waits, and everything after it"""
+        """peer (default: all): deliver the buffered data and let new data pass"""
         if peer is None:
             self._cuts.clear()
         else:
             self._cuts.pop(str(peer), None)
         self._healed.set()
-        self._renew()
+        self._apply_cuts()
         return self.links()
 
     def links(self) -> list[dict[str, object]]:
-        """the links that are cut, and the number of frames that wait in them"""
+        """the links that are cut, each with the number of its connections"""
         return [
             {
                 "peer": peer,
@@ -84,27 +85,27 @@ class Links:
             for peer, direction in self._cuts.items()
         ]
 
-    def _renew(self) -> None:
+    def _apply_cuts(self) -> None:
         for connection in list(self._connections):
-            connection.renew()
+            connection.apply_cuts()
 
     # -- called by connections
 
     def cut_to(self, name: str | None) -> Direction:
         """The directions of the link to a peer with this client id or node id that are cut."""
-        found = Direction.NONE
+        directions = Direction.NONE
         for peer, direction in self._cuts.items():
             if is_peer(peer, name):
-                found |= direction
-        return found
+                directions |= direction
+        return directions
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         self._clock.call_later(0, call)
 
-    def made(self, connection: LinkConnection) -> None:
+    def add(self, connection: LinkConnection) -> None:
         self._connections[connection] = None
 
-    def lost(self, connection: LinkConnection) -> None:
+    def remove(self, connection: LinkConnection) -> None:
         self._connections.pop(connection, None)
 
     # -- the network port
@@ -137,7 +138,7 @@ class Links:
 
 
 class LinkConnection:
-    """A connection between the network and its owner: a handler for the network, a connection for its owner."""
+    """Sits between a connection of the network and its owner: a handler for the network, a connection for the owner."""
 
     __slots__ = (
         "_address",
@@ -169,11 +170,11 @@ class LinkConnection:
         self._waiting: list[Part] = []
         self._unsent = 0
         self._lost: list[Exception | None] = []
-        """How the connection ended while the cut link kept that from its owner."""
+        """The error with which the connection was lost while the link was cut; not reported to the owner yet."""
         self._ended = False
-        """Closed by its owner."""
+        """Whether the owner has closed this connection."""
         self._detached: Callable[[], None] | None = None
-        """Set if the owner closed it while the link was cut: the call that closes the peer's side."""
+        """Set if the owner closed this connection while the link was cut: the call that closes the real connection."""
 
     def is_of(self, peer: str) -> bool:
         return is_peer(peer, self._name())
@@ -187,8 +188,8 @@ class LinkConnection:
         node = self._links.node_at(*self._address)
         return None if node is None else str(node)
 
-    def renew(self) -> None:
-        """Apply changed cuts, or a newly identified peer."""
+    def apply_cuts(self) -> None:
+        """Pause, resume or flush this connection after the cuts have changed or its peer has been identified."""
         before, self._cut = self._cut, self._links.cut_to(self._name())
         if Direction.IN in self._cut and Direction.IN not in before:
             self._real.pause_reading()
@@ -201,14 +202,14 @@ class LinkConnection:
 
     def connection_made(self, connection: Connection) -> None:
         self._real = connection
-        self._links.made(self)
+        self._links.add(self)
         self._handler.connection_made(self)
-        self.renew()
+        self.apply_cuts()
 
     def frame_received(self, frame: memoryview) -> None:
         if self._address is None and self._client_id is None:
             self._client_id = _client_of(frame)
-            self.renew()
+            self.apply_cuts()
         if Direction.IN in self._cut:
             self._arrived.append(bytearray(frame))
         elif not self._ended:
@@ -222,7 +223,7 @@ class LinkConnection:
         if Direction.IN in self._cut and not self._ended:
             self._lost.append(error)
             return
-        self._links.lost(self)
+        self._links.remove(self)
         if self._detached is None:
             self._handler.connection_lost(error)
 
@@ -267,18 +268,19 @@ class LinkConnection:
         self._end(self._real.abort)
 
     def _end(self, ending: Callable[[], None]) -> None:
-        """The owner closes it and is notified; the peer is as soon as the link permits."""
+        """The owner closes this connection and is notified soon. ``ending`` closes the real connection, which notifies
+        the peer: now, or when an outgoing cut is healed."""
         was_ended, self._ended = self._ended, True
         self._arrived.clear()
         if self._lost:
             self._lost.clear()
-            self._links.lost(self)
-            self._links.soon(lambda: self._handler.connection_lost(None))
+            self._links.remove(self)
+            self._links.call_soon(lambda: self._handler.connection_lost(None))
         elif self._detached is not None:
             self._detached = ending
         elif Direction.OUT in self._cut and not was_ended:
             self._detached = ending
-            self._links.soon(lambda: self._handler.connection_lost(None))
+            self._links.call_soon(lambda: self._handler.connection_lost(None))
         else:
             ending()
 
@@ -297,7 +299,7 @@ class LinkConnection:
             if not self._ended:
                 self._handler.frame_received(memoryview(frame))
         if self._lost:
-            self._links.lost(self)
+            self._links.remove(self)
             self._handler.connection_lost(self._lost.pop())
         elif self._reading and not self._ended:
             self._real.resume_reading()

@@ -71,8 +71,8 @@ class _Pending:
     version: int
     decode: Callable[[memoryview], Any]
     future: asyncio.Future[Any]
-    again: bool = False
-    """``decode`` returns the body of the next request, or None at the end."""
+    repeats: bool = False
+    """Whether ``decode`` returns the body of the next request, or None if there are no more requests."""
 
 
 class Channel:
@@ -96,7 +96,7 @@ class Channel:
         self._client_id = client_id
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
-        self._link: _Link | None = None
+        self._connection: _PeerConnection | None = None
         self._connecting = asyncio.Lock()
         self._buffers = ReceiveBuffers(MemoryBudget(MAX_RESPONSE_BYTES, runtime.clock.monotonic))
         self._backoff = FIRST_BACKOFF
@@ -108,7 +108,7 @@ class Channel:
 
     @property
     def connected(self) -> bool:
-        return self._link is not None and self._link.alive
+        return self._connection is not None and self._connection.alive
 
     async def request(
         self, key: ApiKey, version: int | None = None, /, *, timeout: float | None = None, **fields: object
@@ -120,11 +120,11 @@ class Channel:
         no common version, REQUEST_TIMED_OUT after ``timeout`` seconds. An answer that cannot be decoded closes the
         connection, and raises ChannelError.
         """
-        link = await self._connected()
+        connection = await self._connected()
         chosen = self.choose(key, version)
         body = messages.encode_request(key, chosen, **fields)
         return await self._exchange(
-            link, key, chosen, [body], lambda data: messages.decode_response(key, chosen, data), timeout
+            connection, key, chosen, [body], lambda data: messages.decode_response(key, chosen, data), timeout
         )
 
     async def request_raw(
@@ -137,8 +137,8 @@ class Channel:
         timeout: float | None = None,
     ) -> T:
         """Send an encoded body. ``decode`` gets the response's body in place: its memory is reused afterwards."""
-        link = await self._connected()
-        return await self._exchange(link, key, version, body, decode, timeout)
+        connection = await self._connected()
+        return await self._exchange(connection, key, version, body, decode, timeout)
 
     async def repeat(
         self,
@@ -150,25 +150,25 @@ class Channel:
         timeout: float,
     ) -> None:
         """Send requests one after the other: ``decode`` reads an answer in place and returns the next body, which is
-        sent in the same step of the loop; None ends it. Raises as ``request`` does if nothing was answered for
-        ``timeout`` seconds (at most for twice as long)."""
-        link = await self._connected()
-        future = link.send(key, version, body, decode, again=True)
+        sent in the same iteration of the loop; None ends the series. Raises as ``request`` does; an answer is overdue
+        after ``timeout`` seconds, which is noticed after twice that time at the latest."""
+        connection = await self._connected()
+        future = connection.send(key, version, body, decode, repeats=True)
         assert future is not None
         try:
             while not future.done():
-                answered = link.answered
+                answered = connection.answered
                 await asyncio.wait((future,), timeout=timeout)
-                if not future.done() and link.answered == answered:
-                    raise self._timed_out(link, key, timeout)
+                if not future.done() and connection.answered == answered:
+                    raise self._timed_out(connection, key, timeout)
             future.result()
         finally:
             future.cancel()
 
     async def send_only(self, key: ApiKey, version: int, body: Sequence[Part]) -> None:
         """Send a request that has no answer (produce with acks=0)."""
-        link = await self._connected()
-        link.send(key, version, body, None)
+        connection = await self._connected()
+        connection.send(key, version, body, None)
 
     async def connect(self) -> None:
         """Ensure that there is a connection. Raises ChannelError."""
@@ -200,13 +200,13 @@ class Channel:
 
     def disconnect(self) -> None:
         """Close the current connection; the next request opens a new one."""
-        if self._link is not None:
-            self._link.abort()
-            self._link = None
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
 
     async def _exchange(
         self,
-        link: _Link,
+        connection: _PeerConnection,
         key: int,
         version: int,
         body: Sequence[Part],
@@ -214,74 +214,78 @@ class Channel:
         timeout: float | None,
     ) -> T:
         seconds = self._request_timeout if timeout is None else timeout
-        future = link.send(key, version, body, decode)
+        future = connection.send(key, version, body, decode)
         assert future is not None
         try:
             async with asyncio.timeout(seconds):
                 return await future
         except TimeoutError:
-            # The answer may have come in the same turn of the loop, as after a turn that was long.
+            # The answer may have arrived in the iteration of the loop in which the timer fired, if the iteration was
+            # long.
             if not future.cancelled() and future.done():
                 return future.result()
-            raise self._timed_out(link, key, seconds) from None
+            raise self._timed_out(connection, key, seconds) from None
 
-    def _timed_out(self, link: _Link, key: int, seconds: float) -> KafkaError:
-        """Close the connection: a late answer would delay those behind it, and the peer may be dead."""
-        if self._link is link:
+    def _timed_out(self, connection: _PeerConnection, key: int, seconds: float) -> KafkaError:
+        """Close the connection, since a late answer would delay the following ones and the peer may be dead. Returns
+        the error to raise."""
+        if self._connection is connection:
             self.disconnect()
         message = f"{self.host}:{self.port} did not answer {ApiKey(key).name} within {seconds:g} s"
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
 
-    async def _connected(self) -> _Link:
+    async def _connected(self) -> _PeerConnection:
         if self._closed:
             raise Unreachable(f"the channel to {self.host}:{self.port} is closed")
-        link = self._link
-        if link is not None and link.alive:
-            return link
+        connection = self._connection
+        if connection is not None and connection.alive:
+            return connection
         async with self._connecting:
-            link = self._link
-            if link is None or not link.alive:
-                link = await self._open()
-            return link
+            connection = self._connection
+            if connection is None or not connection.alive:
+                connection = await self._open()
+            return connection
 
-    async def _open(self) -> _Link:
+    async def _open(self) -> _PeerConnection:
         clock = self._runtime.clock
         wait = self._not_before - clock.monotonic()
         if wait > 0:
             await clock.sleep(wait)
-        link = _Link(self._client_id, self._runtime.contained, f"{self.host}:{self.port}")
+        connection = _PeerConnection(self._client_id, self._runtime.contained, f"{self.host}:{self.port}")
         framer = KafkaFramer(self._buffers, MAX_RESPONSE_BYTES)
         try:
-            await self._runtime.network.connect(self.host, self.port, framer, link, timeout=self._connect_timeout)
+            await self._runtime.network.connect(self.host, self.port, framer, connection, timeout=self._connect_timeout)
             async with asyncio.timeout(self._connect_timeout):
-                self.versions = await self._ask_versions(link)
+                self.versions = await self._request_versions(connection)
         except OSError as error:
-            link.abort()
+            connection.abort()
             factor = self._runtime.random.uniform(1 - JITTER, 1 + JITTER)
             self._not_before = clock.monotonic() + self._backoff * factor
             self._backoff = min(self._backoff * 2, LAST_BACKOFF)
-            raise Unreachable(self._why_not(error)) from error
+            raise Unreachable(self._connect_failure(error)) from error
         except BaseException:
-            link.abort()
+            connection.abort()
             raise
         if self._closed:
-            link.abort()
+            connection.abort()
             raise Unreachable(f"the channel to {self.host}:{self.port} was closed")
         self._backoff = FIRST_BACKOFF
-        self._link = link
-        return link
+        self._connection = connection
+        return connection
 
-    def _why_not(self, error: OSError) -> str:
-        """The network's messages name the address; errors after the connect do not."""
+    def _connect_failure(self, error: OSError) -> str:
+        """Return the message of ``error``. Those of the network port name the address; for later errors it is added
+        here."""
         if error.strerror:
             return error.strerror
-        said = str(error) or f"no answer within {self._connect_timeout:g} s"
-        return f"cannot connect to {self.host}:{self.port}: {said}"
+        detail = str(error) or f"no answer within {self._connect_timeout:g} s"
+        return f"cannot connect to {self.host}:{self.port}: {detail}"
 
-    async def _ask_versions(self, link: _Link) -> dict[int, VersionRange]:
-        """ApiVersions; in v0 once more if the peer does not support our version (KIP-511)."""
+    async def _request_versions(self, connection: _PeerConnection) -> dict[int, VersionRange]:
+        """Send ApiVersions, and again in v0 if the peer does not support our version (KIP-511). Returns the peer's
+        version ranges by API key. Raises ChannelError."""
         for version in (API_VERSIONS_VERSION, 0):
-            future = link.send(
+            future = connection.send(
                 ApiKey.API_VERSIONS,
                 version,
                 [encode_api_versions_request(version, SOFTWARE)],
@@ -296,7 +300,7 @@ class Channel:
         raise ChannelError(f"{self.host}:{self.port} refused ApiVersions: {error_name(response.error_code)}")
 
 
-class _Link:
+class _PeerConnection:
     """One transport connection: correlation ids and their pending futures."""
 
     def __init__(self, client_id: str, contained: Containment, address: str) -> None:
@@ -317,7 +321,7 @@ class _Link:
         body: Sequence[Part],
         decode: Callable[[memoryview], T] | None,
         *,
-        again: bool = False,
+        repeats: bool = False,
     ) -> asyncio.Future[T] | None:
         """Queue a request. The future fails with ChannelError when the connection is closed; None without
         ``decode``."""
@@ -325,7 +329,7 @@ class _Link:
             self._send(key, version, body, None)
             return None
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._send(key, version, body, _Pending(key, version, decode, future, again))
+        self._send(key, version, body, _Pending(key, version, decode, future, repeats))
         return future
 
     def _send(self, key: int, version: int, body: Sequence[Part], pending: _Pending | None) -> None:
@@ -346,7 +350,7 @@ class _Link:
     def frame_received(self, frame: memoryview) -> None:
         pending = self._pending.pop(int.from_bytes(frame[:4], "big"), None)
         if pending is None:
-            self._reject("sent an unexpected answer")
+            self._reject("sent an answer to no pending request")
             return
         self.answered += 1
         if pending.future.done():
@@ -354,7 +358,7 @@ class _Link:
         try:
             _, body = parse_response_header(pending.key, pending.version, frame)
             result = pending.decode(body)
-            if pending.again and result is not None and not pending.future.done():
+            if pending.repeats and result is not None and not pending.future.done():
                 self._send(pending.key, pending.version, result, pending)
                 return
         except DecodeError as error:
@@ -370,7 +374,7 @@ class _Link:
                 pending.future.set_result(result)
 
     def _reject(self, what: str, pending: _Pending | None = None) -> None:
-        """The connection cannot be trusted any more: all pending requests fail, with the reason."""
+        """Abort the connection and fail all pending requests, because the peer sent an invalid answer."""
         reason = ChannelError(f"{self._address} {what}")
         if pending is not None and not pending.future.done():
             pending.future.set_exception(reason)
@@ -379,7 +383,7 @@ class _Link:
         self._fail(reason)
 
     def writable(self) -> None:
-        """Pending requests bound the queue: nothing is held back here."""
+        """Do nothing: requests are sent at once, and the callers bound their number."""
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(error)

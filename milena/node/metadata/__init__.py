@@ -1,1 +1,1 @@
-"""The metadata image: replayed from the log, kept in snapshots, observed."""
+"""The metadata image: replay of the metadata log, snapshots, and the observer that fetches the log."""

@@ -1,4 +1,4 @@
-"""Quotas and SCRAM credentials as requests describe them: stored in the image, and not enforced."""
+"""Quotas and SCRAM credentials in the form of requests and responses. The image stores them; nothing enforces them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
 
 Entity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The entity of a quota: (type, name) by type; the name None is the default of that type."""
+"""The entity of a quota: (type, name) pairs sorted by type. The name None means the default of that type."""
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -31,33 +31,35 @@ EXACT: Final = 0
 DEFAULT: Final = 1
 ANY: Final = 2
 
-OF_QUOTAS: Final = "quota"
-OF_SCRAM: Final = "scram"
+QUOTA_KIND: Final = "quota"
+SCRAM_KIND: Final = "scram"
+"""The first elements of these records' keys in ``MetadataImage.opaque``."""
 
 
 def entity_of(parts: Mapping[str, str | None]) -> Entity:
-    """The canonical form of an entity, independent of the order of its parts."""
+    """Return the canonical form of an entity with these names by type."""
     return tuple(sorted(parts.items(), key=lambda part: part[0]))
 
 
 def quotas(image: MetadataImage) -> dict[Entity, dict[str, float]]:
-    """All quotas by entity."""
-    found: dict[Entity, dict[str, float]] = {}
+    """Return the values of all quotas by entity and quota key."""
+    by_entity: dict[Entity, dict[str, float]] = {}
     for record in image.opaque.values():
         if isinstance(record, access.ClientQuotaRecord):
-            found.setdefault(entity_of_quota(record), {})[record.key] = record.value
-    return found
+            by_entity.setdefault(entity_of_quota(record), {})[record.key] = record.value
+    return by_entity
 
 
 def entity_of_quota(record: access.ClientQuotaRecord) -> Entity:
-    """The entity that a quota is for."""
+    """Return the entity of a quota."""
     return entity_of({part.entity_type: part.entity_name for part in record.entity})
 
 
 def describe_quotas(
     image: MetadataImage, components: Sequence[ComponentData], *, strict: bool
 ) -> list[EntryDataFields]:
-    """The entries of DescribeClientQuotas. Raises KafkaError if the filter is invalid."""
+    """Return the entries of DescribeClientQuotas. ``strict``: only entities without other types than those of the
+    filter. Raises KafkaError if the filter is invalid."""
     exact: dict[str, str | None] = {}
     present: set[str] = set()
     for component in components:
@@ -68,13 +70,13 @@ def describe_quotas(
             present.add(kind)
         else:
             exact[kind] = component.match
-    asked = exact.keys() | present
-    if IP in asked and len(asked) > 1:
+    filter_types = exact.keys() | present
+    if IP in filter_types and len(filter_types) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "An IP address goes with neither a user nor a client id.")
 
     def matches(entity: Entity) -> bool:
         parts = dict(entity)
-        if strict and len(parts) != len(asked):
+        if strict and len(parts) != len(filter_types):
             return False
         return present <= parts.keys() and all(kind in parts and parts[kind] == exact[kind] for kind in exact)
 
@@ -105,7 +107,7 @@ def _check_match(component: ComponentData) -> None:
 
 
 def describe_scram(image: MetadataImage, users: Sequence[str]) -> list[DescribeUserScramCredentialsResultFields]:
-    """The results of DescribeUserScramCredentials: of ``users``, or of all users if none is named."""
+    """Return the results of DescribeUserScramCredentials for ``users``, or for all users if ``users`` is empty."""
     known: dict[str, list[CredentialInfoFields]] = {}
     for record in image.opaque.values():
         if isinstance(record, access.UserScramCredentialRecord):
@@ -134,7 +136,7 @@ def _credentials(
 
 
 def failed_entries(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponseFields:
-    """The response to an AlterClientQuotas that failed as a whole."""
+    """Return the response to an AlterClientQuotas request that failed as a whole."""
     return {
         "entries": [
             {

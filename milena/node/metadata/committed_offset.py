@@ -1,9 +1,9 @@
-"""The file ``committed-offset`` beside the metadata log (Milena's own): an offset up to which the log is known to be
-committed.
+"""The file ``committed-offset`` in the folder of the metadata log (not in Kafka): an offset below which the log is
+known to be committed.
 
-Neither the log nor Kafka's files contain this. At start-up it distinguishes a torn end that was never acknowledged from
-the loss of committed records. The offset is written in place and never synced, after the log was synced: a power loss
-may leave an older offset, or invalid bytes, which count as none.
+At start-up it distinguishes a torn end that was never acknowledged from the loss of committed records. The offset is
+written in place after the log was synced, and not synced itself: a power loss may leave an older offset, or invalid
+bytes, which are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGITS: Final = 20
 
 
 class CommittedOffsetFile:
-    """Owner of the file in ``folder``. Write errors are ignored: the offset is a lower bound."""
+    """Reads and writes the file in ``folder``. Write errors are ignored, since the offset is only a lower bound."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -27,16 +27,17 @@ class CommittedOffsetFile:
         self._file: File | None = None
 
     def read(self) -> Offset | None:
-        """None if there is no usable offset."""
+        """Return the offset; None if the file is missing or invalid."""
         try:
             data = self._disk.read(self._path)
         except OSError:
             return None
         digits = data[:_DIGITS]
-        sound = digits.isdigit() and data == _encoded(int(digits))
-        return Offset(int(digits)) if sound else None
+        valid = digits.isdigit() and data == _encoded(int(digits))
+        return Offset(int(digits)) if valid else None
 
     def write(self, offset: Offset) -> None:
+        """Write ``offset`` in place."""
         try:
             if self._file is None:
                 self._file = self._disk.open(self._path, create=True)
@@ -45,7 +46,7 @@ class CommittedOffsetFile:
             self.close()
 
     def forget(self) -> None:
-        """Raises OSError."""
+        """Delete the file. Raises OSError."""
         self.close()
         self._disk.remove(self._path)
 

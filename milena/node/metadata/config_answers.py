@@ -23,24 +23,25 @@ if TYPE_CHECKING:
     )
 
 RESOURCES_PER_YIELD: Final = 20
-"""Resources that are described between two yields: each takes up to a millisecond."""
-LEAST: Final = 30
-"""The minimum cost of a resource that is named again: all its values are built before some are selected."""
+"""Resources that are described between two yields; one takes up to a millisecond."""
+MIN_REPEAT_COST: Final = 30
+"""The minimum cost, in elements, of a resource that is named again: all its values are built before some are
+selected."""
 
 
 def describe_configs(
     config: Callable[[], NodeConfig], image: Callable[[], MetadataImage], request: DescribeConfigsRequest
 ) -> Cooperative[DescribeConfigsResponseFields]:
-    """Return the response's fields. Each resource is described as it is at that moment.
+    """Return the response's fields. Between resources the work yields; each is described from the current state.
 
     Raises KafkaError INVALID_REQUEST if the same resources are named too often.
     """
     repeats = Repeats()
 
     def describe(resource: DescribeConfigsResource) -> DescribeConfigsResultFields:
-        told = _describe(config(), image(), request, resource)
-        repeats.note((resource.resource_type, resource.resource_name), max(LEAST, len(told["configs"])))
-        return told
+        result = _describe(config(), image(), request, resource)
+        repeats.note((resource.resource_type, resource.resource_name), max(MIN_REPEAT_COST, len(result["configs"])))
+        return result
 
     results = yield from YieldBudget(RESOURCES_PER_YIELD).apply(request.resources, describe)
     return {"results": all_results(results)}

@@ -71,14 +71,14 @@ class ConfigView:
     documentation: bool
 
     def describe(self, resource_type: int, name: str) -> list[DescribeConfigsResourceResultFields]:
-        """The entries of one resource. Raises KafkaError if it does not exist or another node must describe it."""
+        """Return the entries of one resource. Raises KafkaError if the resource does not exist, or is another node."""
         if resource_type == TOPIC_RESOURCE:
             return self._topic(name)
         if resource_type == BROKER_RESOURCE:
             return self._broker(name)
         if resource_type == BROKER_LOGGER_RESOURCE:
             self._require_own_id(name, "")
-            levels = self._wanted(current_levels().items())
+            levels = self._selected(current_levels().items())
             return [_plain(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER) for key, level in levels]
         if resource_type not in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
@@ -89,8 +89,8 @@ class ConfigView:
 
     def _group(self, own: Mapping[str, str]) -> list[DescribeConfigsResourceResultFields]:
         entries = []
-        for name, group_key in self._wanted(GROUP_KEYS.items()):
-            default, value = _kept(group_key.key, own)
+        for name, group_key in self._selected(GROUP_KEYS.items()):
+            default, value = _default_and_value(group_key.key, own)
             synonyms = [_synonym(group_key.synonym or name, default, ConfigSource.DEFAULT)]
             if name in own:
                 synonyms.insert(0, _synonym(name, value, ConfigSource.GROUP))
@@ -99,8 +99,8 @@ class ConfigView:
 
     def _metrics(self, own: Mapping[str, str]) -> list[DescribeConfigsResourceResultFields]:
         entries = []
-        for name, key in self._wanted(METRICS_KEYS.items()):
-            _, value = _kept(key, own)
+        for name, key in self._selected(METRICS_KEYS.items()):
+            _, value = _default_and_value(key, own)
             synonyms = [_synonym(name, value, ConfigSource.CLIENT_METRICS)] if name in own else []
             entries.append(self._entry(name, key, value, synonyms, read_only=False))
         return entries
@@ -114,9 +114,9 @@ class ConfigView:
         return self.topic_entries(self.image.config(TOPIC_RESOURCE, name))
 
     def topic_entries(self, own: Mapping[str, str]) -> list[DescribeConfigsResourceResultFields]:
-        """The entries of a topic with the configuration ``own``; the topic need not exist."""
+        """Return the entries of a topic with the configured values ``own``; the topic need not exist."""
         entries = []
-        for key_name, key in self._wanted(TOPIC_KEYS.items()):
+        for key_name, key in self._selected(TOPIC_KEYS.items()):
             if key_name.startswith("internal.") and key_name not in own:
                 continue
             value = render(effective_value(self.config, own, key_name))
@@ -141,7 +141,7 @@ class ConfigView:
                     ],
                     read_only=not _is_dynamic(key_name),
                 )
-                for key_name, value in self._wanted(self.config.dynamic_default.items())
+                for key_name, value in self._selected(self.config.dynamic_default.items())
             ]
         self._require_own_id(name, " or empty string")
         config = self.config
@@ -156,7 +156,7 @@ class ConfigView:
                 self._synonyms(key_name),
                 read_only=not _is_dynamic(key_name),
             )
-            for key_name, value in self._wanted(values.items())
+            for key_name, value in self._selected(values.items())
         ]
 
     def _require_own_id(self, name: str, otherwise: str) -> None:
@@ -170,13 +170,14 @@ class ConfigView:
                 f"Unexpected broker id, expected {mine}{otherwise}, but received {name}",
             )
 
-    def _wanted(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
-        wanted = (item for item in items if self.keys is None or item[0] in self.keys)
-        return sorted(wanted, key=lambda item: item[0])
+    def _selected(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+        selected = (item for item in items if self.keys is None or item[0] in self.keys)
+        return sorted(selected, key=lambda item: item[0])
 
     def _synonyms(self, name: str) -> list[DescribeConfigsSynonymFields]:
-        """A broker key's values in order of precedence, starting with its own name."""
-        names = _family(name)
+        """Return the values of a broker key and its synonyms in order of precedence, from the first with its own name
+        on."""
+        names = _synonym_group(name)
         config = self.config
         levels: list[tuple[ConfigSource, Callable[[str], str | None]]] = [
             (ConfigSource.DYNAMIC_BROKER, config.dynamic_broker.get),
@@ -184,14 +185,14 @@ class ConfigView:
             (ConfigSource.STATIC_BROKER, config.originals.get),
             (ConfigSource.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
         ]
-        found = [
+        synonyms = [
             _synonym(key, None if _is_sensitive(key) else value, source)
             for source, read in levels
             for key in names
             if (value := read(key)) is not None
         ]
-        first = next((at for at, one in enumerate(found) if one["name"] == name), len(found))
-        return found[first:]
+        first = next((at for at, synonym in enumerate(synonyms) if synonym["name"] == name), len(synonyms))
+        return synonyms[first:]
 
     def _entry(
         self,
@@ -215,8 +216,9 @@ class ConfigView:
         }
 
 
-def _kept(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The default and the value of a key of groups or client metrics; an unreadable value is shown as it is."""
+def _default_and_value(key: Key, own: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the default and the value of a key of groups or client metrics. A value that cannot be parsed is returned
+    as it was set."""
     default = None if isinstance(key.default, Required) else render(key.default)
     if key.name not in own:
         return default, default
@@ -244,8 +246,9 @@ def _plain(name: str, value: str, source: ConfigSource) -> DescribeConfigsResour
     }
 
 
-def _family(name: str) -> tuple[str, ...]:
-    """The keys of which the first one that is set applies, including ``name``."""
+def _synonym_group(name: str) -> tuple[str, ...]:
+    """Return ``name`` and its synonyms in order of precedence (``log.retention.ms`` before
+    ``log.retention.minutes``)."""
     for first, others in SYNONYMS.items():
         if name == first or name in others:
             return (first, *others)
@@ -258,17 +261,19 @@ def _is_dynamic(name: str) -> bool:
 
 
 def _is_sensitive(name: str) -> bool:
-    """Whether to hide the value. Kafka hides unknown keys, since they may be secrets."""
+    """Whether to hide the value. As in Kafka, values of unknown keys are hidden, since they may be secrets."""
     key = DYNAMIC_KEYS.get(name)
     return key is None or key.sensitive
 
 
 def all_results(results: list[DescribeConfigsResultFields]) -> list[DescribeConfigsResultFields]:
-    """The results of one request. As in Kafka's ConfigHelper, a type without configuration fails all of them."""
-    strange = next((result["resource_type"] for result in results if result["resource_type"] not in CONFIGURED), None)
-    if strange is None:
+    """Return the results of one request. As in Kafka's ConfigHelper, an unsupported resource type fails all of them."""
+    unsupported = next(
+        (result["resource_type"] for result in results if result["resource_type"] not in CONFIGURED), None
+    )
+    if unsupported is None:
         return results
-    code, message = int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {strange}"
+    code, message = int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {unsupported}"
     return [
         {
             "error_code": code,

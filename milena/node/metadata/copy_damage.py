@@ -1,7 +1,7 @@
-"""Damage in a broker's copy of the metadata log: the copy ends before it, and the rest is fetched anew.
+"""Truncates a broker's damaged copy of the metadata log, so that the observer fetches the truncated part again.
 
-Recovery finds wrong checksums. It takes a base offset or a leader epoch, which no checksum covers, for what the leader
-has sent: the broker would then wait for a leader that has such records, or apply its own at wrong offsets.
+Log recovery detects wrong checksums. But no checksum covers a batch's base offset and leader epoch. If these are
+damaged, the broker would wait for a leader with such an epoch, or replay records at wrong offsets.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from milena.storage.log.segment_swap import SET_ASIDE
 from milena.storage.log.survey import survey
 
 
-def cut_damage(disk: Disk, folder: str, snapshot_end: Offset) -> None:
-    """End the copy in ``folder``, which nobody has open, before the first damage that recovery would look at: from the
-    segment with ``snapshot_end`` on. Blocks. Raises OSError."""
-    found = survey(disk, folder, since=snapshot_end)
-    damage = next(iter(found.damages), None)
-    if damage is None or damage.torn:  # recovery cuts a torn end
+def truncate_at_damage(disk: Disk, folder: str, snapshot_end: Offset) -> None:
+    """Truncate the log in ``folder``, which must not be open, at the first damaged batch in the segment with
+    ``snapshot_end`` or later ones; earlier ones are not read. Blocks. Raises OSError."""
+    result = survey(disk, folder, since=snapshot_end)
+    damage = next(iter(result.damages), None)
+    if damage is None or damage.torn:  # recovery truncates a torn end
         return
     get_logger("metadata").warning(
-        "the copy of the metadata log is damaged: it is fetched anew from there",
+        "metadata log copy damaged, truncating it",
         offset=damage.offset,
         file=damage.path,
         position=damage.position,

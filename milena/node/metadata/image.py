@@ -1,8 +1,9 @@
 """The metadata image: the state of the cluster at one offset of the metadata log.
 
-The containers are mutable and have one owner, which alone replays records into them (``node.metadata.replay``); the
-entries are frozen and are replaced, never changed. So an entry that is kept shows one consistent moment. Equal tuples
-of replicas and directories are shared to save memory with 10,000 partitions.
+The containers are mutable and have one owner, which alone replays records into them (``node.metadata.replay``). The
+entries are frozen: a change replaces them. So a caller that keeps an entry has a consistent state of it. Equal tuples
+of replicas and directories are shared to save memory with 10,000 partitions. Kafka: ``MetadataImage``,
+``MetadataDelta``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class PartitionImage:
     last_known_elr: tuple[NodeId, ...] = ()
 
     def directory_of(self, replica: int) -> UUID | None:
-        """The log directory assigned to a replica; None if the record named none or it is not a replica."""
+        """Return the log directory assigned to a replica; None if none is assigned, or the node is not a replica."""
         if replica not in self.replicas or not self.directories:
             return None
         return self.directories[self.replicas.index(NodeId(replica))]
@@ -106,14 +107,16 @@ class BrokerImage:
 
     @property
     def active(self) -> bool:
-        """Whether it is not fenced and not shutting down: it may lead and be in ISRs."""
+        """Whether the broker is neither fenced nor shutting down: it may lead partitions and be in ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener_name: str) -> ListenerImage | None:
+        """Return the endpoint of a listener; None if the broker does not have it."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
     def has_online_dir(self, directory: UUID) -> bool:
-        """Whether replicas in ``directory`` are online: reserved ids other than LOST count as such."""
+        """Whether replicas in ``directory`` are online. Reserved ids except LOST count as online (``Directory``,
+        KIP-858)."""
         if directory.int < 100:
             return directory.int != 2
         return not self.log_dirs or directory in self.log_dirs
@@ -161,7 +164,7 @@ class Delta:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """The owner of all entries. ``offset`` is that of the last replayed record, -1 if empty; ``epoch`` its epoch."""
+    """The whole state. ``offset`` and ``epoch`` are those of the last replayed record; ``offset`` is -1 if empty."""
 
     offset: Offset = NO_OFFSET
     epoch: LeaderEpoch = NO_EPOCH
@@ -176,7 +179,7 @@ class MetadataImage:
     producer_id_broker: tuple[int, int] = (-1, -1)
     """(broker id, broker epoch) of the last producer id block."""
     opaque: dict[tuple[object, ...], object] = field(default_factory=dict)
-    """Records that are not interpreted (SCRAM, ACLs, quotas, tokens), by the identity of what they describe."""
+    """Access records, which are not interpreted (``opaque_records``), by kind and key."""
     _shared: dict[tuple[object, ...], tuple[object, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -185,19 +188,19 @@ class MetadataImage:
         return self.features.get(METADATA_VERSION, 0)
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
-        found = self.topics.get(topic)
-        return None if found is None else found.partitions.get(partition)
+        image = self.topics.get(topic)
+        return None if image is None else image.partitions.get(partition)
 
     def partition_by_id(self, topic_id: UUID, partition: int) -> PartitionImage | None:
-        found = self.topics_by_id.get(topic_id)
-        return None if found is None else found.partitions.get(partition)
+        image = self.topics_by_id.get(topic_id)
+        return None if image is None else image.partitions.get(partition)
 
     def config(self, resource_type: int, name: str) -> dict[str, str]:
-        """The configured keys of one resource; empty if there are none. Read-only."""
+        """Return the configured values of one resource by key; empty if there are none. Read-only."""
         return self.configs.get((resource_type, name), {})
 
     def partitions_of(self, broker: int) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-        """Every partition that has a replica on ``broker``."""
+        """Yield every partition that has a replica on ``broker``."""
         for topic in self.topics.values():
             for number, partition in topic.partitions.items():
                 if broker in partition.replicas:
@@ -207,7 +210,7 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def share(self, items: tuple[T, ...]) -> tuple[T, ...]:
-        """An equal tuple that other entries already use, if there is one."""
+        """Return an equal tuple that entries use already, or ``items`` itself if there is none."""
         if len(self._shared) > MAX_SHARED_TUPLES:
             self._shared.clear()
         return self._shared.setdefault(items, items)  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from milena.protocol.metadata_records import encode_record
 
 
 def image_digest(image: MetadataImage) -> str:
-    """Hexadecimal digest of the records that a snapshot of the image would contain."""
+    """Return a hexadecimal digest of the records that a snapshot of the image would contain."""
     digest = hashlib.sha256()
     for data in sorted(bytes(encode_record(record, image.metadata_version)) for record in to_records(image)):
         digest.update(len(data).to_bytes(4, "big") + data)

@@ -1,4 +1,4 @@
-"""The records that rebuild an image: the content of a snapshot, in Kafka's order."""
+"""Converts an image to records, in the order of Kafka's ``MetadataImage.write``: the content of a snapshot."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from milena.protocol.metadata_records import (
 
 
 def to_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """metadata.version first, since it determines the versions of the other records; then the other features by name,
-    nodes, topics with their partitions, configurations, uninterpreted records, producer ids."""
+    """Yield records from which replay builds an equal image: metadata.version first, since it determines the versions
+    of the other records; then the other features by name, nodes, topics with their partitions, configurations, access
+    records, producer ids."""
     if METADATA_VERSION in image.features:
         yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=image.features[METADATA_VERSION])
     for name, level in sorted(image.features.items()):

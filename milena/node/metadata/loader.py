@@ -1,8 +1,9 @@
-"""Replays the committed part of a metadata log into an image and publishes the changes to subscribers.
+"""Replays the committed part of a metadata log into an image and publishes the changes to subscribers (Kafka's
+``MetadataLoader`` and ``MetadataPublisher``).
 
-The owner tells the loader the high watermark; records above it never reach the image. In a broker-only node the owner
-is the observer, in a combined node the controller. Subscribers are called synchronously in the order of subscription,
-with the image and its changes; the image belongs to the loader and must not be changed.
+The owner of a loader sets the high watermark (``committed``); records at or above it are not replayed. In a broker-only
+node the owner is the observer, in a combined node the controller. Subscribers are called synchronously in the order of
+subscription, with the image and its changes; they must not change the image.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from milena.runtime.containment import Containment
 from milena.storage.log.unified_log import UnifiedLog
 
 STEP_BYTES: Final = 64 << 10
-"""Bytes replayed and published in one step, or one batch if that is longer; the loop runs other callbacks between
+"""Maximum bytes replayed and published in one step; one batch may be longer. The caller lets the event loop run between
 steps."""
 
 K = TypeVar("K")
@@ -30,16 +31,16 @@ Skipped: TypeAlias = Callable[[Exception, Offset], None]
 
 
 class MetadataLoader:
-    """Owner of one image. ``log`` is read, never written."""
+    """Owns one image. The loader reads ``log`` and never writes to it."""
 
     def __init__(self, log: UnifiedLog, snapshots: SnapshotStore, contained: Containment) -> None:
-        """``contained`` is told of records that cannot be replayed and of subscribers that fail: as in Kafka's brokers,
-        they are skipped."""
+        """Records that cannot be replayed, and subscribers that fail, are skipped, as in Kafka's brokers, and reported
+        to ``contained``."""
         self.image = MetadataImage()
         self.high_watermark = Offset(-1)
-        """The high watermark: the first offset that is not known to be committed; -1 while it is unknown."""
+        """The first offset that is not known to be committed; -1 while unknown."""
         self.bytes_replayed = 0
-        """Bytes of the log since the last snapshot was loaded or ``snapshot_taken`` was called."""
+        """Bytes replayed since the last snapshot was loaded or taken."""
         self._log = log
         self._snapshots = snapshots
         self._contained = contained
@@ -61,7 +62,7 @@ class MetadataLoader:
         return self._replayer.in_transaction
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Call ``subscriber`` with every later change; it may read the current image itself."""
+        """Call ``subscriber`` with every later change, not with the current image."""
         self._subscribers.append(subscriber)
 
     def load_snapshot(self) -> None:
@@ -76,17 +77,17 @@ class MetadataLoader:
         self._publish(difference(old, self.image))
 
     def committed(self, high_watermark: Offset) -> None:
-        """The log is committed up to ``high_watermark``, which never goes back."""
+        """Set the high watermark; a lower one than before is ignored."""
         self.high_watermark = max(self.high_watermark, high_watermark)
 
     def step(self) -> bool:
-        """Replay and publish up to STEP_BYTES; True if more can be replayed now. A high watermark inside a batch, which
-        only a faulty leader sends, postpones that batch.
+        """Replay and publish up to STEP_BYTES. Returns True if more can be replayed now. If the high watermark is
+        inside a batch, which only a faulty leader sends, that batch is postponed.
 
         Raises KafkaError, and CorruptBatch if the log is damaged.
         """
-        begun = self.next_offset
-        if self.high_watermark <= begun:
+        start = self.next_offset
+        if self.high_watermark <= start:
             return False
         data = self._log.read_bytes(self.next_offset, STEP_BYTES, upper=self.high_watermark, min_one=True)
         for batch in iter_batches(data):
@@ -94,9 +95,10 @@ class MetadataLoader:
                 break
             self._replay(batch)
         self._publish(self._replayer.take_delta())
-        return begun < self.next_offset < self.high_watermark
+        return start < self.next_offset < self.high_watermark
 
     def snapshot_taken(self) -> None:
+        """Reset ``bytes_replayed``."""
         self.bytes_replayed = 0
 
     def _replay(self, batch: BatchView) -> None:
@@ -117,8 +119,8 @@ class MetadataLoader:
 def replay_batch(replayer: Replayer, batch: BatchView, skipped: Skipped | None = None) -> None:
     """Replay the records of a batch that are not in the image yet. Raises ReplayError, CorruptBatch, DecodeError.
 
-    With ``skipped`` nothing is raised: it is called for a record that contradicts the image, which is skipped alone,
-    and for one that cannot be decoded, which is skipped with the rest of its batch.
+    With ``skipped`` no error is raised; ``skipped`` is called with the error and the offset instead. A record that
+    contradicts the image is skipped alone, a record that cannot be decoded with the later ones of its batch.
     """
     image, epoch, timestamp = replayer.image, batch.leader_epoch, batch.max_timestamp
     offset = batch.base_offset
@@ -136,11 +138,11 @@ def replay_batch(replayer: Replayer, batch: BatchView, skipped: Skipped | None =
         if skipped is None:
             raise
         skipped(error, offset)
-    replayer.passed(offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
+    replayer.advance(offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> Delta:
-    """The changes between two images, as a delta of records would describe them."""
+    """Return the changes from ``old`` to ``new``."""
     delta = Delta(
         brokers={*_changed(old.brokers, new.brokers)},
         controllers={*_changed(old.controllers, new.controllers)},

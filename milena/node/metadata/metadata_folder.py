@@ -1,4 +1,4 @@
-"""A node's copy of ``__cluster_metadata-0`` on disk: its folder and its configuration."""
+"""A node's replica of ``__cluster_metadata-0`` on disk: its folder, its topic configuration, and opening the log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _NEVER: Final = str(2**63 - 1)
 
 
 def metadata_folder(config: NodeConfig) -> str:
+    """Return the path of the metadata log."""
     return f"{config.metadata_log_dir}/{METADATA_TOPIC}-0"
 
 
 def metadata_log_config(config: NodeConfig) -> TopicConfig:
-    """Nothing is deleted by time or size: snapshots decide what may be deleted."""
+    """Return the topic configuration. Retention by time or size is disabled: ``snapshot_keeper`` deletes segments."""
     internal = config.get_int_or_none("internal.metadata.log.segment.bytes")
     return TopicConfig.effective(
         config,

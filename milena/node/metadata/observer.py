@@ -1,5 +1,5 @@
-"""A broker's copy of the metadata log: fetched from the quorum's leader, kept on disk, replayed
-(docs/kafka-semantics.md: Fetches of observers).
+"""The observer of the metadata log in a broker: fetches the log from the quorum's leader, appends and replays it
+(docs/kafka-semantics.md: Fetches of observers; KIP-595).
 
 ::
 
@@ -8,7 +8,7 @@
          ^   try the next address        |  append, truncate, replay below the high watermark
          +-------------------------------+  error, time-out, a new leader
 
-The observer is the one writer of its log. It never votes, and Kafka's controller cannot tell it from Kafka's own.
+The observer is the only writer of its log. It never votes. To Kafka's controller it looks like one of Kafka's brokers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from milena.node.metadata.raft_fetch import (
     Outcome,
     Quorum,
     Records,
-    Stale,
+    StaleAnswer,
     decide,
     fetch_request,
 )
@@ -49,11 +49,11 @@ MAX_WAIT_MS: Final = 500
 MAX_BYTES: Final = 1 << 20
 NEWEST_FETCH: Final = 18
 OLDEST_FETCH: Final = 12
-STALE_AT_MOST: Final = 5
-"""An answer from an epoch lower than ours after this many consecutive failures: it is not a former leader, but one that
-lost metadata."""
-TURNS_AT_ONCE: Final = 8
-"""The number of consecutive new leaders and truncations that are followed without a pause."""
+MAX_STALE_ANSWERS: Final = 5
+"""After this many consecutive failures, an answer from a lower epoch than ours is not from a former leader: the quorum
+has lost metadata."""
+MAX_UNPAUSED_CHANGES: Final = 8
+"""The number of consecutive new leaders and truncations after which the next fetch is not delayed."""
 FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 1.0
 DISK_PAUSE: Final = 10.0
@@ -90,7 +90,7 @@ class Observer:
     ) -> None:
         self.quorum = Quorum(None, self._log_epoch(log, snapshots))
         self.ahead = False
-        """Whether the leader lacks committed records that are applied here: it cannot be followed."""
+        """Whether the leader lacks committed records that are applied here, so that its log is not followed."""
         self._runtime = runtime
         self._options = options
         self._log = log
@@ -103,14 +103,14 @@ class Observer:
         self._endpoints: dict[int, tuple[str, int]] = dict(options.voters)
         self._channel: Channel | None = None
         self._committed = CommittedOffsetFile(runtime.disk, log.folder)
-        self._known = Offset(-1)
-        """The committed offset when this node last ran, as far as it is known."""
+        self._last_committed = Offset(-1)
+        """The committed offset in the file that the previous process has written; -1 if unknown."""
         self.current_at = -inf
-        """When the image was last known to contain everything committed (monotonic seconds)."""
-        self._asked_at = 0.0
+        """The latest time (monotonic seconds) at which the image is known to have contained all committed records."""
+        self._requested_at = 0.0
         self._failures = 0
-        self._turns = 0
-        """New leaders and truncations since records were last received."""
+        self._changes = 0
+        """The number of new leaders and truncations since the last answer with records."""
         self._logger = get_logger("observer", node=options.node_id)
 
     @property
@@ -120,7 +120,8 @@ class Observer:
         return None if leader is None else self._endpoints.get(leader)
 
     async def run(self) -> None:
-        """Fetch forever. Raises if the log or a snapshot contradicts what was applied: the node cannot continue."""
+        """Fetch until cancelled. Raises if the log or a snapshot contradicts the applied records; the node must then
+        stop."""
         self._start()
         try:
             while True:
@@ -130,69 +131,70 @@ class Observer:
                     if isinstance(outcome, NeedsSnapshot):
                         outcome = await self._fetch_snapshot(channel, outcome)
                 except ChannelError as error:
-                    await self._try_elsewhere(str(error))
+                    await self._try_next_address(str(error))
                 except KafkaError as error:
                     if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                         raise
-                    await self._try_elsewhere(str(error))
+                    await self._try_next_address(str(error))
                 else:
-                    await self._act(outcome)
+                    await self._apply(outcome)
         finally:
             self._drop_channel()
             self._committed.close()
 
     def _start(self) -> None:
-        """Reconcile log and snapshots after a crash, and load what is known to be committed."""
-        self._known = self._committed.read() or self._known
+        """Load the latest snapshot, and reconcile the log with it after a crash."""
+        self._last_committed = self._committed.read() or self._last_committed
         self._load_snapshot()
         log, latest = self._log, self._snapshots.latest()
         if latest is not None and latest.end_offset > log.log_end_offset:
             log.truncate_fully_and_start_at(latest.end_offset)
         elif log.log_start_offset > (0 if latest is None else latest.end_offset):
-            self._logger.warning("metadata log without the snapshot before it: fetching it anew", log=repr(log))
+            self._logger.warning("metadata log lacks the snapshot before it, fetching all again", log=repr(log))
             log.truncate_fully_and_start_at(Offset(0))
 
     def _load_snapshot(self) -> None:
-        """Load the latest valid snapshot. The leader has others, or the records."""
+        """Load the latest valid snapshot. Invalid ones are renamed: the leader has newer snapshots, or the records."""
         while (latest := self._snapshots.latest()) is not None:
             try:
                 self._loader.load_snapshot()
                 return
             except ValueError as error:  # including damaged batches and contradictory records
-                self._logger.warning("metadata snapshot set aside: it cannot be used", reason=str(error))
+                self._logger.warning("invalid metadata snapshot renamed", reason=str(error))
                 self._snapshots.set_aside(latest)
 
-    async def _act(self, outcome: Outcome | None) -> None:
+    async def _apply(self, outcome: Outcome | None) -> None:
+        """Act on the result of a fetch; None after a snapshot was fetched."""
         match outcome:
             case None:
-                self._failures = self._turns = 0
+                self._failures = self._changes = 0
             case Records(data, high_watermark):
-                self._turns = 0
+                self._changes = 0
                 await self._append(data, high_watermark)
             case Diverged(epoch=epoch, end_offset=end_offset):
-                self._turns += 1
+                self._changes += 1
                 if not self._truncate(epoch, end_offset):
-                    await self._try_elsewhere("its log lacks committed records")
-                elif self._turns > TURNS_AT_ONCE:
+                    await self._try_next_address("its log lacks committed records")
+                elif self._changes > MAX_UNPAUSED_CHANGES:
                     await self._pause()
             case NewLeader(quorum, endpoint):
-                self._turns += 1
+                self._changes += 1
                 self._follow(quorum, endpoint)
                 if quorum.leader is None:
-                    await self._try_elsewhere("the leader is not known there")
-                elif self._turns > TURNS_AT_ONCE:
-                    await self._pause()  # it names one leader after the other
-            case Stale(epoch):
-                if self._failures >= STALE_AT_MOST:
-                    self._is_ahead(epoch, None)
-                await self._try_elsewhere(f"epoch {epoch} is behind ours")
+                    await self._try_next_address("the leader is not known there")
+                elif self._changes > MAX_UNPAUSED_CHANGES:
+                    await self._pause()  # each answer names another leader
+            case StaleAnswer(epoch):
+                if self._failures >= MAX_STALE_ANSWERS:
+                    self._report_ahead(epoch, None)
+                await self._try_next_address(f"epoch {epoch} is behind ours")
             case FetchRefused(code):
-                await self._try_elsewhere(error_name(code))
+                await self._try_next_address(error_name(code))
             case NeedsSnapshot():
-                raise AssertionError("a snapshot was asked for and fetched already")
+                raise AssertionError("run has replaced this outcome by that of the snapshot's fetch")
 
     async def _fetch(self, channel: Channel) -> Outcome:
-        """One fetch at the end of our log. Raises ChannelError, KafkaError."""
+        """Fetch once from the end of our log. Raises ChannelError, KafkaError."""
         options, log = self._options, self._log
         await channel.connect()
         version = channel.choose(ApiKey.FETCH, at_most=NEWEST_FETCH)
@@ -214,21 +216,21 @@ class Observer:
             max_wait_ms=MAX_WAIT_MS,
         )
         quorum = self.quorum
-        self._asked_at = self._runtime.clock.monotonic()
+        self._requested_at = self._runtime.clock.monotonic()
 
-        def take(body: memoryview) -> Outcome:
+        def decode(body: memoryview) -> Outcome:
             outcome = decide(quorum, decode_fetch_response(version, body))
             if isinstance(outcome, Records):
-                # The memory is the receive buffer's: copy what is kept.
+                # The records are in the receive buffer, which is reused: copy them.
                 return Records(memoryview(bytes(outcome.data)), outcome.high_watermark)
             return outcome
 
         return await channel.request_raw(
-            ApiKey.FETCH, version, [encode_fetch_request(version, request)], take, timeout=options.fetch_timeout
+            ApiKey.FETCH, version, [encode_fetch_request(version, request)], decode, timeout=options.fetch_timeout
         )
 
     async def _fetch_snapshot(self, channel: Channel, needed: NeedsSnapshot) -> Outcome | None:
-        """Fetch a snapshot, then reset the log and the image to it; None if that is done, or is to be retried."""
+        """Fetch a snapshot, then reset the log and the image to it. Returns None if that is done or must be retried."""
         if needed.snapshot.end_offset < max(self._loader.high_watermark, 1) or needed.snapshot.epoch < 0:
             return FetchRefused(ErrorCode.SNAPSHOT_NOT_FOUND)
         self._logger.info("fetching a snapshot", end_offset=needed.snapshot.end_offset, epoch=needed.snapshot.epoch)
@@ -243,7 +245,7 @@ class Observer:
             )
         except ChannelError:
             raise
-        except OSError as error:  # for example, a full disk: the present state is kept and may be served
+        except OSError as error:  # for example, a full disk: the node continues with the present image
             self._logger.error("metadata snapshot cannot be written", reason=str(error), again_in_seconds=DISK_PAUSE)
             await self._runtime.clock.sleep(DISK_PAUSE)
             return None
@@ -254,18 +256,20 @@ class Observer:
         return outcome
 
     async def _append(self, data: memoryview, high_watermark: Offset) -> None:
+        """Append fetched records, and replay those below the leader's high watermark. Raises KafkaError
+        KAFKA_STORAGE_ERROR."""
         if len(data):
             try:
                 self._log.append_as_follower(data, leader_epoch=self.quorum.epoch)
             except KafkaError as error:
                 if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                     raise
-                await self._try_elsewhere(f"its records cannot follow ours: {error}")
+                await self._try_next_address(f"its records cannot follow ours: {error}")
                 return
         self._failures = 0
         if self.ahead:
             self.ahead = False
-            self._logger.info("the leader has the metadata that was committed again", epoch=self.quorum.epoch)
+            self._logger.info("the leader has all committed metadata again", epoch=self.quorum.epoch)
         committed = Offset(min(high_watermark, self._log.log_end_offset))
         if committed > self._loader.high_watermark:
             self._log.set_high_watermark(committed)
@@ -273,50 +277,52 @@ class Observer:
             self._loader.committed(committed)
             while self._loader.step():
                 await self._runtime.clock.sleep(0)
-            await self._keeper.tend()
+            await self._keeper.maintain()
         if self._loader.high_watermark >= high_watermark:
-            self.current_at = self._asked_at
+            self.current_at = self._requested_at
 
     def _truncate(self, epoch: LeaderEpoch, end_offset: Offset) -> bool:
-        """KIP-595: truncate to the last common offset of our log and the leader's; False if that is below a committed
-        offset."""
+        """Truncate our log to the last offset that it has in common with the leader's (KIP-595). Returns False, without
+        a truncation, if that is below a committed offset."""
         log = self._log
         ours, our_end = log.leader_epoch_end_offset(epoch)
         target = end_offset if our_end is None else min(our_end, end_offset) if ours == epoch else our_end
         target = Offset(min(target, log.log_end_offset))
-        if target < max(self._loader.high_watermark, min(self._known, log.log_end_offset), 0):
-            self._is_ahead(epoch, target)
+        if target < max(self._loader.high_watermark, min(self._last_committed, log.log_end_offset), 0):
+            self._report_ahead(epoch, target)
             return False
         self._logger.warning("truncating the metadata log", offset=target, log_end=log.log_end_offset, epoch=epoch)
         log.truncate_to(target)
         return True
 
-    def _is_ahead(self, epoch: int, diverges_at: Offset | None) -> None:
-        """Committed and applied records cannot be taken back: a leader that has lost them is not followed."""
+    def _report_ahead(self, epoch: int, diverges_at: Offset | None) -> None:
+        """Log once that the leader has lost committed records. Such a leader is not followed, since applied records
+        cannot be undone."""
         if not self.ahead:
             self._logger.error(
                 "the controller lacks committed metadata: this node waits. Repair its log from the copy here "
                 "(`milena metadata repair`); to give up what it lacks, stop this node and remove the copy",
                 copy=self._log.folder,
                 diverges_at=diverges_at,
-                committed=max(self._loader.high_watermark, self._known),
+                committed=max(self._loader.high_watermark, self._last_committed),
                 epoch=epoch,
                 our_epoch=self._last_epoch(),
             )
         self.ahead = True
 
     def _follow(self, quorum: Quorum, endpoint: tuple[str, int] | None) -> None:
+        """Fetch from a new leader; its endpoint is remembered if the answer named it."""
         self.quorum = quorum
         if quorum.leader is not None and endpoint is not None:
             self._endpoints[quorum.leader] = endpoint
         address = self.leader_address
         if self._channel is not None and address is not None and (self._channel.host, self._channel.port) != address:
             self._drop_channel()
-        say = self._logger.debug if self._failures else self._logger.info
-        say("leader of the metadata log", leader=quorum.leader, epoch=quorum.epoch)
+        log = self._logger.debug if self._failures else self._logger.info
+        log("leader of the metadata log", leader=quorum.leader, epoch=quorum.epoch)
 
-    async def _try_elsewhere(self, reason: str) -> None:
-        """After a failure: forget the leader's address for now, and ask the next one after a pause."""
+    async def _try_next_address(self, reason: str) -> None:
+        """After a failure: forget the leader, and continue with the next address after a pause."""
         if not self._failures:
             self._logger.debug("metadata fetch failed", reason=reason)
         leader = self.leader_address
@@ -326,7 +332,7 @@ class Observer:
         await self._pause()
 
     async def _pause(self) -> None:
-        """Pause, longer after each failure."""
+        """Pause; the duration grows with the number of consecutive failures."""
         self._failures += 1
         longest = min(FIRST_PAUSE * 2 ** min(self._failures, 10), LAST_PAUSE)
         await self._runtime.clock.sleep(longest * self._runtime.random.uniform(0.5, 1.0))
@@ -355,7 +361,8 @@ class Observer:
             self._channel = None
 
     def _last_epoch(self) -> int:
-        """The epoch of the last record: of the log, of the snapshot before it, or 0 if there is none."""
+        """Return the epoch of the last record in the log, or of the snapshot if the log is empty; 0 if there is
+        neither."""
         return self._log_epoch(self._log, self._snapshots)
 
     @staticmethod

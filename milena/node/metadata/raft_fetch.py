@@ -1,8 +1,8 @@
-"""An observer's decisions about a leader's answer (KIP-595, KIP-630); pure.
+"""An observer's decision about a Fetch response of the metadata log (KIP-595, KIP-630); without side effects.
 
-The epoch rules come first. An answer from a lower epoch than ours is from a replaced leader and is dropped; one from a
-higher epoch only announces the new leader, whatever else it contains. Otherwise an answer has records, an offset to
-truncate to, or a snapshot to fetch first.
+The epoch is checked first. A response with a lower epoch than ours is from a replaced leader and is ignored. Of a
+response with a higher epoch only the new leader is used. Any other response has records, an offset to truncate to, or
+the snapshot to fetch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_LEADER_KNOWN: Final = CurrentLeader(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The known leader: its id (None while unknown) and the highest epoch seen."""
+    """The quorum's leader (None while unknown) and the highest epoch seen."""
 
     leader: NodeId | None
     epoch: LeaderEpoch
@@ -30,22 +30,22 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class NewLeader:
-    """A new leader or epoch. ``endpoint`` is set if the answer named one."""
+    """The leader or the epoch has changed. ``endpoint`` is the leader's address if the response has it."""
 
     quorum: Quorum
     endpoint: tuple[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """An answer from a replaced leader: its content is ignored."""
+class StaleAnswer:
+    """A response from a replaced leader, to be ignored."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRefused:
-    """An error. The observer can only retry, possibly at another address."""
+    """An error code. The observer retries, possibly at another address."""
 
     code: int
 
@@ -61,8 +61,8 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diverged:
-    """Our last epoch ends elsewhere at the leader: its largest epoch not above ours, and that epoch's end offset
-    there."""
+    """Our log diverges from the leader's: the leader's largest epoch that is not above our last epoch, and the end
+    offset of that epoch in the leader's log."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -75,7 +75,7 @@ class NeedsSnapshot:
     snapshot: MetadataSnapshotId
 
 
-Outcome: TypeAlias = NewLeader | Stale | FetchRefused | Records | Diverged | NeedsSnapshot
+Outcome: TypeAlias = NewLeader | StaleAnswer | FetchRefused | Records | Diverged | NeedsSnapshot
 
 
 def fetch_request(
@@ -86,7 +86,7 @@ def fetch_request(
     partition: FetchPartition,
     max_wait_ms: int,
 ) -> FetchRequest:
-    """A fetch of the metadata log. It has topic name and id; the version determines which is sent."""
+    """Return a Fetch of the metadata log, with topic name and id; the version determines which of the two is sent."""
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=0,
@@ -101,7 +101,7 @@ def fetch_request(
 
 
 def decide(quorum: Quorum, response: FetchResponse) -> Outcome:
-    """The decision about ``response``, fetched under ``quorum``."""
+    """Decide about ``response`` to a request that was sent while ``quorum`` was known."""
     if response.error_code:
         return FetchRefused(response.error_code)
     partition = _only_partition(response)
@@ -125,10 +125,10 @@ def decide(quorum: Quorum, response: FetchResponse) -> Outcome:
 
 def leader_change(
     quorum: Quorum, current: CurrentLeader, endpoints: Sequence[NodeEndpoint]
-) -> NewLeader | Stale | None:
-    """The leader and epoch in the answer; None if they are the known ones."""
+) -> NewLeader | StaleAnswer | None:
+    """Compare the leader and epoch in a response with the known ones; None if they are equal."""
     if current.leader_epoch < quorum.epoch:
-        return Stale(current.leader_epoch)
+        return StaleAnswer(current.leader_epoch)
     leader = NodeId(current.leader_id) if current.leader_id >= 0 else None
     if current.leader_epoch == quorum.epoch and (leader == quorum.leader or leader is None):
         return None
@@ -140,5 +140,5 @@ def leader_change(
 def _only_partition(response: FetchResponse) -> FetchedPartition | None:
     if len(response.topics) != 1 or len(response.topics[0][2]) != 1:
         return None
-    found = response.topics[0][2][0]
-    return found if found.partition == 0 else None
+    partition = response.topics[0][2][0]
+    return partition if partition.partition == 0 else None

@@ -1,7 +1,7 @@
 """Replays metadata records into the image.
 
-``apply`` is the effect of one record. ``Replayer`` handles what the log adds: offsets, epochs, and metadata
-transactions, whose records take effect together at EndTransaction and never after AbortTransaction (KIP-868).
+``apply`` applies one record. ``Replayer`` also handles offsets, epochs, and metadata transactions, whose records are
+applied together at EndTransaction, or dropped at AbortTransaction (KIP-868).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from milena.protocol.types import MIGRATING_DIR, BrokerEpoch, LeaderEpoch, NodeI
 
 
 class ReplayError(ValueError):
-    """A record that contradicts the image: the log or this code is wrong."""
+    """A record contradicts the image: the log is damaged, or this code has a bug."""
 
 
 def apply(image: MetadataImage, delta: Delta, record: records.MetadataRecord) -> None:
-    """Apply one record to ``image`` and note its changes in ``delta``. Raises ReplayError, and TypeError for a record
-    that only has a meaning in the log (transaction markers)."""
-    effect = _EFFECTS.get(type(record))
-    if effect is not None:
-        effect(image, delta, record)
+    """Apply one record to ``image`` and add its changes to ``delta``. Raises ReplayError, and TypeError for a record
+    that does not change an image (transaction markers)."""
+    function = _APPLY.get(type(record))
+    if function is not None:
+        function(image, delta, record)
         return
-    from milena.node.metadata.opaque_records import keep
+    from milena.node.metadata.opaque_records import apply_access_record
 
-    keep(image, delta, record)
+    apply_access_record(image, delta, record)
 
 
 class Replayer:
@@ -60,8 +60,8 @@ class Replayer:
                     raise ReplayError(f"a transaction begins inside of another at offset {offset}")
                 self._transaction = []
             case records.EndTransactionRecord():
-                for held in self._end(offset):
-                    apply(self.image, self._delta, held)
+                for pending in self._end(offset):
+                    apply(self.image, self._delta, pending)
             case records.AbortTransactionRecord():
                 self._end(offset)
             case _:
@@ -69,25 +69,27 @@ class Replayer:
                     apply(self.image, self._delta, record)
                 else:
                     self._transaction.append(record)
-        self.passed(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+        self.advance(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
-    def passed(self, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
-        """Advance to ``offset`` without a record that affects the image (control records)."""
+    def advance(self, *, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> None:
+        """Set the image's offset, epoch and timestamp: of the last replayed record, or of records that do not change an
+        image (control records)."""
         image = self.image
         image.offset = offset
         image.epoch = epoch
         image.timestamp_ms = timestamp_ms
 
     def take_delta(self) -> Delta:
-        """The changes since the last call."""
+        """Return the changes since the last call."""
         delta, self._delta = self._delta, Delta()
         return delta
 
     def _end(self, offset: Offset) -> list[records.MetadataRecord]:
-        held, self._transaction = self._transaction, None
-        if held is None:
+        """End the metadata transaction. Returns its records. Raises ReplayError if there is none."""
+        pending, self._transaction = self._transaction, None
+        if pending is None:
             raise ReplayError(f"a transaction ends at offset {offset} that never began")
-        return held
+        return pending
 
 
 def _register_broker(image: MetadataImage, delta: Delta, record: records.RegisterBrokerRecord) -> None:
@@ -259,12 +261,12 @@ def _set_producer_ids(image: MetadataImage, delta: Delta, record: records.Produc
     delta.producer_ids = True
 
 
-def _nothing(image: MetadataImage, delta: Delta, record: object) -> None:
-    """NoOp, and records that only ZooKeeper's migration used."""
+def _no_change(image: MetadataImage, delta: Delta, record: object) -> None:
+    """Do nothing for NoOp, and for records of the migration from ZooKeeper."""
 
 
-# Each takes the records of its key.
-_EFFECTS: Final[dict[type[records.MetadataRecord], Callable[[MetadataImage, Delta, Any], None]]] = {
+# The functions take records of the class that is their key.
+_APPLY: Final[dict[type[records.MetadataRecord], Callable[[MetadataImage, Delta, Any], None]]] = {
     records.RegisterBrokerRecord: _register_broker,
     records.UnregisterBrokerRecord: _unregister_broker,
     records.BrokerRegistrationChangeRecord: _change_broker,
@@ -279,23 +281,23 @@ _EFFECTS: Final[dict[type[records.MetadataRecord], Callable[[MetadataImage, Delt
     records.ConfigRecord: _set_config,
     records.FeatureLevelRecord: _set_feature,
     records.ProducerIdsRecord: _set_producer_ids,
-    records.ZkMigrationStateRecord: _nothing,
-    records.NoOpRecord: _nothing,
+    records.ZkMigrationStateRecord: _no_change,
+    records.NoOpRecord: _no_change,
 }
 
 
 def _broker(image: MetadataImage, broker: int, epoch: int) -> BrokerImage:
-    found = image.brokers.get(broker)
-    if found is None or found.epoch != epoch:
+    registered = image.brokers.get(broker)
+    if registered is None or registered.epoch != epoch:
         raise ReplayError(f"broker {broker} is not registered with epoch {epoch}")
-    return found
+    return registered
 
 
 def _topic(image: MetadataImage, topic_id: UUID) -> TopicImage:
-    found = image.topics_by_id.get(topic_id)
-    if found is None:
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
         raise ReplayError(f"topic id {topic_id} is unknown")
-    return found
+    return topic
 
 
 def _endpoints(endpoints: Iterable[records.Endpoint]) -> tuple[ListenerImage, ...]:

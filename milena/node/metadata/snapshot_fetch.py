@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from milena.node.links.outgoing import Channel
-from milena.node.metadata.raft_fetch import FetchRefused, NewLeader, Quorum, Stale, leader_change
+from milena.node.metadata.raft_fetch import FetchRefused, NewLeader, Quorum, StaleAnswer, leader_change
 from milena.node.metadata.snapshots import MetadataSnapshotId, PartialSnapshot, SnapshotStore
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ from milena.runtime.logging import get_logger
 if TYPE_CHECKING:
     from milena.protocol.apis import FetchSnapshotRequestFields, FetchSnapshotResponse, RequestPartitionSnapshotFields
 
-PIECE_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20
 
 
 async def fetch_snapshot(
@@ -28,10 +28,11 @@ async def fetch_snapshot(
     *,
     node_id: NodeId,
     cluster_id: str | None,
-) -> NewLeader | Stale | FetchRefused | None:
-    """Fetch ``snapshot`` into ``store``; None on success, else the reason; a partial file is then deleted.
+) -> NewLeader | StaleAnswer | FetchRefused | None:
+    """Fetch ``snapshot`` into ``store``. Returns None on success, else the reason for the failure; a partial file is
+    deleted on failure.
 
-    Raises the errors of a channel, and OSError.
+    Raises ChannelError, KafkaError, OSError.
     """
     partial = store.create(snapshot)
     finished = False
@@ -44,13 +45,13 @@ async def fetch_snapshot(
             problem = _problem(response, partial, snapshot, quorum)
             if problem is not None:
                 return problem
-            piece = response.topics[0].partitions[0]
-            partial.append(bytes(piece.unaligned_records or b""))
-            if partial.size == piece.size:
+            chunk = response.topics[0].partitions[0]
+            partial.append(bytes(chunk.unaligned_records or b""))
+            if partial.size == chunk.size:
                 try:
                     partial.check()
                 except ValueError as error:  # including damaged batches and contradictory records
-                    get_logger("observer").error("a fetched snapshot cannot be used", reason=str(error))
+                    get_logger("observer").error("invalid metadata snapshot fetched", reason=str(error))
                     return FetchRefused(ErrorCode.CORRUPT_MESSAGE)
                 partial.finish()
                 finished = True
@@ -72,21 +73,21 @@ def _request(
     return {
         "cluster_id": cluster_id,
         "replica_id": node_id,
-        "max_bytes": PIECE_BYTES,
+        "max_bytes": CHUNK_BYTES,
         "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}],
     }
 
 
 def _problem(
     response: FetchSnapshotResponse, partial: PartialSnapshot, snapshot: MetadataSnapshotId, quorum: Quorum
-) -> NewLeader | Stale | FetchRefused | None:
-    """The reason why this chunk cannot be used; None if it can."""
+) -> NewLeader | StaleAnswer | FetchRefused | None:
+    """Return why this chunk is not the next one of ``snapshot``; None if it is."""
     if response.error_code:
         return FetchRefused(int(response.error_code))
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
         return FetchRefused(ErrorCode.INVALID_REQUEST)
-    piece = response.topics[0].partitions[0]
-    current = CurrentLeader(int(piece.current_leader.leader_id), int(piece.current_leader.leader_epoch))
+    chunk = response.topics[0].partitions[0]
+    current = CurrentLeader(int(chunk.current_leader.leader_id), int(chunk.current_leader.leader_epoch))
     endpoints = [
         NodeEndpoint(int(node.node_id), node.host, int(node.port))
         for node in messages.get(response, "node_endpoints", ())
@@ -94,12 +95,12 @@ def _problem(
     changed = leader_change(quorum, current, endpoints)
     if changed is not None:
         return changed
-    if piece.error_code:
-        return FetchRefused(int(piece.error_code))
-    found = (int(piece.snapshot_id.end_offset), int(piece.snapshot_id.epoch))
-    size = len(piece.unaligned_records or b"")
-    if found != (snapshot.end_offset, snapshot.epoch) or piece.position != partial.size or not size:
+    if chunk.error_code:
+        return FetchRefused(int(chunk.error_code))
+    received = (int(chunk.snapshot_id.end_offset), int(chunk.snapshot_id.epoch))
+    size = len(chunk.unaligned_records or b"")
+    if received != (snapshot.end_offset, snapshot.epoch) or chunk.position != partial.size or not size:
         return FetchRefused(ErrorCode.POSITION_OUT_OF_RANGE)
-    if partial.size + size > piece.size:
+    if partial.size + size > chunk.size:
         return FetchRefused(ErrorCode.POSITION_OUT_OF_RANGE)
     return None

@@ -1,8 +1,9 @@
-"""Schedules the snapshots of a node's image, and deletes old ones and the log before them (KIP-630).
+"""Takes snapshots of a node's image on schedule, and deletes old snapshots and the log before them (KIP-630; Kafka's
+``SnapshotGenerator``).
 
 A snapshot is taken after ``metadata.log.max.record.bytes.between.snapshots`` of new records, or
-``metadata.log.max.snapshot.interval.ms`` after the last one if there are new records. While there are several, the
-oldest snapshot is deleted, and the log start moves to the next one, if snapshots and log together exceed
+``metadata.log.max.snapshot.interval.ms`` after the last one if there are new records. If there are several snapshots,
+the oldest is deleted, and the log start moves to the next one, while snapshots and log together exceed
 ``metadata.max.retention.bytes``, or the oldest is older than ``metadata.max.retention.ms``.
 """
 
@@ -20,12 +21,12 @@ from milena.storage.files.deletions import remove_paths
 from milena.storage.log.unified_log import UnifiedLog
 
 RETRY_MS: Final = 60_000
-"""The retry interval after a snapshot could not be written."""
+"""The retry interval after a failure to write a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """Bytes and milliseconds, in the order of the module's description; a negative number means no limit."""
+    """The four settings that the module's docstring names, in that order; a negative number means no limit."""
 
     record_bytes: int = 20 << 20
     interval_ms: int = 3_600_000
@@ -34,7 +35,7 @@ class SnapshotPolicy:
 
 
 class SnapshotSource(Protocol):
-    """The source of snapshots: a loader, or the controller's log when all of it is committed."""
+    """The image to take snapshots of: a loader's, or the controller's while its whole log is committed."""
 
     @property
     def image(self) -> MetadataImage: ...
@@ -51,7 +52,7 @@ class SnapshotSource(Protocol):
 
 
 class SnapshotKeeper:
-    """Takes and deletes the snapshots of one metadata log. Call ``tend`` after records were replayed."""
+    """Takes and deletes the snapshots of one metadata log. Call ``maintain`` after records were replayed."""
 
     def __init__(
         self,
@@ -70,22 +71,23 @@ class SnapshotKeeper:
         self._policy = policy
         self._last_ms = runtime.clock.time_ms()
         self._failed = False
-        """The last snapshot could not be written: the next is retried earlier than the policy says."""
+        """Whether the last snapshot could not be written: the next one is due after RETRY_MS."""
         self._logger = get_logger("metadata", node=node_id)
 
-    async def tend(self) -> None:
-        """Take a snapshot if one is due, then delete old ones. One call at a time. Raises KafkaError, except
-        KAFKA_STORAGE_ERROR.
+    async def maintain(self) -> None:
+        """Take a snapshot if one is due, then delete old snapshots and segments. Must not be called concurrently.
+        Raises KafkaError, except KAFKA_STORAGE_ERROR.
 
-        Writes that the disk rejects, for example when it is full, are retried later: the log has the same records.
+        If the disk rejects a write, for example because it is full, the snapshot is retried later: the log still has
+        the records.
         """
         try:
             if self._due():
                 await self.take()
                 self.clean()
-            forgotten = self._log.context.deletions.take_due(self._runtime.clock.time_ms())
-            if forgotten:
-                await self._runtime.disk.offload(remove_paths, self._runtime.disk, forgotten)
+            paths = self._log.context.deletions.take_due(self._runtime.clock.time_ms())
+            if paths:
+                await self._runtime.disk.offload(remove_paths, self._runtime.disk, paths)
         except (OSError, KafkaError) as error:
             if isinstance(error, KafkaError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
@@ -120,7 +122,7 @@ class SnapshotKeeper:
 
     def clean(self) -> None:
         """Delete the oldest snapshots that the policy permits, and the log before the oldest remaining one."""
-        while len(ids := self._store.ids) > 1 and self._too_much():
+        while len(ids := self._store.ids) > 1 and self._exceeds_retention():
             keep = ids[1]
             if keep.end_offset > self._log.high_watermark:
                 return
@@ -128,7 +130,7 @@ class SnapshotKeeper:
             self._log.increment_log_start(keep.end_offset)
             self._log.delete_old_segments(self._runtime.clock.time_ms())
 
-    def _too_much(self) -> bool:
+    def _exceeds_retention(self) -> bool:
         policy, store = self._policy, self._store
         ids = store.ids
         size = self._log.size + sum(store.size(snapshot) for snapshot in ids)

@@ -1,8 +1,8 @@
 """Snapshots of the metadata log: names, files, content (KIP-630).
 
-A snapshot ``<end offset>-<epoch>.checkpoint`` replaces every record below its end offset. It is a log of its own: a
-control batch with SnapshotHeader, batches of metadata records, a control batch with SnapshotFooter. While it is written
-or fetched it is named ``.checkpoint.part``; it gets its final name once it is synced.
+A snapshot ``<end offset>-<epoch>.checkpoint`` replaces every record below its end offset. It consists of a control
+batch with SnapshotHeader, batches of metadata records, and a control batch with SnapshotFooter. While it is written or
+fetched it is named ``.checkpoint.part``; it gets its final name once it is synced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class CorruptMetadataSnapshot(ValueError):
-    """A snapshot file that is damaged or incomplete; the message names it."""
+    """A snapshot file is damaged or incomplete; the message has its name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,11 +49,11 @@ class MetadataSnapshotId:
 
 
 BOOTSTRAP_ID: Final = MetadataSnapshotId(Offset(0), LeaderEpoch(0))
-"""The snapshot that formatting writes; it is loaded, and never replicated."""
+"""The snapshot that formatting a log directory writes; it is loaded like others, but not sent to observers."""
 
 
 def parse_file_name(name: str) -> MetadataSnapshotId | None:
-    """None for other files."""
+    """Return the id of the snapshot in a file of this name; None if the file is not a snapshot."""
     match = _NAME.fullmatch(name)
     return None if match is None else MetadataSnapshotId(Offset(int(match[1])), LeaderEpoch(int(match[2])))
 
@@ -107,14 +107,14 @@ class SnapshotStore:
             file.close()
 
     def create(self, snapshot: MetadataSnapshotId) -> PartialSnapshot:
-        """Start writing a snapshot; an existing part of it is discarded."""
+        """Start to write a snapshot; an unfinished file of the same snapshot is discarded."""
         path = self._path(snapshot)
         part = path + ".part"
         self._disk.remove(part)
         return PartialSnapshot(self, snapshot, self._disk.open(part, create=True))
 
     def write(self, snapshot: MetadataSnapshotId, batches: Iterable[bytes]) -> None:
-        """Write a whole snapshot. After an OSError no part of it is left."""
+        """Write a whole snapshot. Raises OSError; the unfinished file is then deleted."""
         partial = self.create(snapshot)
         try:
             for batch in batches:
@@ -136,7 +136,7 @@ class SnapshotStore:
         self._ids.remove(snapshot)
 
     def finished(self, snapshot: MetadataSnapshotId) -> None:
-        """The part file is complete: give it its final name."""
+        """Rename the complete part file to its final name."""
         path = self._path(snapshot)
         self._disk.rename(path + ".part", path)
         if snapshot not in self._ids:
@@ -151,7 +151,7 @@ class SnapshotStore:
 
 
 class PartialSnapshot:
-    """A snapshot that is being written. ``finish`` or ``abandon`` ends it."""
+    """A snapshot file that is being written, until ``finish`` or ``abandon`` is called."""
 
     def __init__(self, store: SnapshotStore, snapshot: MetadataSnapshotId, file: File) -> None:
         self.id = snapshot
@@ -166,7 +166,7 @@ class PartialSnapshot:
         self._file.append([data])
 
     def check(self) -> None:
-        """Verify that the written bytes make an image. Raises CorruptMetadataSnapshot, ReplayError."""
+        """Verify that the written bytes can be replayed. Raises CorruptMetadataSnapshot, ReplayError."""
         image_of(self.id, self._file.pread(self._file.size, 0))
 
     def finish(self) -> None:
@@ -175,8 +175,8 @@ class PartialSnapshot:
         self._store.finished(self.id)
 
     def abandon(self) -> None:
-        """Never raises: an error here would replace the one that ended the work, for example a cancellation. Files that
-        a failing disk does not remove are removed at the next start."""
+        """Close and delete the part file. Raises no OSError, which would replace the exception that is being handled,
+        for example a cancellation; a file that cannot be deleted is deleted at the next start."""
         with contextlib.suppress(OSError):
             self._file.close()
             self._store.abandoned(self.id)
@@ -185,7 +185,7 @@ class PartialSnapshot:
 def snapshot_batches(
     records: Iterable[MetadataRecord], epoch: LeaderEpoch, *, metadata_version: int, last_timestamp: int, now_ms: int
 ) -> Iterator[bytes]:
-    """The batches of a snapshot. ``last_timestamp`` (ms) is that of the last record it includes."""
+    """Yield the batches of a snapshot. ``last_timestamp`` (ms) is that of the last record in the snapshot."""
     header = SnapshotHeader(last_contained_log_timestamp=last_timestamp)
     yield control_batch([header], timestamp=now_ms, base_offset=Offset(0), leader_epoch=epoch)
     next_offset = 1
@@ -204,7 +204,7 @@ def snapshot_batches(
 
 
 def image_batches(image: MetadataImage, now_ms: int) -> Iterator[bytes]:
-    """The batches of a snapshot of ``image``, whose records are collected by this call."""
+    """Return the batches of a snapshot of ``image``. The records are collected now; the image may change afterwards."""
     return snapshot_batches(
         list(to_records(image)),
         image.epoch,
@@ -220,12 +220,14 @@ def image_id(image: MetadataImage) -> MetadataSnapshotId:
 
 
 def load_image(store: SnapshotStore, snapshot: MetadataSnapshotId) -> MetadataImage:
-    """The image in a snapshot. Raises CorruptMetadataSnapshot, and ReplayError if its records are contradictory."""
+    """Return the image in a snapshot. Raises CorruptMetadataSnapshot, and ReplayError if its records are
+    contradictory."""
     return image_of(snapshot, store.read(snapshot))
 
 
 def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[MetadataSnapshotId, str]]:
-    """The image of the latest valid snapshot, and the reason why each later one is invalid."""
+    """Return the image of the latest valid snapshot (None if there is none), and for each later snapshot the reason why
+    it is invalid."""
     damaged: dict[MetadataSnapshotId, str] = {}
     for snapshot in reversed(store.ids):
         try:
@@ -236,35 +238,35 @@ def load_latest(store: SnapshotStore) -> tuple[MetadataImage | None, dict[Metada
 
 
 def image_of(snapshot: MetadataSnapshotId, data: bytes) -> MetadataImage:
-    """The image in the bytes of a snapshot. Raises as ``load_image``."""
+    """Return the image in the bytes of a snapshot. Raises as ``load_image``."""
     image = MetadataImage()
     replayer = Replayer(image)
     last_timestamp = -1
     try:
-        for found in read_records(memoryview(data)):
-            if isinstance(found, SnapshotHeader):
-                last_timestamp = found.last_contained_log_timestamp
-            elif isinstance(found, MetadataRecord):
-                replayer.replay(found, offset=image.offset, epoch=image.epoch, timestamp_ms=-1)
+        for record in read_records(memoryview(data)):
+            if isinstance(record, SnapshotHeader):
+                last_timestamp = record.last_contained_log_timestamp
+            elif isinstance(record, MetadataRecord):
+                replayer.replay(record, offset=image.offset, epoch=image.epoch, timestamp_ms=-1)
     except (CorruptBatch, DecodeError) as error:
         raise CorruptMetadataSnapshot(f"snapshot {snapshot.file_name}: {error}") from error
-    replayer.passed(offset=Offset(snapshot.end_offset - 1), epoch=snapshot.epoch, timestamp_ms=last_timestamp)
+    replayer.advance(offset=Offset(snapshot.end_offset - 1), epoch=snapshot.epoch, timestamp_ms=last_timestamp)
     return image
 
 
 def read_records(data: memoryview) -> Iterator[object]:
-    """Every record of a snapshot or bootstrap file: control records as they are, metadata records decoded.
+    """Yield every record of a snapshot or bootstrap file, decoded: control records and metadata records.
 
-    Raises CorruptBatch if a batch is damaged, the footer is missing, or bytes are left over.
+    Raises CorruptBatch if a batch is damaged, the footer is missing, or bytes follow the last batch.
     """
     position = 0
     finished = False
     for batch in iter_batches(data):
         batch.verify_crc()
         position += batch.size_in_bytes
-        for found in batch_records(batch):
-            finished = isinstance(found, SnapshotFooter)
-            yield found
+        for record in batch_records(batch):
+            finished = isinstance(record, SnapshotFooter)
+            yield record
     if position != len(data):
         raise CorruptBatch(f"a torn batch at byte {position} of {len(data)}")
     if not finished:
@@ -272,7 +274,7 @@ def read_records(data: memoryview) -> Iterator[object]:
 
 
 def batch_records(batch: BatchView) -> Iterator[object]:
-    """The records of one batch of the metadata log, decoded. Raises CorruptBatch and DecodeError."""
+    """Yield the records of one batch of the metadata log, decoded. Raises CorruptBatch and DecodeError."""
     for record in iter_records(batch):
         if batch.is_control:
             yield control_of(record)

@@ -1,1 +1,1 @@
-"""Rules that intercept requests, and the trace of requests."""
+"""Fault rules: they hold, delay, drop, trace or refuse requests of a node (glossary: fault rule)."""

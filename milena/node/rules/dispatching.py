@@ -1,4 +1,4 @@
-"""Where a request continues if no rule keeps it (``node.serving.dispatch`` implements it)."""
+"""The interface that runs a request if no rule intercepts it; ``node.serving.dispatch`` implements it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from milena.protocol.schemas.registry import Role
 
 
-class Dispatching(Protocol):
-    """Runs or refuses requests."""
+class RequestDispatcher(Protocol):
+    """Runs requests, or answers them with an error."""
 
     @property
     def role(self) -> Role: ...

@@ -1,5 +1,5 @@
-"""Refuses some partitions of a broker's Fetch. Its handler does so, since only it knows the partitions of the
-session."""
+"""Rules that refuse some partitions of a broker's Fetch. The handler applies them, since only the handler knows the
+partitions of the fetch session."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ ERROR_SINCE: Final = 7
 """The first version whose response has an error code for the whole request."""
 
 
-def is_left_to_handler(role: Role, key: int, version: int, topic: str | None) -> bool:
-    """Whether a rule for this topic (None: for any) refuses partitions of such a request, and not the whole request."""
+def is_refused_by_handler(role: Role, key: int, version: int, topic: str | None) -> bool:
+    """Whether the handler, not the dispatcher, refuses such a request for a rule with this ``topic`` (None: any
+    topic)."""
     return role is Role.BROKER and key == ApiKey.FETCH and (topic is not None or version < ERROR_SINCE)
 
 
 def refused(
     topic: str | None, partition: int | None, error: ErrorCode, *, handled: bool, is_over: Callable[[], bool]
 ) -> RefusedPartitions:
-    """The partitions that a rule refuses: all if ``topic`` is None. Once the rule ``is_over``, pending answers pass."""
+    """Return the partitions that a rule refuses: all if ``topic`` is None. If ``is_over`` returns True when the answer
+    is made, because the rule has been released, the answer is not changed."""
 
     def error_of(name: str | None, index: int) -> ErrorCode:
-        meant = topic is None or (name == topic and partition in (None, index))
-        return error if meant and not (handled and is_over()) else ErrorCode.NONE
+        matches = topic is None or (name == topic and partition in (None, index))
+        return error if matches and not (handled and is_over()) else ErrorCode.NONE
 
     return RefusedPartitions(error_of, handled)

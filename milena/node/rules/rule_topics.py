@@ -1,4 +1,4 @@
-"""What a request of any API names, by its field names: topics and partitions, groups, transactional ids.
+"""Finds the topics and partitions, groups and transactional ids in a request of any API, by the names of its fields.
 
 Imported only if a rule matches by one of them.
 """
@@ -19,14 +19,14 @@ from milena.protocol.schemas.undecodable import DecodeError
 NAMES: Final = ("topic", "topic_name", "name")
 INDEXES: Final = ("partition_index", "partition", "index", "partition_id")
 FORGOTTEN: Final = "forgotten_topics_data"
-"""Partitions that a fetch session is to forget are not requested."""
+"""The field of a Fetch with partitions to remove from its session: these are not requested."""
 ALL: Final = -1
-"""All partitions of a topic that is named as a whole."""
+"""The partition number that means all partitions of a topic."""
 
 GROUPS: Final = ("group_id", "groups", "groups_names")
 TRANSACTIONS: Final = ("transactional_id", "transactional_ids")
 COORDINATORS: Final = {"group": 0, "transactional_id": 1}
-"""Types of FindCoordinator's keys."""
+"""Key types of FindCoordinator."""
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 """A Fetch with one of these session epochs names all the partitions that it requests."""
@@ -36,7 +36,7 @@ Entity: TypeAlias = Any
 """A message, or part of one."""
 
 
-def fits(
+def request_names(
     key: int,
     version: int,
     body: Data,
@@ -48,8 +48,9 @@ def fits(
     transactional_id: str | None = None,
     session: SessionPartitions | None = None,
 ) -> bool:
-    """Whether the request in ``body`` names all of these. A topic named as a whole stands for all its partitions. If
-    ``session`` is given, an incremental Fetch also names the partitions in its session."""
+    """Whether the request in ``body`` names each of topic, partition, group and transactional id that is not None. A
+    topic without partitions means all its partitions. If ``session`` is given, an incremental Fetch also names the
+    partitions in its session."""
     try:
         request = messages.decode_request(key, version, body)
     except DecodeError:
@@ -58,8 +59,8 @@ def fits(
         (
             topic is None
             or any(
-                found == topic and (partition is None or number in (partition, ALL))
-                for found, number in chain(named(request, name_of), _in_session(key, request, session))
+                name == topic and (partition is None or number in (partition, ALL))
+                for name, number in chain(named(request, name_of), _in_session(key, request, session))
             )
         )
         and (group is None or group in _texts(key, request, "group", GROUPS))
@@ -74,7 +75,7 @@ def _in_session(key: int, request: Entity, session: SessionPartitions | None) ->
 
 
 def _texts(key: int, request: Entity, kind: str, fields: Sequence[str]) -> Iterator[str]:
-    """The groups or transactional ids that a request names."""
+    """Yield the groups or transactional ids that a request names. ``kind`` is a key of COORDINATORS."""
     if key == ApiKey.FIND_COORDINATOR:
         if messages.get(request, "key_type", COORDINATORS["group"]) == COORDINATORS[kind]:
             yield from messages.get(request, "coordinator_keys", ())
@@ -90,7 +91,7 @@ def _texts(key: int, request: Entity, kind: str, fields: Sequence[str]) -> Itera
 
 
 def named(entity: Entity, name_of: Callable[[UUID], str | None]) -> Iterator[tuple[str, int]]:
-    """(topic, partition) pairs in an entity of a message, once for each place that names them."""
+    """Yield the (topic, partition) pairs in a message or part of one, once for each occurrence."""
     for field in _fields(entity):
         value = getattr(entity, field)
         for item in value if isinstance(value, tuple) else (value,):
@@ -108,6 +109,7 @@ def _fields(entity: Entity) -> list[str]:
 
 
 def topic_of(entity: Entity, name_of: Callable[[UUID], str | None]) -> str | None:
+    """Return the topic name of a topic's part of a request, looked up by its id if it has no name; None if unknown."""
     for name in NAMES:
         value = getattr(entity, name, None)
         if isinstance(value, str) and value:
@@ -117,7 +119,7 @@ def topic_of(entity: Entity, name_of: Callable[[UUID], str | None]) -> str | Non
 
 
 def _partitions(entity: Entity) -> Iterator[int]:
-    """The partitions in a topic's part of a request; ALL if it has no list of them."""
+    """Yield the partitions in a topic's part of a request; ALL if it has no list of them."""
     lists = [
         getattr(entity, field)
         for field in _fields(entity)

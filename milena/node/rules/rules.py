@@ -1,12 +1,12 @@
 """Rules that intercept requests: they hold, delay, drop or refuse a request, or close its connection.
 
-A rule is applied when a whole request has arrived and its handler has not seen it (side ``request``), or when it was
-handled and its answer has not been sent (side ``response``). Without rules a server checks only one flag.
+A rule is applied to a request before its handler runs (side ``request``), or to its answer before the answer is sent
+(side ``response``). Without rules a server checks only one flag.
 
-While a request is held or delayed, later ones on its connection wait, like bytes that have not arrived; it is handled
-on release even if its connection has ended meanwhile. A dropped request takes no effect, and its slot in the queue of
-answers stays empty: later requests take effect, unanswered, until the peer gives up. The request of a held answer has
-taken effect.
+While a request is held or delayed, later requests of its connection wait, as if they had not arrived. On release the
+request is handled even if its connection has been closed. A dropped request has no effect, and its slot in the queue of
+answers stays empty: later requests of the connection take effect, but their answers are not sent. If an answer is held,
+its request has taken effect.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
-from milena.node.rules.fetch_refusals import is_left_to_handler, refused
-from milena.node.rules.on_the_way import OnTheWay
-from milena.node.rules.tracing import Exchanges, Traced, new_trace
+from milena.node.rules.answers_decorator import AnswersDecorator
+from milena.node.rules.fetch_refusals import is_refused_by_handler, refused
+from milena.node.rules.tracing import Exchanges, TracedAnswers, new_trace
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -29,13 +29,13 @@ from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
-    from milena.node.rules.dispatching import Dispatching
+    from milena.node.rules.dispatching import RequestDispatcher
     from milena.node.rules.rule_topics import SessionPartitions
     from milena.runtime.network import Part
 
 
-class Effect(enum.Enum):
-    """What a rule does with matching requests. The values are the names of the commands."""
+class RuleAction(enum.Enum):
+    """The action of a rule on matching requests. The values are the names of the lab commands."""
 
     HOLD = "hold"
     DELAY = "delay"
@@ -55,15 +55,15 @@ class Side(enum.Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rule:
-    """Matches requests; a field that is None matches all.
+    """Matches requests. A field that is None matches any request.
 
     ``peer`` is a node's id or a prefix of a client id, ``node`` only a node's id. ``topic`` and ``partition``,
-    ``group`` and ``transactional_id`` match what the request names: a Fetch in a session names only what has changed,
-    but FAIL also knows the rest of the session. Of the matching requests every n-th (``every``) is caught, and of these
-    each with a ``probability``. After ``count`` caught requests, later ones pass.
+    ``group`` and ``transactional_id`` match what the request names. An incremental Fetch names only the changed
+    partitions of its session; FAIL also matches the other partitions of the session. The rule applies to every n-th
+    matching request (``every``), to each of these with a ``probability``, and to at most ``count`` requests.
     """
 
-    effect: Effect
+    action: RuleAction
     api: ApiKey | None = None
     peer: str | None = None
     node: int | None = None
@@ -80,13 +80,14 @@ class Rule:
     error: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     """The error of FAIL."""
     number: int = 0
-    taken: int = 0
-    """Matches so far; some of them may not be answered yet."""
+    matched: int = 0
+    """The number of matched requests; some of them may not be answered yet."""
     hits: int = 0
-    fitting: int = 0
-    """Requests that ``every`` has counted."""
+    """The number of requests or answers to which the rule was applied."""
+    candidates: int = 0
+    """The number of requests before ``every`` and ``probability`` are considered."""
     held: dict[RequestContext, Callable[[], None]] = field(default_factory=dict)
-    """Held requests, in order, each with the call that continues it."""
+    """Held requests, in order, each with the callback that continues it."""
     exchanges: Exchanges = field(default_factory=new_trace)
     """The exchanges recorded by TRACE."""
 
@@ -98,19 +99,19 @@ class Rule:
         random: Randomness | None,
         session: SessionPartitions | None,
     ) -> bool:
-        """Call once per request, since ``every`` counts the calls."""
-        if not self._fits(ctx, body, name_of, session):
+        """Whether the rule applies to a request. Call once per request, since ``every`` counts the calls."""
+        if not self._matches_fields(ctx, body, name_of, session):
             return False
         if self.every is not None:
-            self.fitting += 1
-            if self.fitting % self.every:
+            self.candidates += 1
+            if self.candidates % self.every:
                 return False
         if self.probability is None:
             return True
         assert random is not None, "a probability needs randomness"
         return random.uniform(0.0, 1.0) < self.probability
 
-    def _fits(
+    def _matches_fields(
         self,
         ctx: RequestContext,
         body: memoryview,
@@ -119,7 +120,7 @@ class Rule:
     ) -> bool:
         header = ctx.header
         if (
-            (self.count is not None and self.taken >= self.count)
+            (self.count is not None and self.matched >= self.count)
             or (self.api is not None and self.api != header.api_key)
             or (self.peer is not None and not is_peer(self.peer, header.client_id))
             or (self.node is not None and not is_peer(str(self.node), header.client_id))
@@ -127,9 +128,9 @@ class Rule:
             return False
         if self.topic is self.group is self.transactional_id is None:
             return True
-        from milena.node.rules.rule_topics import fits
+        from milena.node.rules.rule_topics import request_names
 
-        return fits(
+        return request_names(
             header.api_key,
             header.api_version,
             body,
@@ -138,14 +139,14 @@ class Rule:
             partition=self.partition,
             group=self.group,
             transactional_id=self.transactional_id,
-            session=session if self.effect is Effect.FAIL else None,
+            session=session if self.action is RuleAction.FAIL else None,
         )
 
     def describe(self) -> dict[str, object]:
-        """The rule as the command ``rules`` shows it."""
-        said = {
+        """Return the rule as the lab command ``rules`` shows it; fields that are None are omitted."""
+        fields = {
             "rule": self.number,
-            "command": self.effect.value,
+            "command": self.action.value,
             "side": self.side.value,
             "api": None if self.api is None else self.api.name,
             "peer": self.peer,
@@ -157,11 +158,11 @@ class Rule:
             "every": self.every,
             "probability": self.probability,
             "count": self.count,
-            "ms": round(self.seconds * 1000) if self.effect is Effect.DELAY else None,
-            "error": self.error.name if self.effect is Effect.FAIL else None,
+            "ms": round(self.seconds * 1000) if self.action is RuleAction.DELAY else None,
+            "error": self.error.name if self.action is RuleAction.FAIL else None,
         }
         held = [{"api": ctx.api.name, "client_id": ctx.client_id, "gone": ctx.closed} for ctx in self.held]
-        return {key: value for key, value in said.items() if value is not None} | {"hits": self.hits, "held": held}
+        return {key: value for key, value in fields.items() if value is not None} | {"hits": self.hits, "held": held}
 
 
 def is_peer(peer: str, client_id: str | None) -> bool:
@@ -177,17 +178,19 @@ def is_peer(peer: str, client_id: str | None) -> bool:
     return client_id in (peer, f"raft-client-{peer}") or client_id.startswith(f"broker-{peer}-")
 
 
-class Withheld(OnTheWay):
-    """Wraps the answers of a request, and lets a rule of side RESPONSE take them first."""
+class InterceptedAnswers(AnswersDecorator):
+    """Intercepts the answer of a request for a rule of side RESPONSE."""
 
     __slots__ = ("_body", "_dispatcher", "_rule", "_rules")
 
-    def __init__(self, rules: Rules, rule: Rule, answers: Answers, dispatcher: Dispatching, body: memoryview) -> None:
+    def __init__(
+        self, rules: Rules, rule: Rule, answers: Answers, dispatcher: RequestDispatcher, body: memoryview
+    ) -> None:
         self._rules = rules
         self._rule = rule
         super().__init__(answers)
         self._dispatcher = dispatcher
-        self._body = bytes(body) if rule.effect is Effect.FAIL else b""
+        self._body = bytes(body) if rule.action is RuleAction.FAIL else b""
 
     def answered(self, ctx: RequestContext) -> None:
         parts, ctx.parts = ctx.parts, None
@@ -199,8 +202,8 @@ class Withheld(OnTheWay):
 class Rules:
     """The rules of one node; the first match applies.
 
-    To be used on the loop. ``name_of`` returns the name of a topic id, ``random`` is for rules with a probability,
-    ``session`` returns the partitions of fetch sessions.
+    Not thread-safe: used only on the event loop. ``name_of`` returns the name of a topic id, ``random`` is for rules
+    with a probability, ``session`` returns the partitions of a fetch session.
     """
 
     def __init__(
@@ -220,8 +223,8 @@ class Rules:
         self._hit = asyncio.Event()
 
     def add(self, rule: Rule) -> int:
-        """Returns the rule's number."""
-        assert rule.effect is not Effect.DELAY or self._clock is not None, "a delay needs a clock"
+        """Add a rule. Returns its number."""
+        assert rule.action is not RuleAction.DELAY or self._clock is not None, "a delay needs a clock"
         rule.number = self._next
         self._next += 1
         self._rules[rule.number] = rule
@@ -229,7 +232,7 @@ class Rules:
         return rule.number
 
     def get(self, number: int) -> Rule:
-        """Raises LookupError if the rule has ended or never existed."""
+        """Return a rule. Raises LookupError if it was released or never existed."""
         rule = self._rules.get(number)
         if rule is None:
             raise LookupError(f"there is no rule {number}")
@@ -239,119 +242,122 @@ class Rules:
         return list(self._rules.values())
 
     def release(self, number: int) -> Rule:
-        """End a rule and release what it holds, in order. Raises LookupError."""
+        """Remove a rule and continue the requests that it holds, in order. Raises LookupError."""
         rule = self.get(number)
         del self._rules[number]
         self.active = bool(self._rules)
         while rule.held:
-            self._let_go(rule, next(iter(rule.held)))
+            self._release_request(rule, next(iter(rule.held)))
         return rule
 
     def stop(self) -> None:
-        """The node stops: what is held is dropped."""
+        """Remove all rules and drop the held requests: the node stops."""
         for rule in self._rules.values():
             rule.held.clear()
         self._rules.clear()
         self.active = False
 
     async def wait(self, number: int, hits: int, seconds: float) -> Rule:
-        """Wait until a rule has caught this many requests. Raises LookupError, also if the rule ends meanwhile;
-        TimeoutError."""
+        """Wait until a rule has this many hits. Raises LookupError if the rule does not exist or is released before
+        that, TimeoutError after ``seconds``."""
         async with asyncio.timeout(seconds):
             while (rule := self.get(number)).hits < hits:
                 self._hit.clear()
                 await self._hit.wait()
         return rule
 
-    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: Dispatching) -> bool:
-        """Apply the first rule that matches; False if the request is to be handled now.
+    def intercepts(self, ctx: RequestContext, body: memoryview, dispatcher: RequestDispatcher) -> bool:
+        """Apply the first rule that matches. Returns False if the caller must run the request now.
 
         ``body`` is copied if it is needed later."""
         for rule in self._rules.values():
             if not rule.matches(ctx, body, self._name_of, self._random, self._session):
                 continue
-            rule.taken += 1
-            if rule.effect is Effect.TRACE:
+            rule.matched += 1
+            if rule.action is RuleAction.TRACE:
                 rule.hits += 1
                 self._hit.set()
-                ctx.answers = Traced(rule.exchanges, ctx.answers, body)
-                continue
+                ctx.answers = TracedAnswers(rule.exchanges, ctx.answers, body)
+                continue  # tracing does not change the request: later rules apply, too
             if rule.side is Side.RESPONSE:
-                ctx.answers = Withheld(self, rule, ctx.answers, dispatcher, body)
-                if rule.effect is Effect.FAIL:
-                    self._left_to_handler(rule, ctx, dispatcher, handled=True)
+                ctx.answers = InterceptedAnswers(self, rule, ctx.answers, dispatcher, body)
+                if rule.action is RuleAction.FAIL:
+                    self._refuse_in_handler(rule, ctx, dispatcher, handled=True)
                 return False
-            self._carry_out(rule, ctx, dispatcher, body, lambda data: dispatcher.run(ctx, data))
+            self._apply(rule, ctx, dispatcher, body, lambda data: dispatcher.run(ctx, data))
             return True
         return False
 
     def answered(
-        self, rule: Rule, ctx: RequestContext, dispatcher: Dispatching, body: bytes, answer: list[Part]
+        self, rule: Rule, ctx: RequestContext, dispatcher: RequestDispatcher, body: bytes, answer: list[Part]
     ) -> None:
-        """A request that a rule of side RESPONSE has matched was answered."""
+        """Apply a rule of side RESPONSE to the answer of a request that it has matched."""
         if rule.number in self._rules:
-            self._carry_out(rule, ctx, dispatcher, memoryview(bytearray(body)), lambda _: ctx.fill(answer))
+            self._apply(rule, ctx, dispatcher, memoryview(bytearray(body)), lambda _: ctx.set_response(answer))
         else:
-            ctx.fill(answer)
+            ctx.set_response(answer)
 
     def blocks(self, ctx: RequestContext) -> bool:
-        """Whether a request waits in a rule, and with it the later ones on its connection."""
+        """Whether a rule holds the request, so that later requests of its connection must wait."""
         return any(ctx in rule.held for rule in self._rules.values())
 
-    def _carry_out(
+    def _apply(
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatching,
+        dispatcher: RequestDispatcher,
         body: memoryview,
-        go_on: Callable[[memoryview], None],
+        proceed: Callable[[memoryview], None],
     ) -> None:
-        """Apply a rule's action; ``go_on`` continues as without the rule."""
+        """Apply a rule's action. ``proceed`` handles the request, or sends the answer, as without the rule."""
         rule.hits += 1
         self._hit.set()
-        match rule.effect:
-            case Effect.HOLD | Effect.DELAY:
+        match rule.action:
+            case RuleAction.HOLD | RuleAction.DELAY:
                 copied = memoryview(bytearray(body))
-                rule.held[ctx] = lambda: go_on(copied)
-                if rule.effect is Effect.DELAY:
+                rule.held[ctx] = lambda: proceed(copied)
+                if rule.action is RuleAction.DELAY:
                     assert self._clock is not None
-                    self._clock.call_later(rule.seconds, lambda: self._let_go(rule, ctx))
-            case Effect.DISCONNECT:
+                    self._clock.call_later(rule.seconds, lambda: self._release_request(rule, ctx))
+            case RuleAction.DISCONNECT:
                 ctx.disconnect("a rule cut the connection")
-            case Effect.FAIL:
-                self._refuse(rule, ctx, dispatcher, body, go_on)
-            case Effect.DROP | Effect.TRACE:
-                pass
+            case RuleAction.FAIL:
+                self._refuse(rule, ctx, dispatcher, body, proceed)
+            case RuleAction.DROP | RuleAction.TRACE:
+                pass  # DROP: the slot of the request stays unanswered. TRACE is applied by ``intercepts``.
 
     def _refuse(
         self,
         rule: Rule,
         ctx: RequestContext,
-        dispatcher: Dispatching,
+        dispatcher: RequestDispatcher,
         body: memoryview,
-        go_on: Callable[[memoryview], None],
+        proceed: Callable[[memoryview], None],
     ) -> None:
         """Answer with the rule's error. If the rule is for a topic, the request's other partitions are handled."""
-        if self._left_to_handler(rule, ctx, dispatcher, handled=False):
-            go_on(body)
+        if self._refuse_in_handler(rule, ctx, dispatcher, handled=False):
+            proceed(body)
             return
         if rule.topic is not None:
-            from milena.node.rules.rule_partitions import PartlyRefused, split
+            from milena.node.rules.rule_partitions import PartlyRefusedAnswers, split
 
             header = ctx.header
             request = messages.decode_request(header.api_key, header.api_version, body)
             parts = split(header.api_key, request, rule.topic, rule.partition, self._name_of)
             if parts is not None:
-                left, refused = parts
-                ctx.answers = PartlyRefused(ctx.answers, refused, rule.error)
-                go_on(memoryview(bytearray(messages.encode(left))))
+                remaining, refused = parts
+                ctx.answers = PartlyRefusedAnswers(ctx.answers, refused, rule.error)
+                proceed(memoryview(bytearray(messages.encode(remaining))))
                 return
         dispatcher.fail(ctx, body, KafkaError(rule.error, "a rule has refused this request"))
 
-    def _left_to_handler(self, rule: Rule, ctx: RequestContext, dispatcher: Dispatching, *, handled: bool) -> bool:
-        """Tell the handler which partitions to refuse, if it supports that."""
+    def _refuse_in_handler(
+        self, rule: Rule, ctx: RequestContext, dispatcher: RequestDispatcher, *, handled: bool
+    ) -> bool:
+        """Set the partitions that the handler refuses. Returns False if the handler does not support that for this
+        request."""
         header = ctx.header
-        if not is_left_to_handler(dispatcher.role, header.api_key, header.api_version, rule.topic):
+        if not is_refused_by_handler(dispatcher.role, header.api_key, header.api_version, rule.topic):
             return False
         if ctx.refused is None:
             number = rule.number
@@ -360,10 +366,10 @@ class Rules:
             )
         return True
 
-    def _let_go(self, rule: Rule, ctx: RequestContext) -> None:
-        go_on = rule.held.pop(ctx, None)
-        if go_on is not None:
-            go_on()
+    def _release_request(self, rule: Rule, ctx: RequestContext) -> None:
+        proceed = rule.held.pop(ctx, None)
+        if proceed is not None:
+            proceed()
 
 
 class Named(Protocol):
@@ -374,7 +380,7 @@ class Named(Protocol):
 
 
 def uuid_namer(topics: Callable[[], Mapping[UUID, Named]]) -> Callable[[UUID], str | None]:
-    """Names of topic ids from an image's ``topics_by_id``."""
+    """Return a function that looks up the names of topic ids in ``topics()``, an image's ``topics_by_id``."""
 
     def name_of(topic_id: UUID) -> str | None:
         topic = topics().get(topic_id)

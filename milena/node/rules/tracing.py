@@ -1,7 +1,6 @@
-"""A record of the messages between a node and its peers, kept as bytes and shown as plain data: the rule command
-``trace``.
+"""Recording of requests and their answers for the lab command ``trace``: stored as bytes, shown as JSON values.
 
-Records that a Fetch sends from files are not kept: they are shown as zeros.
+Records that a Fetch sends from files are not stored; they are replaced by zeros.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from milena.node.api import Answers, RequestContext
-from milena.node.rules.on_the_way import OnTheWay
+from milena.node.rules.answers_decorator import AnswersDecorator
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
@@ -36,9 +35,9 @@ class Exchange(NamedTuple):
     request: bytes
     response: bytes
 
-    def told(self) -> dict[str, object]:
-        """The exchange as the command shows it. Byte fields are shown as their lengths; ``request_bytes`` is the length
-        of the whole body."""
+    def as_json(self) -> dict[str, object]:
+        """Return the exchange as JSON values. Byte fields are replaced by their lengths; ``request_bytes`` is the
+        length of the whole body."""
         try:
             request = plain(messages.decode_request(self.key, self.version, self.request))
             response = plain(messages.decode_response(self.key, self.version, self.response))
@@ -62,15 +61,15 @@ def new_trace() -> Exchanges:
 
 
 def body_of(parts: Sequence[Part]) -> bytes:
-    """The body of a framed response, with zeros in place of bytes in files."""
+    """Return the body of a framed response, with zeros in place of bytes in files."""
     return b"".join(
         bytes(part) if isinstance(part, bytes | bytearray | memoryview) else bytes(part_length(part))
         for part in parts[1:]
     )
 
 
-class Traced(OnTheWay):
-    """Wraps the answers of a request, and records each answer."""
+class TracedAnswers(AnswersDecorator):
+    """Records a request and its answer when the request is answered."""
 
     __slots__ = ("_exchanges", "_request")
 
@@ -90,7 +89,7 @@ class Traced(OnTheWay):
 
 
 def plain(value: object) -> object:
-    """A message, or part of one, as JSON can represent it: error codes by name, bytes as their length."""
+    """Convert a message, or part of one, to JSON values: error codes to names, bytes to their length, times to ms."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _field(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)}
     match value:

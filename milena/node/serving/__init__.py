@@ -1,1 +1,1 @@
-"""Serving connections: framing, dispatch, fairness, the control page."""
+"""Request serving: connections, dispatch to handlers, fairness among connections, the HTTP control page."""

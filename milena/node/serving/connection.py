@@ -1,19 +1,18 @@
-"""One client connection: requests in, responses out.
+"""One client connection: receives requests, dispatches them, and sends the responses.
 
-Answers leave in the order of the requests. Each request has a slot in a queue; an early answer waits there until all
-slots before it are filled.
+Responses are sent in the order of the requests. Each request has a slot in a queue; a response waits there until all
+earlier slots have theirs.
 
-Order of effects: Kafka handles one request of a connection at a time and reads the next one after the answer. Here RAW
-APIs (Produce, Fetch) are pipelined: their handlers act immediately in order of arrival (an append is synchronous) and
-only their answers may wait, so a produce with acks=all does not delay the next one. If such a handler cannot act
-immediately, it holds the connection until it has. Any other request that is not answered when its handler returns
-pauses the dispatch until it is. So do ``MAX_PIPELINED`` requests in flight, and ``HIGH_WATER`` unsent bytes of a slow
-reader. The first frame that arrives while the dispatch is paused is stored, with the rest of its read, and reading
-stops: that bounds a connection's memory.
+Order of effects: Kafka handles one request of a connection at a time and reads the next one after the response. Here
+RAW APIs (Produce, Fetch) are pipelined: their handlers act immediately in order of arrival (an append is synchronous)
+and only their responses may wait, so a produce with acks=all does not delay the next one. If such a handler cannot act
+immediately, it holds the connection until it has acted. Any other request that is not answered when its handler returns
+pauses the dispatch until it is answered. ``MAX_PIPELINED`` requests in flight, and ``HIGH_WATER`` unsent bytes, pause
+the dispatch, too. The first frame that arrives while the dispatch is paused is stored with the remaining frames of the
+same read, and reading stops: that bounds a connection's memory.
 
-Fairness: of the frames that arrived in one read, as many as fit one turn (``node.serving.turns``) are handled at once;
-the others are stored, too, and wait until the other connections had their turns. A frame that arrived alone is handled
-at once.
+Fairness: of the frames of one read, as many as fit one turn (``node.serving.turns``) are handled at once. The others
+are stored, too, and wait until the other connections had their turns.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
 MAX_PIPELINED: Final = 64
 DECODED: Final = 4
-"""The cost in units of a turn (``node.serving.turns``) of a decoded request, plus one for each KiB of it and of its
-answer."""
+"""The cost of a decoded request in units of a turn (``node.serving.turns``), without one more unit for each KiB of the
+request and its response."""
 UNBOUNDED: Final = 1 << 60
 
 
@@ -46,11 +45,11 @@ class ServerConnection:
     __slots__ = (
         "_blocking",
         "_connection",
-        "_left",
-        "_owed",
         "_paused",
         "_server",
         "_slots",
+        "_units_left",
+        "_unread_answers",
         "_unsent_at_sweep",
         "caller",
         "closed",
@@ -63,10 +62,13 @@ class ServerConnection:
         self._connection: Connection | None = None
         self._slots: deque[RequestContext] = deque()
         self._blocking: RequestContext | None = None
-        self._left = UNBOUNDED
+        """The request that pauses the dispatch until it is answered or released."""
+        self._units_left = UNBOUNDED
+        """The units of the present turn that are not used yet."""
         self._paused = False
-        """Frames are stored, and reading is paused."""
-        self._owed: Holding | None = None
+        """Whether frames are stored, and reading is paused."""
+        self._unread_answers: Holding | None = None
+        """The memory of unread responses, once they have exceeded HIGH_WATER."""
         self._unsent_at_sweep = 0
         self.framer = TurnFramer(server.buffers, server.limits.max_request_bytes, self)
         self.caller = Caller(listener_name, "")
@@ -80,23 +82,23 @@ class ServerConnection:
         self._server.admit(self)
 
     def read_begins(self) -> None:
-        self._left = self._server.turns.share
+        self._units_left = self._server.turns.share
 
     def read_ends(self) -> None:
-        self._left = UNBOUNDED
+        self._units_left = UNBOUNDED
 
     def frame_received(self, frame: memoryview) -> None:
         if self.closed:
             return
-        if not self._paused and self._left > 0 and not self._held():
+        if not self._paused and self._units_left > 0 and not self._must_wait():
             self._dispatch(frame)
         else:
-            self._put_by(frame)
+            self._store(frame)
 
     def writable(self) -> None:
         self.last_active = self._server.monotonic()
-        if self._owed is not None:
-            self._owed.hold(0)
+        if self._unread_answers is not None:
+            self._unread_answers.hold(0)
         self._continue()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -107,13 +109,14 @@ class ServerConnection:
             if ctx.forget is not None:
                 ctx.forget()
         self._slots.clear()
-        if self._owed is not None:
-            self._owed.close()
+        if self._unread_answers is not None:
+            self._unread_answers.close()
         self._server.forget(self)
-        self.caller.gone()
+        self.caller.disconnected()
 
     def answered(self, ctx: RequestContext) -> None:
-        """A slot was filled: if it is the first, send it and all filled ones that follow."""
+        """A request has its response: if it is the first in the queue, send its response and those that directly
+        follow."""
         if self.closed:
             return
         slots = self._slots
@@ -129,7 +132,7 @@ class ServerConnection:
                 if parts:
                     connection.send(parts)
             if connection.unsent() > HIGH_WATER:
-                self._owe()
+                self._count_unread_answers()
         if self._blocking is ctx:
             self._blocking = None
         if self._paused:
@@ -143,12 +146,12 @@ class ServerConnection:
             self._blocking = None
             self._continue()
 
-    def released(self) -> None:
-        """The server now runs requests."""
+    def serving_started(self) -> None:
+        """The server has started to run requests: continue with stored frames."""
         self._continue()
 
     def close(self, reason: str) -> None:
-        """Send what is queued, then close. Idempotent."""
+        """Close after the queued bytes have been sent, and log the reason. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -157,13 +160,13 @@ class ServerConnection:
         self._connection.close()
 
     def cut_off(self, reason: str) -> None:
-        """The peer holds resources that others need, or makes no progress: close immediately, with a warning."""
+        """Close immediately, with a warning: the peer uses memory that other connections need, or makes no progress."""
         if not self.closed:
-            self._server.note_cut(self, reason)
+            self._server.note_cut_off(self, reason)
             self.abort()
 
-    def look_at_progress(self) -> None:
-        """Cut off a peer that has started a request and makes no progress with it."""
+    def check_progress(self) -> None:
+        """Close the connection if its peer has begun to send a request and makes no progress."""
         if self._paused:
             self.framer.holding.excuse()
         elif self.framer.holding.overdue():
@@ -175,16 +178,18 @@ class ServerConnection:
         if self._connection is not None:
             self._connection.abort()
 
-    def stuck_since_last_sweep(self) -> bool:
-        """Whether the peer has stalled: nothing is in flight, or it has accepted no byte since the last sweep. A
-        connection whose reading is paused may have been closed unnoticed, so it is not kept longer, as in Kafka."""
+    def stalled_since_last_sweep(self) -> bool:
+        """Whether the connection is idle: no request is in flight, or the peer has accepted no byte since the last
+        sweep. If reading is paused, a closed connection is not noticed; so a request in flight does not keep it open,
+        as in Kafka."""
         assert self._connection is not None
         unsent = self._connection.unsent()
-        stuck = self._paused or not self._slots if not unsent else unsent == self._unsent_at_sweep
+        stalled = self._paused or not self._slots if not unsent else unsent == self._unsent_at_sweep
         self._unsent_at_sweep = unsent
-        return stuck
+        return stalled
 
     def _dispatch(self, frame: memoryview) -> None:
+        """Parse the header of a request and run it, or let a rule intercept it."""
         server = self._server
         self.last_active = now = server.monotonic()
         try:
@@ -207,15 +212,15 @@ class ServerConnection:
             return
         server.dispatcher.run(ctx, body)
         if api.raw:
-            self._left -= 1
+            self._units_left -= 1
         elif ctx.parts is None:
             self._blocking = ctx
         else:
             size = len(frame) + sum(map(part_length, ctx.parts))
-            self._left -= DECODED + (size >> 10)
+            self._units_left -= DECODED + (size >> 10)
 
-    def _held(self) -> bool:
-        """Whether the next request must wait."""
+    def _must_wait(self) -> bool:
+        """Whether the dispatch is paused."""
         assert self._connection is not None
         return (
             self._blocking is not None
@@ -224,10 +229,11 @@ class ServerConnection:
             or self._connection.unsent() > HIGH_WATER
         )
 
-    def _put_by(self, frame: memoryview) -> None:
+    def _store(self, frame: memoryview) -> None:
+        """Store a frame, and the remaining frames of its read, for a later turn; stop to read."""
         try:
-            self.framer.put_by(frame)
-        except BadFrame:  # which has cut this connection off
+            self.framer.store(frame)
+        except BadFrame:  # the framer has closed this connection
             return
         if not self._paused:
             self._paused = True
@@ -235,39 +241,41 @@ class ServerConnection:
             self._connection.pause_reading()
             self._continue()
 
-    def _owe(self) -> None:
-        """The peer does not read its answers as fast as it sends requests."""
+    def _count_unread_answers(self) -> None:
+        """Charge unread responses to the memory budget, since the peer reads them more slowly than it sends
+        requests."""
         connection = self._connection
         assert connection is not None
-        if self._owed is None:
-            self._owed = Holding(self._server.answers, self.cut_off, connection.unsent_in_memory)
+        if self._unread_answers is None:
+            self._unread_answers = Holding(self._server.answers, self.cut_off, connection.unsent_in_memory)
         try:
-            self._owed.hold(connection.unsent_in_memory())
+            self._unread_answers.hold(connection.unsent_in_memory())
         except NoRoom as error:
             self.cut_off(f"unread answers: {error}")
 
     def _continue(self) -> None:
-        """Something was freed: continue at this connection's turn, never inside the call that answered."""
-        if self._paused and not self.closed and not self._held():
+        """Join the queue for a turn if the dispatch is no longer paused. The turn comes later, never inside the call
+        that answered a request."""
+        if self._paused and not self.closed and not self._must_wait():
             self._server.turns.join(self)
 
     def take_turn(self, units: int) -> int:
         """Handle stored frames. Returns the units used."""
-        if not self._paused or self.closed or self._held():
+        if not self._paused or self.closed or self._must_wait():
             return 0
-        self._left = units
+        self._units_left = units
         self._paused = False
         try:
-            self._handle_again()
-        except BaseException:  # as in a read: a connection that is not read any more must not stay open
+            self._handle_stored()
+        except BaseException:  # as after an error in a read: a connection that is no longer read must not stay open
             self.abort()
             raise
         finally:
-            used, self._left = units - self._left, UNBOUNDED
-            self._go_on()
+            used, self._units_left = units - self._units_left, UNBOUNDED
+            self._after_turn()
         return used
 
-    def _go_on(self) -> None:
+    def _after_turn(self) -> None:
         if self.closed:
             self.framer.closed()
         elif self._paused:
@@ -277,9 +285,9 @@ class ServerConnection:
             self.framer.holding.excuse()
             self._connection.resume_reading()
 
-    def _handle_again(self) -> None:
+    def _handle_stored(self) -> None:
         try:
-            for frame in self.framer.again():
+            for frame in self.framer.stored_frames():
                 self.frame_received(frame)
                 if self.closed:
                     return

@@ -3,8 +3,8 @@
 HTTP/1.1 over the network port, without a framework: GET only, no bodies, keep-alive. A request line and its headers may
 take 8 KiB; longer or invalid requests close the connection.
 
-Rendering a page may take long. So one page is rendered per iteration of the loop, for one connection after the other,
-and none for a connection that has not read its previous ones. Beyond ``MAX_CONNECTIONS`` the connection with the oldest
+Rendering a page may take long. So one page is rendered per iteration of the loop, for the connections in turn, and none
+for a connection with more than HIGH_WATER unread bytes. Beyond ``MAX_CONNECTIONS`` the connection with the oldest
 request is closed.
 """
 
@@ -35,7 +35,7 @@ def metrics_page(render: Callable[[], str]) -> Page:
 
 
 def health_page(health: Callable[[], Mapping[str, object]]) -> Page:
-    """``health()["ready"]`` decides between 200 and 503."""
+    """Return a page with ``health()`` as JSON; its status is 200 if ``health()["ready"]`` is true, else 503."""
 
     def page() -> tuple[int, str, str]:
         state = health()
@@ -52,11 +52,11 @@ class ControlServer:
         self._pages = pages
         self._listener: Listener | None = None
         self._connections: dict[_HttpConnection, None] = {}
-        """The connections, those with the oldest requests first."""
+        """The connections, ordered by the time of their last request, oldest first."""
         self._turns = Turns(runtime.clock)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Returns the bound address. Raises OSError."""
+        """Start to listen. Returns the bound address. Raises OSError that names the control port."""
         try:
             self._listener = await self._runtime.network.listen(host, port, self._accept)
         except OSError as error:
@@ -91,9 +91,9 @@ class _HttpFramer:
         self._filled += count
         while (end := self._buffer.find(b"\r\n\r\n", 0, self._filled)) >= 0:
             frame = bytearray(self._buffer[:end])
-            rest = self._buffer[end + 4 : self._filled]
-            self._buffer[: len(rest)] = rest
-            self._filled = len(rest)
+            remaining = self._buffer[end + 4 : self._filled]
+            self._buffer[: len(remaining)] = remaining
+            self._filled = len(remaining)
             yield memoryview(frame)
         if self._filled == MAX_REQUEST:
             raise FrameError("HTTP request longer than 8 KiB")
@@ -103,11 +103,13 @@ class _HttpFramer:
 
 
 class _HttpConnection:
+    """Handler of one HTTP connection. ``register`` is the ordered set of all connections."""
+
     def __init__(self, pages: Mapping[str, Page], register: dict[_HttpConnection, None], turns: Turns) -> None:
         self._pages = pages
         self._register = register
         self._turns = turns
-        self._asked: deque[str] = deque()
+        self._requests: deque[str] = deque()
         self._connection: Connection | None = None
 
     def connection_made(self, connection: Connection) -> None:
@@ -119,21 +121,21 @@ class _HttpConnection:
         self._connection.pause_reading()
         self._register.pop(self, None)
         self._register[self] = None
-        self._asked.append(bytes(frame).decode("latin-1"))
+        self._requests.append(bytes(frame).decode("latin-1"))
         self._continue()
 
     def take_turn(self, units: int) -> int:
         """Render one page, then let the loop poll its sockets."""
         connection = self._connection
         assert connection is not None
-        if not self._asked:
+        if not self._requests:
             return 0
         try:
-            self._answer(connection, self._asked.popleft())
+            self._answer(connection, self._requests.popleft())
         except BaseException:
             self.abort()
             raise
-        if self._asked:
+        if self._requests:
             self._continue()
         elif self in self._register:
             connection.resume_reading()
@@ -141,46 +143,47 @@ class _HttpConnection:
 
     def _continue(self) -> None:
         assert self._connection is not None
-        if self._asked and self._connection.unsent() <= HIGH_WATER:
+        if self._requests and self._connection.unsent() <= HIGH_WATER:
             self._turns.join(self)
 
-    def _answer(self, connection: Connection, asked: str) -> None:
-        request, *headers = asked.split("\r\n")
+    def _answer(self, connection: Connection, text: str) -> None:
+        request, *headers = text.split("\r\n")
         words = request.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             self.abort()
             return
         method, target, version = words
         if method != "GET":
-            status, kind, text = 405, "text/plain", "only GET is served here\n"
+            status, kind, page_text = 405, "text/plain", "only GET is served here\n"
         elif (page := self._pages.get(target.partition("?")[0])) is None:
-            status, kind, text = 404, "text/plain", f"the pages here are {', '.join(sorted(self._pages))}\n"
+            status, kind, page_text = 404, "text/plain", f"the pages here are {', '.join(sorted(self._pages))}\n"
         else:
-            status, kind, text = page()
+            status, kind, page_text = page()
         last = (
             status == 405
             or version == "HTTP/1.0"
             or any(header.lower().replace(" ", "") == "connection:close" for header in headers)
         )
-        body = text.encode()
+        body = page_text.encode()
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             f"Connection: {'close' if last else 'keep-alive'}\r\n\r\n"
         )
         connection.send([head.encode() + body])
         if last:
-            self._asked.clear()
+            self._requests.clear()
             connection.close()
 
     def writable(self) -> None:
         self._continue()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._asked.clear()
+        self._requests.clear()
         self._register.pop(self, None)
 
     def abort(self) -> None:
-        self._asked.clear()
+        """Close immediately and drop unanswered requests."""
+        self._requests.clear()
         self._register.pop(self, None)
         assert self._connection is not None
         self._connection.abort()

@@ -1,7 +1,7 @@
 """Runs requests whose work yields: the first step at once, the rest in a slot of the scheduler.
 
-While the rest of a request runs, later requests of its connection wait. A request takes effect even if its connection
-is closed by then, unless its handler decides otherwise.
+While such a request runs, later requests of its connection wait. A request takes effect even if its connection has been
+closed, unless its handler decides otherwise.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.tasks import Tasks
 
 Pending: TypeAlias = "Awaitable[Fields | None] | None"
-"""Fields of a response that are still to be awaited."""
+"""An awaitable of the response's fields; None if the response was sent, or another callback will send it."""
 MEMORY_PER_BYTE: Final = 16
-"""Bytes that a decoded request and its answer take in memory, for each of its bytes."""
+"""Estimated memory of a decoded request and its answer, per byte of the encoded request."""
 
 
 class CooperativeRequests:
-    """The requests of one dispatcher."""
+    """Runs the cooperative work of one dispatcher's requests."""
 
     def __init__(self, scheduler: Scheduler, tasks: Tasks, refuse: Callable[[RequestContext, Exception], None]) -> None:
         """``refuse`` answers a request with an error."""
@@ -45,7 +45,7 @@ class CooperativeRequests:
         if not self.scheduler.reserve(size):
             ctx.disconnect(f"{self.scheduler.reserved} bytes of requests wait to be handled")
             with suppress(StopIteration):
-                next(work)  # one step more: it sees that the client is gone, and releases what it holds
+                next(work)  # one more step: the work sees that the client has disconnected, and releases its resources
             return
         ctx.is_large = True
         ctx.hold()
@@ -86,7 +86,8 @@ class CooperativeRequests:
 
 
 def _with_answer(ctx: RequestContext, work: Cooperative[Pending]) -> Cooperative[Pending]:
-    """Run ``work`` to its end, then what it has given to ``ctx.resume``: the answer is made in the same slot."""
+    """Run ``work`` to its end, then the work that it has passed to ``ctx.resume``, so that the answer is encoded in the
+    same slot. Returns the result of ``work``."""
     ctx.deferred = deferred = list[Cooperative[None]]()
     try:
         pending = yield from work

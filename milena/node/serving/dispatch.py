@@ -1,4 +1,4 @@
-"""From a parsed request to its API module: the served versions, the handlers, the mapping of errors.
+"""Dispatch of a parsed request to its API module: served versions, handlers, error responses.
 
 One dispatcher serves one role (broker or controller) of one node, for connections and for requests embedded in an
 Envelope.
@@ -27,10 +27,10 @@ DECODED_BODY_LIMIT: Final = 8 << 20
 """Maximum bytes of a decoded request. Decoding takes about 1 us per element on the loop, so a request of
 ``socket.request.max.bytes`` could block a node for minutes."""
 LARGE_BODIES: Final = frozenset({ApiKey.PRODUCE, ApiKey.ENVELOPE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""APIs whose size is in opaque bytes, which cost nothing to decode."""
+"""APIs whose bodies are mostly opaque bytes, which need no decoding: DECODED_BODY_LIMIT does not apply."""
 PLAIN_BODY_BYTES: Final = 16 << 10
-"""Bytes of a request that is decoded at once. A larger one may have thousands of elements: it is decoded cooperatively
-and answered while its connection waits."""
+"""Maximum bytes of a request that is decoded at once. A larger request may have thousands of elements: it is decoded
+cooperatively, while later requests of its connection wait."""
 
 
 class Dispatcher:
@@ -59,9 +59,10 @@ class Dispatcher:
         self._cooperative = CooperativeRequests(self.scheduler, tasks, self._refuse)
 
     def find(self, key: int, version: int) -> ServedApi | None:
-        """The handler of this version; None if this role does not serve it."""
-        found = self._bound.get(key << 16 | version)
-        return found if found is not None else self._bind(key, version)
+        """Return the handler for an API version; None if this role does not serve the version. ApiVersions is served in
+        any version, to answer UNSUPPORTED_VERSION (KIP-511)."""
+        bound = self._bound.get(key << 16 | version)
+        return bound if bound is not None else self._bind(key, version)
 
     def _bind(self, key: int, version: int) -> ServedApi | None:
         versions = self._ranges.get(key)
@@ -89,7 +90,8 @@ class Dispatcher:
         return bound
 
     def run(self, ctx: RequestContext, body: memoryview) -> None:
-        """Handle one request. Every path answers, disconnects, or leaves the answer to a pending operation."""
+        """Run the handler of one request. The request is answered, or its connection closed, now or by a pending
+        operation."""
         api = ctx.api
         ctx.driver = self._cooperative
         if len(body) > DECODED_BODY_LIMIT and ctx.header.api_key not in LARGE_BODIES:
@@ -130,7 +132,8 @@ class Dispatcher:
             self._refuse(ctx, failure)
 
     def _large(self, ctx: RequestContext, handle: Handle, body: bytes) -> Cooperative[Pending]:
-        """Decode and handle a large request. Returns what is still to be awaited."""
+        """Decode and handle a large request. Returns an awaitable of the response's fields if the handler returned
+        one."""
         header = ctx.header
         ctx.request = yield from messages.decode_large_request(header.api_key, header.api_version, body)
         answer = handle(self._node, ctx, ctx.request)
@@ -142,7 +145,8 @@ class Dispatcher:
         return None
 
     def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None:
-        """Answer with an error instead of running the handler: for each partition, if the response has errors there."""
+        """Answer with an error instead of running the handler: for each partition, if only partitions have error
+        codes."""
         from milena.node.rules.rule_partitions import refusal
 
         try:
@@ -158,33 +162,38 @@ class Dispatcher:
             self._refuse(ctx, error)
 
     def _refuse(self, ctx: RequestContext, error: Exception) -> None:
-        """Answer with the error's code. Any other exception than KafkaError is a bug of ours: this request fails."""
+        """Answer with the error's code. Any other exception than KafkaError is a bug: it is logged, and this request is
+        answered with UNKNOWN_SERVER_ERROR."""
         if not isinstance(error, KafkaError):
             self.runtime.contained.note(f"request {ctx.api.name}", error, version=ctx.version)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if ctx.closed or ctx.answered:
             return
-        ctx.is_large = False  # an error is encoded at once: a failure of its encoding is not answered again
+        ctx.is_large = (
+            False  # encode the error at once: if encoding fails cooperatively, this method would be called again
+        )
         try:
-            self._tell(ctx, error)
+            self._respond_error(ctx, error)
         except Exception as further:
             self.runtime.contained.note(f"the error of {ctx.api.name}", further, version=ctx.version)
             ctx.lost()
 
-    def _tell(self, ctx: RequestContext, error: KafkaError) -> None:
+    def _respond_error(self, ctx: RequestContext, error: KafkaError) -> None:
+        """Send the response that the module builds for ``error``, or one with the error at its top level. If the
+        response has no field for it, close the connection."""
         if ctx.api.failed is not None:
             ctx.respond_fields(**ctx.api.failed(ctx, ctx.request, error))
             return
         header = ctx.header
-        told = {
+        fields = {
             name: value
             for name, value in (("error_code", int(error.code)), ("error_message", error.text))
             if messages.response_has(header.api_key, header.api_version, name)
         }
-        if "error_code" not in told:
-            ctx.disconnect(f"{error.code.name} has no place in the response")
+        if "error_code" not in fields:
+            ctx.disconnect(f"{error.code.name} cannot be expressed in the response")
             return
-        ctx.respond_fields(**told)
+        ctx.respond_fields(**fields)
 
 
 def _answered(ctx: RequestContext, work: Cooperative[Fields | None]) -> Cooperative[Pending]:

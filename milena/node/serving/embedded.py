@@ -1,4 +1,4 @@
-"""Embedded requests: the content of an Envelope, run like a request of its own (KIP-590)."""
+"""Embedded requests: runs the request in an Envelope for its original client (KIP-590)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milena.protocol.schemas.undecodable import DecodeError
 
 
 class _Capture:
-    """Captures the answer in place of a connection."""
+    """Receives the answer of an embedded request, which has no connection."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -30,10 +30,10 @@ class _Capture:
         self.answer.set_result(bytes(data[4:]))
 
     def hold(self, ctx: RequestContext) -> None:
-        """No other request follows."""
+        """Do nothing: no other request follows."""
 
     def release(self, ctx: RequestContext) -> None:
-        """No other request waits."""
+        """Do nothing: no other request waits."""
 
     def close(self, reason: str) -> None:
         if not self.closed:

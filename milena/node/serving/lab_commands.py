@@ -9,9 +9,9 @@ Commands of all nodes::
                                               probability, count, side (request | response), ms (delay),
                                               error (fail)        -> {"rule": 3}
     trace     the same without side, ms and error: records requests with their answers    -> {"rule": 4}
-    traced    rule: what it has recorded
-    release   rule: releases what it holds and removes it    -> {"hits": 2, "released": 1}
-    rules     all rules, with their hits and what they hold
+    traced    rule: the requests and answers that it has recorded
+    release   rule: releases the held requests and removes it    -> {"hits": 2, "released": 1}
+    rules     all rules, with their hits and held requests
     clear     releases all rules
     wait      rule, hits, seconds: waits until the rule has this many hits
     help      the commands of this node
@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from keyword import iskeyword
 from typing import Any, Final
 
-from milena.node.rules.rules import Effect, Rule, Rules, Side
+from milena.node.rules.rules import Rule, RuleAction, Rules, Side
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 
@@ -34,7 +34,7 @@ DEFAULT_WAIT: Final = 30.0
 
 
 class LabCommandError(Exception):
-    """A command that cannot be executed; the message says why."""
+    """A command cannot be executed; the message gives the reason."""
 
 
 class LabCommands:
@@ -53,31 +53,31 @@ class LabCommands:
         }
 
     def add(self, name: str, command: LabCommand) -> None:
-        """Add a command of the environment in which the node runs."""
+        """Add a command that the node's environment provides (process or simulation)."""
         self._commands[name] = command
 
     def __contains__(self, command: str) -> bool:
-        return command in self._commands or command in _EFFECTS
+        return command in self._commands or command in _ACTIONS
 
     async def call(self, command: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON of any command
         """Execute a command. Raises LabCommandError if it cannot be executed."""
-        effect = _EFFECTS.get(command)
-        function = self._commands.get(command) if effect is None else self._add_rule
+        action = _ACTIONS.get(command)
+        function = self._commands.get(command) if action is None else self._add_rule
         if function is None:
             raise LabCommandError(
-                f"no command {command!r}; there are {', '.join(sorted([*self._commands, *_EFFECTS]))}"
+                f"no command {command!r}; there are {', '.join(sorted([*self._commands, *_ACTIONS]))}"
             )
-        places = [] if effect is None else [effect]
+        positional = [] if action is None else [action]
         arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in arguments.items()}
         try:
-            bound = inspect.signature(function).bind(*places, **arguments)
+            bound = inspect.signature(function).bind(*positional, **arguments)
         except TypeError as misuse:
-            said = str(misuse).replace("got an unexpected keyword argument", "unknown argument")
-            raise LabCommandError(f"{command}: {said}") from None
-        for name, kind in misfits(bound):
+            message = str(misuse).replace("got an unexpected keyword argument", "unknown argument")
+            raise LabCommandError(f"{command}: {message}") from None
+        for name, kind in mistyped_arguments(bound):
             raise LabCommandError(f"{command}: {name.rstrip('_')}={bound.arguments[name]}: not a value of type {kind}")
         try:
-            result = function(*places, **arguments)
+            result = function(*positional, **arguments)
             return await result if isinstance(result, Awaitable) else result
         except TimeoutError:
             raise LabCommandError(f"{command}: timed out") from None
@@ -86,7 +86,7 @@ class LabCommands:
 
     def _add_rule(
         self,
-        effect: Effect,
+        action: RuleAction,
         *,
         api: str | None = None,
         peer: str | int | None = None,
@@ -102,9 +102,9 @@ class LabCommands:
         ms: float | None = None,
         error: str | int | None = None,
     ) -> dict[str, int]:
-        if (ms is None) is (effect is Effect.DELAY):
+        if (ms is None) is (action is RuleAction.DELAY):
             raise ValueError("delay requires ms, and only delay takes it")
-        if (error is None) is (effect is Effect.FAIL):
+        if (error is None) is (action is RuleAction.FAIL):
             raise ValueError("fail requires error, and only fail takes it")
         if partition is not None and topic is None:
             raise ValueError("partition requires topic")
@@ -113,7 +113,7 @@ class LabCommands:
         if probability is not None and not 0 <= probability <= 1:
             raise ValueError(f"probability={probability}: not between 0 and 1")
         rule = Rule(
-            effect=effect,
+            action=action,
             api=None if api is None else api_of(api),
             peer=None if peer is None else str(peer),
             topic=topic,
@@ -131,17 +131,17 @@ class LabCommands:
         return {"rule": self._rules.add(rule)}
 
     def _release(self, rule: int) -> dict[str, int]:
-        """rule: release what it holds, in order, and remove it"""
+        """rule: release the held requests, in order, and remove the rule"""
         held = len(self._rules.get(rule).held)
         return {"hits": self._rules.release(rule).hits, "released": held}
 
     def _all_rules(self) -> list[dict[str, object]]:
-        """all rules, with their hits and what they hold"""
+        """all rules, with their hits and held requests"""
         return [rule.describe() for rule in self._rules.all()]
 
     def _traced(self, rule: int) -> list[dict[str, object]]:
         """rule: the requests that a trace has recorded, with their answers"""
-        return [exchange.told() for exchange in self._rules.get(rule).exchanges]
+        return [exchange.as_json() for exchange in self._rules.get(rule).exchanges]
 
     def _clear(self) -> dict[str, int]:
         """release all rules"""
@@ -153,13 +153,13 @@ class LabCommands:
 
     def _help(self) -> dict[str, str]:
         """the commands of this node"""
-        rules = dict.fromkeys(_EFFECTS, RULE_HELP)
+        rules = dict.fromkeys(_ACTIONS, RULE_HELP)
         return rules | {
             name: inspect.cleandoc(command.__doc__ or "") for name, command in sorted(self._commands.items())
         }
 
 
-_EFFECTS: Final = {effect.value: effect for effect in Effect}
+_ACTIONS: Final = {action.value: action for action in RuleAction}
 
 
 RULE_HELP: Final = (
@@ -175,8 +175,8 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
 }
 
 
-def misfits(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
-    """The arguments whose values do not match the annotated types of the command's parameters, with these types."""
+def mistyped_arguments(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
+    """Yield the names of arguments whose values do not have the parameters' annotated types, with these types."""
     for name, value in bound.arguments.items():
         kinds = str(bound.signature.parameters[name].annotation).split(" | ")
         if set(kinds) <= set(_KINDS) and not any(isinstance(value, _KINDS[kind]) for kind in kinds):
@@ -184,16 +184,16 @@ def misfits(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
 
 
 def api_of(name: str) -> ApiKey:
-    """``ALTER_PARTITION`` or ``AlterPartition``. Raises ValueError."""
-    wanted = name.replace("_", "").upper()
+    """Return the API key named ``ALTER_PARTITION`` or ``AlterPartition``. Raises ValueError."""
+    normalized = name.replace("_", "").upper()
     for key in ApiKey:
-        if key.name.replace("_", "") == wanted:
+        if key.name.replace("_", "") == normalized:
             return key
     raise ValueError(f"unknown API {name!r}")
 
 
 def error_of(error: str | int) -> ErrorCode:
-    """An error code by name or number. Raises ValueError."""
+    """Return the error code with this name or number. Raises ValueError."""
     if isinstance(error, int):
         if error not in ErrorCode.__members__.values():
             raise ValueError(f"unknown error code {error}")

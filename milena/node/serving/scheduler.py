@@ -22,11 +22,11 @@ MAX_CONCURRENT_ANSWERS: Final = 8
 LARGE_JOB_BYTES: Final = 16 << 20
 """Jobs that need more memory than this run one at a time."""
 MAX_RESERVED_BYTES: Final = 256 << 20
-"""Bytes of requests whose jobs wait or run. A first request is always admitted."""
+"""Maximum bytes of requests whose jobs wait or run; a request is admitted anyway if there is no other."""
 
 
 class Slot:
-    """One of the concurrent jobs: ``async with``."""
+    """The right to run one job; ``async with`` waits for it."""
 
     def __init__(self, slots: asyncio.Semaphore, turn: Callable[[], Awaitable[None]]) -> None:
         self._slots = slots
@@ -51,7 +51,7 @@ class Slot:
 
 
 class Scheduler:
-    """The long jobs of one node."""
+    """Runs the cooperative jobs of one role of a node."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -59,47 +59,48 @@ class Scheduler:
         self._large = asyncio.Semaphore(1)
         self._answers = asyncio.Semaphore(MAX_CONCURRENT_ANSWERS)
         self._turns: deque[asyncio.Future[None]] = deque()
-        self._armed = False
+        self._scheduled = False
         self.reserved = 0
-        """Bytes of all requests that ``reserve`` has counted."""
+        """Bytes of requests that are reserved and not released."""
 
     def reserve(self, size: int) -> bool:
-        """Count ``size`` more bytes of requests. Returns False if there are too many already."""
+        """Reserve ``size`` bytes for a request. Returns False if that would exceed the limit."""
         if self.reserved and self.reserved + size > MAX_RESERVED_BYTES:
             return False
         self.reserved += size
         return True
 
     def release(self, size: int) -> None:
-        """Give back bytes that were reserved."""
+        """Release bytes that ``reserve`` has reserved."""
         self.reserved -= size
 
     def slot(self, memory: int) -> Slot:
-        """A slot for a job that needs ``memory`` bytes. Its results live until it leaves the slot, so that no job
-        begins while many others are half done."""
+        """Return a slot for a job that needs ``memory`` bytes. A job keeps its slot until its results have been sent or
+        dropped, which bounds the memory of all jobs."""
         return Slot(self._large if memory > LARGE_JOB_BYTES else self._small, self.turn)
 
     def answer_slot(self) -> Slot:
-        """A slot for the answer of a job that has left its own: it does not wait for jobs that have not begun."""
+        """Return a slot for encoding the answer of a request that had to wait (a delayed operation). These slots are
+        separate, so that such an answer does not wait for new jobs."""
         return Slot(self._answers, self.turn)
 
     async def turn(self) -> None:
-        """Wait for the next turn: one is given in each iteration of the loop, in the order of the calls."""
+        """Wait for the next turn. Each iteration of the loop grants one turn, in the order of the calls."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
-        self._arm()
+        self._schedule()
         await turn
 
-    def _arm(self) -> None:
-        if not self._armed and self._turns:
-            self._armed = True
+    def _schedule(self) -> None:
+        if not self._scheduled and self._turns:
+            self._scheduled = True
             self._clock.call_later(0, self._next)
 
     def _next(self) -> None:
-        self._armed = False
+        self._scheduled = False
         while self._turns:
             turn = self._turns.popleft()
             if not turn.done():
                 turn.set_result(None)
                 break
-        self._arm()
+        self._schedule()

@@ -1,6 +1,6 @@
-"""The accepting side of a node: listeners, connection limits, closing of idle connections.
+"""The socket server of a node: listeners, connection limits, closing of idle connections (Kafka's ``SocketServer``).
 
-One server serves one role on one or more listeners. A combined node has two, which share nothing.
+One server serves one role on one or more listeners. A combined node has two servers, which share no state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_SWEEP_INTERVAL: Final = 30.0
 
 
 class ListenAddress(Protocol):
-    """The address of a listener (``config`` parses it)."""
+    """The address of a listener, as ``config`` has parsed it."""
 
     @property
     def name(self) -> str: ...
@@ -92,8 +92,8 @@ class Server:
         holding: bool = False,
         inter_broker: str | None = None,
     ) -> None:
-        """``holding``: connections are accepted, but their requests wait for ``serve``. ``inter_broker``: the listener
-        for nodes of the cluster. If it is not the only listener, clients cannot block it."""
+        """``holding``: connections are accepted, but their requests wait for ``serve``. ``inter_broker``: the name of
+        the inter-broker listener; if it is not the only listener, its connections take precedence over clients'."""
         self.holding = holding
         self.runtime = runtime
         self.rules = rules
@@ -102,7 +102,7 @@ class Server:
         """Listener name to its bound host and port (the actual port if 0 was configured)."""
         log = get_logger("network", node=node_id)
         self._log = log
-        self._cut_log = LimitedLog(log, self.monotonic)
+        self._cut_off_log = LimitedLog(log, self.monotonic)
         self._endpoints = endpoints
         names = [endpoint.name for endpoint in endpoints]
         protected = names if role is Role.CONTROLLER else [inter_broker] if len(names) > 1 else []
@@ -112,9 +112,9 @@ class Server:
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
         self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, rules)
         self.buffers = ReceiveBuffers(MemoryBudget(limits.queued_bytes, self.monotonic))
-        """Memory of requests that are incomplete or wait for their turn."""
+        """Memory of requests that are incomplete or stored for a later turn."""
         self.answers = MemoryBudget(limits.unsent_bytes, self.monotonic)
-        """Memory of answers that clients do not read as fast as they send requests."""
+        """Memory of responses that clients read more slowly than they send requests."""
         self.turns = Turns(runtime.clock)
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
@@ -154,12 +154,13 @@ class Server:
         self._apis.preload()
 
     def serve(self) -> None:
-        """Start to run requests, first those that arrived while the server was holding them."""
+        """Run requests from now on, first those that arrived while the server was holding requests."""
         self.holding = False
         for connection in list(self._connections):
-            connection.released()
+            connection.serving_started()
 
     def stop_accepting(self) -> None:
+        """Close the listeners; connections stay open."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -189,48 +190,51 @@ class Server:
         count = self._per_host.get(host, 0) + 1
         self._per_host[host] = count
         self._connections[connection] = None
-        if len(self._connections) > self.limits.max_connections and not self._make_room_for(connection):
+        if len(self._connections) > self.limits.max_connections and not self._close_longest_idle_client(connection):
             self.note_close(connection, "max.connections is reached")
             connection.abort()
         elif count > self.limits.per_ip_overrides.get(host, self.limits.max_connections_per_ip):
             self.note_close(connection, "max.connections.per.ip is reached")
             connection.abort()
 
-    def _make_room_for(self, connection: ServerConnection) -> bool:
+    def _close_longest_idle_client(self, connection: ServerConnection) -> bool:
+        """Close the client connection that was idle longest, if ``connection`` is on the inter-broker listener. Returns
+        False if none was closed."""
         if connection.caller.listener_name not in self._for_nodes:
             return False
         nodes = self._for_nodes
         clients = (
             client for client in self._connections if not client.closed and client.caller.listener_name not in nodes
         )
-        silent = min(clients, key=lambda client: client.last_active, default=None)
-        if silent is None:
+        idlest = min(clients, key=lambda client: client.last_active, default=None)
+        if idlest is None:
             return False
-        self.note_close(silent, "max.connections is reached, and a broker needs the place")
-        silent.abort()
+        self.note_close(idlest, "max.connections is reached, replaced by an inter-broker connection")
+        idlest.abort()
         return True
 
     def forget(self, connection: ServerConnection) -> None:
-        """A connection was closed."""
+        """Stop counting a connection that was closed. Idempotent."""
         if self._connections.pop(connection, self) is self:
             return
         host = connection.caller.client_host
-        left = self._per_host[host] - 1
-        if left:
-            self._per_host[host] = left
+        remaining = self._per_host[host] - 1
+        if remaining:
+            self._per_host[host] = remaining
         else:
             del self._per_host[host]
 
     def note_close(self, connection: ServerConnection, reason: str) -> None:
-        """We are closing a connection: count it and log the reason, once."""
+        """Count and log a connection that this node closes. Call once per connection."""
         self._closed_for_cause.value += 1
         caller = connection.caller
         self._log.debug("connection closed", client=caller.client_host, listener=caller.listener_name, reason=reason)
 
-    def note_cut(self, connection: ServerConnection, reason: str) -> None:
-        """We are cutting off a connection because it uses resources that others need."""
+    def note_cut_off(self, connection: ServerConnection, reason: str) -> None:
+        """Like ``note_close``, with a warning, for a connection that uses memory that others need or makes no
+        progress."""
         self.note_close(connection, reason)
-        self._cut_log.warning("connection cut", client=connection.caller.client_host, reason=reason)
+        self._cut_off_log.warning("connection cut", client=connection.caller.client_host, reason=reason)
 
     def _accept(self, listener_name: str) -> tuple[Framer, ConnectionHandler]:
         connection = ServerConnection(self, listener_name)
@@ -243,11 +247,11 @@ class Server:
         self._sweep_timer = self.runtime.clock.call_later(interval, self._sweep)
 
     def _sweep(self) -> None:
-        """Close connections that were idle too long. One timer serves all connections."""
+        """Close connections that were idle too long or make no progress. One timer serves all connections."""
         oldest = self.monotonic() - self.limits.idle_ms / 1000 if self.limits.idle_ms >= 0 else -math.inf
         for connection in list(self._connections):
-            connection.look_at_progress()
-            if not connection.closed and connection.stuck_since_last_sweep() and connection.last_active < oldest:
+            connection.check_progress()
+            if not connection.closed and connection.stalled_since_last_sweep() and connection.last_active < oldest:
                 self.note_close(connection, "idle for connections.max.idle.ms")
                 connection.abort()
         self._schedule_sweep()

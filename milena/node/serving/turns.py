@@ -1,7 +1,7 @@
-"""Scheduling of connections with requests that were read and not yet started.
+"""Fair scheduling of connections whose requests were read from the socket and not started yet.
 
-Connections take turns of a bounded number of units; one with more work queues again behind the others. Every few turns
-the loop polls its sockets, so that connections with little work are answered in between.
+Connections take turns. A turn is a bounded number of units of work; a connection with more work joins the queue again
+at its end. Every few turns the loop polls its sockets, so that connections with little work are served in between.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ UNITS_PER_POLL: Final = 128
 """Units between two polls of the sockets."""
 
 
-class Taker(Protocol):
+class TurnTaker(Protocol):
+    """A connection in the queue."""
+
     def take_turn(self, units: int) -> int:
-        """Work for about ``units``, and join again if more is to be done. Returns the units used."""
+        """Use up about ``units`` of work, and join the queue again if work remains. Returns the units used."""
         ...
 
 
 class Turns:
-    """A queue of waiting connections. Each is in it once: joining again does not change its place."""
+    """The queue of waiting connections."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._queue: deque[Taker] = deque()
+        self._queue: deque[TurnTaker] = deque()
         self._joined: set[int] = set()
         self._scheduled = False
 
@@ -39,7 +41,8 @@ class Turns:
         """Units for a connection whose requests have just arrived."""
         return SHARED_TURN if self._queue else TURN
 
-    def join(self, taker: Taker) -> None:
+    def join(self, taker: TurnTaker) -> None:
+        """Add a connection to the end of the queue; does nothing if it is in the queue already."""
         if id(taker) in self._joined:
             return
         self._joined.add(id(taker))
@@ -52,7 +55,8 @@ class Turns:
             self._clock.call_later(0, self._run)
 
     def _run(self) -> None:
-        """A connection that joins meanwhile waits for the next call, so that it does not get two turns in one."""
+        """Give each connection in the queue one turn, until UNITS_PER_POLL are used. A connection that joins during
+        this call waits for the next call, so that none gets two turns."""
         self._scheduled = False
         left = UNITS_PER_POLL
         queue = self._queue

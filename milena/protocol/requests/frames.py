@@ -139,8 +139,8 @@ class FrameDecoder:
     def has_rest(self) -> bool:
         return self._rest is not None
 
-    def put_by(self, frame: memoryview) -> None:
-        """Keep the frame that is being handled, and all that was read with it, for ``again``.
+    def store(self, frame: memoryview) -> None:
+        """Keep the frame that is being handled, and all that was read with it, for ``stored_frames``.
 
         Raises BadFrame if that exceeds the budget.
         """
@@ -155,7 +155,7 @@ class FrameDecoder:
         rest += frame
         self._keep(rest, len(rest))
 
-    def again(self) -> Iterator[memoryview]:
+    def stored_frames(self) -> Iterator[memoryview]:
         """The frames that were put by, as long as none is put by once more. Raises BadFrame as ``buffer_updated``."""
         rest = self._rest
         assert rest is not None

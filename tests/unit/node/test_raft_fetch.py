@@ -12,7 +12,7 @@ from milena.node.metadata.raft_fetch import (
     Outcome,
     Quorum,
     Records,
-    Stale,
+    StaleAnswer,
     decide,
 )
 from milena.node.metadata.snapshots import MetadataSnapshotId
@@ -38,7 +38,7 @@ def test_records_of_the_known_leader_are_taken() -> None:
 @pytest.mark.parametrize("leader", [CurrentLeader(1, 4), CurrentLeader(-1, -1), None])
 def test_nothing_of_a_lower_epoch_counts(leader: CurrentLeader | None) -> None:
     outcome = decide(KNOWN, answer(FROM_LEADER._replace(current_leader=leader, error_code=6)))
-    assert isinstance(outcome, Stale)
+    assert isinstance(outcome, StaleAnswer)
 
 
 def test_a_higher_epoch_only_tells_of_the_new_leader() -> None:

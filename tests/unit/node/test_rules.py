@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.node.rules.rule_topics import fits
+from milena.node.rules.rule_topics import request_names
 from milena.node.rules.rules import is_peer, uuid_namer
 from milena.node.serving.lab_commands import LabCommandError, LabCommands
 from milena.protocol.api_keys import ApiKey
@@ -189,8 +189,8 @@ class TestMatching:
         self, key: ApiKey, version: int, fields: dict[str, Any], found: tuple[bool, bool]
     ) -> None:
         body = messages.encode_request(key, version, **fields)
-        assert fits(key, version, body, lambda _: None, group="g") is found[0]
-        assert fits(key, version, body, lambda _: None, transactional_id="g") is found[1]
+        assert request_names(key, version, body, lambda _: None, group="g") is found[0]
+        assert request_names(key, version, body, lambda _: None, transactional_id="g") is found[1]
 
     async def test_every_third_is_caught(self) -> None:
         async with running() as r:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from milena.node.api import RequestContext
-from milena.node.rules.rules import Effect, Rule
+from milena.node.rules.rules import Rule, RuleAction
 from milena.node.serving.connection import MAX_PIPELINED, ServerConnection
 from milena.node.serving.server import ServerLimits
 from milena.protocol.api_keys import ApiKey
@@ -77,7 +77,7 @@ class TestAnswers:
             def twice(ctx: RequestContext, body: memoryview) -> None:
                 ctx.respond([b"one"])
                 try:
-                    ctx.fill([b"two"])
+                    ctx.set_response([b"two"])
                 except BrokenInvariant as error:
                     broken.append(error)
 
@@ -202,7 +202,7 @@ class TestOrderOfEffects:
     async def test_a_connection_with_more_requests_than_may_be_in_flight_ends(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ServerConnection, "_held", lambda _: False)
+        monkeypatch.setattr(ServerConnection, "_must_wait", lambda _: False)
         async with running() as r:
             seen: list[RequestContext] = []
             r.node.raw = lambda ctx, body: seen.append(ctx)
@@ -411,7 +411,7 @@ class TestLimits:
 class TestRules:
     async def test_a_dropped_request_never_reaches_its_handler(self) -> None:
         async with running() as r:
-            rule = r.rules.add(Rule(effect=Effect.DROP, api=ApiKey.LIST_GROUPS))
+            rule = r.rules.add(Rule(action=RuleAction.DROP, api=ApiKey.LIST_GROUPS))
             client = await r.client()
             client.send(ApiKey.LIST_GROUPS, 4)
             r.node.raw = lambda ctx, body: ctx.respond([b"x"])
@@ -424,8 +424,8 @@ class TestRules:
 
     async def test_a_rule_can_cut_the_connection_of_one_client(self) -> None:
         async with running() as r:
-            r.rules.add(Rule(effect=Effect.DISCONNECT, peer="test"))
-            r.rules.add(Rule(effect=Effect.DROP, peer="somebody else"))
+            r.rules.add(Rule(action=RuleAction.DISCONNECT, peer="test"))
+            r.rules.add(Rule(action=RuleAction.DROP, peer="somebody else"))
             client = await r.client()
             client.send(ApiKey.LIST_GROUPS, 4)
             assert await client.closed()

@@ -95,7 +95,7 @@ def test_frames_that_are_put_by_come_again_in_order(
         for one in frames:
             seen[0] += 1
             if seen[0] in refused:
-                decoder.put_by(one)
+                decoder.store(one)
             else:
                 got.append(bytes(one))
 
@@ -105,7 +105,7 @@ def test_frames_that_are_put_by_come_again_in_order(
             assert shared.budget.used > 0
             if between:
                 assert list(feed(other, framed(b"other" * 1000))) == [b"other" * 1000]
-            handle(decoder.again())
+            handle(decoder.stored_frames())
             continue
         room = decoder.get_buffer()
         count = min(len(room), len(data), piece)

@@ -1,4 +1,5 @@
-"""The interface of whatever sends requests and returns responses: a channel, or the link to the active controller."""
+"""The interface for sending a request and awaiting its response, implemented by a channel and by the connection to the
+active controller."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, Protocol
 from milena.protocol.api_keys import ApiKey
 
 
-class Asking(Protocol):
+class RequestSender(Protocol):
     """``key`` determines the type of the response: callers annotate it with the type that ``milena.protocol.apis``
     declares."""
 

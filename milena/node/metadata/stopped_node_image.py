@@ -1,6 +1,6 @@
-"""The metadata in a stopped node's folder, read without a node. Nothing there is changed.
+"""Reads the metadata image from the folder of a stopped node, without changing the folder.
 
-Uncommitted records at the end of the log are included: the log alone does not say where they begin.
+Uncommitted records at the end of the log are included, since the log does not contain the high watermark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from milena.storage.files.names import LOG, offset_of_file
 
 
 def read_image(disk: Disk, folder: str) -> MetadataImage:
-    """The image of the metadata log in ``folder``: its latest snapshot and the readable part of the log after it.
+    """Return the image of the metadata log in ``folder``: the latest snapshot and the valid part of the log after it.
 
     Blocks. Raises OSError, and ValueError (CorruptMetadataSnapshot, ReplayError, DecodeError) if the contents are
     invalid.

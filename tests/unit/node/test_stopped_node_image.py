@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from milena.node.metadata.resting_image import read_image
 from milena.node.metadata.snapshots import CorruptMetadataSnapshot, MetadataSnapshotId, SnapshotStore, snapshot_batches
+from milena.node.metadata.stopped_node_image import read_image
 from milena.protocol.metadata_records import LATEST_METADATA_VERSION, RemoveTopicRecord, encode_record
 from milena.protocol.records.records import BatchBuilder
 from milena.protocol.types import LeaderEpoch, Offset

@@ -1,12 +1,12 @@
-"""A wrapper for the answers between a request and its connection."""
+"""The base class of decorators that intercept the answer of a request on its way to the connection."""
 
 from __future__ import annotations
 
 from milena.node.api import Answers, RequestContext
 
 
-class OnTheWay:
-    """Passes every call on to ``answers``. A subclass implements ``answered``, where it does its work."""
+class AnswersDecorator:
+    """Forwards every call to ``answers``, except ``answered``, which a subclass implements."""
 
     __slots__ = ("_answers",)
 

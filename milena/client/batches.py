@@ -111,7 +111,7 @@ class Lane:
         # The first batch is closed to new records once it is being sent.
         closed = 1 if self.sending else 0
         batch = self.batches[-1] if len(self.batches) > closed else None
-        begun = batch is None or not batch.builder.room_for(key, value, limit - extra)
+        begun = batch is None or not batch.builder.has_room_for(key, value, limit - extra)
         if batch is None or begun:
             batch = PendingBatch(deadline)
             self.batches.append(batch)

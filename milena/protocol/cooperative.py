@@ -1,7 +1,6 @@
-"""Long work that yields the event loop to others: the one type for it, and the budget between two yields.
+"""Cooperative work: generators that yield so that the event loop can run other work, and the budget between two yields.
 
-``Cooperative`` is a generator that yields where other work may run. ``run_now`` runs one without pauses;
-``milena/node/serving/scheduler.py`` runs one with other work in between.
+``run_now`` runs such a generator without pauses; ``milena/node/serving/scheduler.py`` runs other work at each yield.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 Cooperative: TypeAlias = Generator[None, None, R]
-"""Work that yields where other work may run. It returns its result."""
+"""A generator that yields None where other work may run, and returns its result."""
 
 ELEMENTS_PER_YIELD: Final = 500
 """Elements of a request or response that are processed between two yields: one to five milliseconds."""
@@ -37,7 +36,7 @@ class YieldBudget:
         self.left = self._size = size
 
     def spend(self, elements: int) -> bool:
-        """Count ``elements`` more. Returns whether the caller must yield now; the budget is then full again."""
+        """Count ``elements`` more. Returns whether the caller must yield now; in that case the budget is reset."""
         self.left -= elements
         if self.left > 0:
             return False
@@ -45,7 +44,7 @@ class YieldBudget:
         return True
 
     def apply(self, items: Iterable[T], work: Callable[[T], R]) -> Cooperative[list[R]]:
-        """Apply ``work`` to each item in order. Returns the results. State may change at each yield."""
+        """Apply ``work`` to each item in order. Returns the results. Other state may change at each yield."""
         done: list[R] = []
         for item in items:
             done.append(work(item))

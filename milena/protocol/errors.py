@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the exception that carries one to the place where it is answered."""
+"""Kafka's error codes, and the exception for them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorCode | None:
-        """What a peer of another version, or one that talks rubbish, calls an error: as Kafka's ``Errors.forCode``."""
+        """Map an unknown code, from a newer or faulty peer, to UNKNOWN_SERVER_ERROR, like Kafka's
+        ``Errors.forCode``."""
         return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
 
@@ -190,24 +191,25 @@ _RETRIABLE: Final = frozenset(
 
 
 def retriable(code: int) -> bool:
-    """Whether Kafka's clients may send the same request again after ``code`` (they refresh what they know first)."""
+    """Whether Kafka's clients may retry after ``code`` (``RetriableException``); they may have to refresh metadata
+    first."""
     return code in _RETRIABLE
 
 
 def error_name(code: int) -> str:
-    """The name of a code, or ``code 12345`` for one that we do not know."""
+    """Return the name of a code, or ``code 12345`` for an unknown one."""
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"code {code}"
 
 
-def meaning(code: ErrorCode) -> str:
-    """What a code says where nothing else is known: ``Unknown topic or partition.``"""
+def default_message(code: ErrorCode) -> str:
+    """Return a message made of a code's name: ``Unknown topic or partition.``"""
     return f"{code.name.replace('_', ' ').capitalize()}."
 
 
 class KafkaError(Exception):
-    """An operation was refused; the peer is answered with ``code``.
+    """An operation failed or was refused; ``code`` is the error code in the response.
 
-    ``message`` is for the response's error message where it has one, and None leaves that field null.
+    ``message`` is for the response's error message, if the response has one; None leaves that field null.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -215,16 +217,17 @@ class KafkaError(Exception):
         self.code = code
         self.message = message
 
-    def kept(self) -> KafkaError:
-        """This error for a list of outcomes, without the frames that it was raised in.
+    def without_traceback(self) -> KafkaError:
+        """Remove the traceback and return this error, to store it in a list of results.
 
-        These refer to the list: only a full garbage collection, which a node hardly ever has, would free the circle."""
+        The traceback's frames refer to the list. Only a full garbage collection, which is rare in a node, would free
+        such a cycle."""
         return self.with_traceback(None)
 
     @property
     def text(self) -> str:
-        """For answers that say why in any case: the message, or else what the code says."""
-        return self.message or meaning(self.code)
+        """The message, or one made of the code's name, for responses that always have a message."""
+        return self.message or default_message(self.code)
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"

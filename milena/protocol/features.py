@@ -1,7 +1,7 @@
-"""Kafka's features and their levels (KIP-584, KIP-1022), and what each level of ``metadata.version`` brings.
+"""Kafka's features and their levels (KIP-584, KIP-1022), and the changes in each level of ``metadata.version``.
 
-``metadata.version`` says which records the controller writes and in which version; its levels have names, of which
-the last of a release also goes by the release's own. ``kraft.version`` lives in control records instead of
+``metadata.version`` determines the records that the controller writes, and their versions. Its levels have names; the
+name of a release means the last level of that release. ``kraft.version`` is stored in control records instead of
 FeatureLevel records, and is 0 with static voters.
 """
 
@@ -18,9 +18,9 @@ ELR_VERSION: Final = "eligible.leader.replicas.version"
 SHARE_VERSION: Final = "share.version"
 STREAMS_VERSION: Final = "streams.version"
 REMOTE_COMPACTION: Final = "milena.remote.log.compaction"
-"""Milena's own, and never finalized: a broker that names it in its registration with the levels 0 to 1 can host
-compacted topics in the tier. Kafka's controller stores the name of a feature that it does not know, if level 0 is in
-the range (``ClusterControlManager.processRegistrationFeature``)."""
+"""A feature of Milena, never finalized: a broker that registers it with the levels 0 to 1 can host compacted topics in
+the tier. Kafka's controller stores an unknown feature of a broker if level 0 is in its range
+(``ClusterControlManager.processRegistrationFeature``)."""
 
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, 30),
@@ -31,7 +31,7 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     SHARE_VERSION: (0, 1),
     STREAMS_VERSION: (0, 1),
 }
-"""The lowest and highest level of each feature that Kafka 4.3 knows."""
+"""The lowest and highest level of each feature in Kafka 4.3."""
 
 LATEST_METADATA_VERSION: Final = 30
 MINIMUM_METADATA_VERSION: Final = 7
@@ -49,7 +49,7 @@ _INTERNAL_VERSIONS: Final = (
     ("4.2", 0, 28),
     ("4.3", 0, 30),
 )
-"""Release, number of its first supported internal version, level of that."""
+"""Release, number of its first supported internal version, level of that version."""
 
 METADATA_TRANSACTIONS: Final = 13
 """3.6-IV1: Begin, End and AbortTransaction records."""
@@ -65,11 +65,12 @@ CORDONED_DIRECTORIES: Final = 30
 """4.3-IV0."""
 
 METADATA_CHANGES: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
-"""Levels that write records which an earlier level would not understand: no downgrade goes below one in use."""
+"""Levels that change the written records, so that a downgrade from such a level to a lower one is refused
+(``MetadataVersion.didMetadataChange``)."""
 
 
 def metadata_version_names() -> dict[str, int]:
-    """Levels by name: ``4.0-IV3`` and, for the last of each release, ``4.0``."""
+    """Return the levels by name: ``4.0-IV3`` and, for the last level of each release, ``4.0``."""
     names: dict[str, int] = {}
     starts = [*(level for _, _, level in _INTERNAL_VERSIONS[1:]), LATEST_METADATA_VERSION + 1]
     for (release, number, level), end in zip(_INTERNAL_VERSIONS, starts, strict=True):
@@ -80,7 +81,8 @@ def metadata_version_names() -> dict[str, int]:
 
 
 def metadata_version_of(release: str) -> int:
-    """The level of ``4.3``, ``4.0-IV3``, ``4.0.1`` and the like. Raises ValueError naming what is known."""
+    """Return the level of a release or internal version (``4.3``, ``4.0.1``, ``4.0-IV3``). Raises ValueError with the
+    known names."""
     names = metadata_version_names()
     level = names.get(release)
     if level is None:
@@ -92,7 +94,8 @@ def metadata_version_of(release: str) -> int:
 
 
 def unmet_dependency(feature: str, level: int, levels: Mapping[str, int]) -> str | None:
-    """What other feature level ``feature`` at ``level`` needs and ``levels`` lacks, in words; None if nothing."""
+    """Return a message if ``feature`` at ``level`` needs a level of another feature that ``levels`` does not have; None
+    if not."""
     if feature == ELR_VERSION and level >= 1 and levels.get(METADATA_VERSION, 0) < ELR_RECORDS:
         return f"{ELR_VERSION}={level} needs {METADATA_VERSION} at {ELR_RECORDS} or above"
     return None

@@ -1,12 +1,12 @@
-"""Invariants: what must hold whatever comes from the network or the disk (ARCHITECTURE.md: Invariants).
+"""Invariants: conditions that hold for any input from network and disk (ARCHITECTURE.md: Invariants).
 
-They are checked where the state changes, with all numbers in the message. One that does not hold is an error of ours:
-what it belongs to ends (a log, a partition, a request, the membership of a group, a step of a task) before anything is
-answered from it. ``assert`` is not used for that: ``python -O`` drops it.
+They are checked where the state changes, and the message has all numbers. A broken invariant is a bug: the object with
+the invalid state (a log, a partition, a request, a group member, a step of a task) is failed before it answers a
+request. ``assert`` is not used for these checks, since ``python -O`` removes it.
 """
 
 from __future__ import annotations
 
 
 class BrokenInvariant(Exception):
-    """A change that must not be. It was not made, or ends what it was made to."""
+    """A change would break an invariant. It was not made, or the changed object is failed."""

@@ -1,6 +1,6 @@
-"""How many elements one request may have, over all of its arrays and tagged fields.
+"""Limits of the number of elements in one request: all elements of its arrays, and tagged fields.
 
-Bytes alone do not bound what a request costs: an empty topic takes two of them and a microsecond or more of the loop.
+A limit of bytes is not enough: an empty topic takes two bytes, but a microsecond or more of the event loop.
 The limits follow from the budget: one request may keep the event loop for at most 100 ms of CPU between two yields
 (docs/decisions/2026-11-25-cooperative-work.md). An API with a higher limit than ``DEFAULT_MAX_ELEMENTS`` yields.
 """
@@ -13,15 +13,15 @@ from typing import Final
 from milena.protocol.api_keys import ApiKey
 
 DEFAULT_MAX_ELEMENTS: Final = 25_000
-"""Handled without a yield, elements cost 2 to 7 us each."""
+"""For APIs without yields. An element costs 2 to 7 us."""
 MAX_ELEMENTS: Final = 250_000
-"""Of APIs that clients of a large cluster send for 100,000 partitions of as many topics."""
+"""For APIs that clients of a large cluster send for 100,000 partitions of as many topics."""
 MAX_FETCHED: Final = 50_000
-"""Of Fetch: topics and partitions, for a follower with 10,000 replicas or a consumer of as many partitions."""
+"""For Fetch: topics and partitions, enough for a follower with 10,000 replicas or a consumer of as many partitions."""
 MAX_PRODUCED: Final = 50_000
-"""Of Produce: topics and batches. A producer's default ``max.request.size`` (1 MiB) has room for fewer."""
+"""For Produce: topics and batches. A producer's default ``max.request.size`` (1 MiB) holds fewer."""
 MAX_OBSERVED: Final = 1_000
-"""Of a Fetch to a controller, which has one partition."""
+"""For a Fetch to a controller, which has one partition."""
 _LIMITS: Final[Mapping[int, int]] = {
     ApiKey.API_VERSIONS: 1_000,
     ApiKey.BROKER_HEARTBEAT: 10_000,
@@ -43,7 +43,7 @@ _LIMITS: Final[Mapping[int, int]] = {
     ApiKey.PRODUCE: MAX_PRODUCED,
 }
 MAX_TAGS: Final = 16
-"""Tagged fields of one element of Produce or Fetch, and of a request's header. Kafka's newest versions define three."""
+"""Tagged fields of one element of Produce or Fetch, or of a request header. Kafka's newest versions define three."""
 
 
 def max_elements(key: int) -> int:

@@ -1,4 +1,4 @@
-"""Which topic names Kafka takes, and which two of them would share a metric's name."""
+"""Validation of topic names, and collisions of their metric names (Kafka's ``Topic``)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import Final
 
 MAX_LENGTH: Final = 249
-"""Folders are named after topics, with a partition number and up to a random id and a suffix behind."""
+"""Folder names are a topic name, a partition number, and sometimes a random id and a suffix: at most 255 characters."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name, in words; None for a good one."""
+    """Return why a topic name is invalid; None if it is valid."""
     if not name:
         return "the topic name is empty"
     if name in (".", ".."):
@@ -25,5 +25,5 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Metric names have '_' for '.': names with the same key collide."""
+    """Return the topic name as in metric names, which have '_' for '.': topics with equal keys collide."""
     return name.replace(".", "_")

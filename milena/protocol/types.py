@@ -1,7 +1,4 @@
-"""The integers of Kafka that must not be mixed, as distinct types.
-
-The wire's ``-1`` becomes ``None`` at the codec's edge wherever it means "absent".
-"""
+"""Distinct types for Kafka's integers, so that type checkers find mixed-up arguments."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from uuid import UUID
 Offset = NewType("Offset", int)
 """A record's position in a partition's log."""
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Counts the leaderships of one partition."""
+"""Number of a leader's term for a partition."""
 PartitionEpoch = NewType("PartitionEpoch", int)
-"""Counts the changes of one partition's registration in the metadata log."""
+"""Number that rises with each change of a partition's registration in the metadata log."""
 BrokerEpoch = NewType("BrokerEpoch", int)
 """Offset of a broker's registration record in the metadata log (KIP-903)."""
 ProducerEpoch = NewType("ProducerEpoch", int)
-"""Counts the incarnations of one producer id."""
+"""Number of an incarnation of one producer id."""
 TopicPartition: TypeAlias = tuple[str, int]
 """A topic's name and the number of a partition."""
 NodeId = NewType("NodeId", int)
@@ -34,4 +31,4 @@ UNASSIGNED_DIR: Final = UUID(int=1)
 LOST_DIR: Final = UUID(int=2)
 MIGRATING_DIR: Final = UUID(int=0)
 RESERVED_DIRECTORIES: Final = 100
-"""Directory ids below this number have a meaning of their own and belong to no broker."""
+"""Directory ids below this number are reserved (KIP-858) and are not ids of real directories."""

@@ -9,11 +9,12 @@ _RESERVED_BELOW = 100
 
 
 def to_text(value: UUID) -> str:
+    """Return Kafka's text form."""
     return b2a_base64(value.bytes, newline=False).decode("ascii").rstrip("=").translate(_TO_URL)
 
 
 def from_text(text: str) -> UUID:
-    """Raises ValueError where ``text`` is no UUID in this form."""
+    """Parse a UUID. Raises ValueError if ``text`` is not a UUID in this form."""
     if len(text) != 22 or "+" in text or "/" in text:
         raise ValueError(f"{text!r} is no UUID: Kafka writes 22 characters of URL-safe base64")
     try:
@@ -23,7 +24,7 @@ def from_text(text: str) -> UUID:
 
 
 def is_reserved(value: UUID) -> bool:
-    """Whether Kafka keeps this id for itself: the first 100, of which some name states of log directories."""
+    """Whether Kafka reserves this id: the first 100, some of which mean states of log directories."""
     return value.int < _RESERVED_BELOW
 
 

@@ -74,6 +74,7 @@ CLEAN: Final = (
     "milena/lab/scenarios",
     "milena/lab/world",
     "milena/node",
+    "milena/protocol",
     "milena/report",
     "milena/storage",
     "milena/runtime",

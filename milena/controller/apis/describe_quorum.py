@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from milena.node.api import RequestContext
-from milena.protocol.errors import ErrorCode, meaning
+from milena.protocol.errors import ErrorCode, default_message
 from milena.protocol.types import METADATA_TOPIC, ZERO_UUID
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _unknown(topic: str, partitions: list[int]) -> DescribeQuorumResponseTopicDa
     return {
         "topic_name": topic,
         "partitions": [
-            {"partition_index": partition, "error_code": int(error), "error_message": meaning(error)}
+            {"partition_index": partition, "error_code": int(error), "error_message": default_message(error)}
             for partition in partitions
         ],
     }

@@ -80,7 +80,7 @@ def by_resource(request: Request[R], read: Callable[[R], T]) -> tuple[dict[Resou
             try:
                 requested[key] = read(resource)
             except KafkaError as error:
-                refused[key] = error.kept()
+                refused[key] = error.without_traceback()
     return requested, refused
 
 

@@ -104,7 +104,7 @@ def _alter(
                 raise values
             _check(state, resource, values, defaults)
         except KafkaError as error:
-            outcomes[resource] = error.kept()
+            outcomes[resource] = error.without_traceback()
         else:
             records += _records(state, resource, values)
     return Result(records, outcomes)

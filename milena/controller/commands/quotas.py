@@ -53,7 +53,7 @@ def alter(state: ControllerState, changes: Sequence[Change]) -> Result[dict[Enti
                 raise _invalid(f"The key {change.repeated_key} is in the request twice.")
             records[entity] = _records(state, entity, change.values)
         except KafkaError as error:
-            outcomes[entity] = error.kept()
+            outcomes[entity] = error.without_traceback()
     return Result([record for some in records.values() for record in some], outcomes)
 
 

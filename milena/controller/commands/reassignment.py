@@ -50,7 +50,7 @@ def alter_reassignments(
             try:
                 change = _reassign(state, name, target, allow_factor_change=allow_factor_change)
             except KafkaError as error:
-                results.append((target.partition, error.kept()))
+                results.append((target.partition, error.without_traceback()))
             else:
                 changes[name, target.partition] = change
                 results.append((target.partition, None))

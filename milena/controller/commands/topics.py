@@ -76,7 +76,7 @@ def create_topics(
             _check_new_name(state, topic.name, colliding)
             made, created = _create(state, topic, random)
         except KafkaError as error:
-            outcomes.append((topic.name, error.kept()))
+            outcomes.append((topic.name, error.without_traceback()))
         else:
             records += made
             outcomes.append((topic.name, created))
@@ -103,7 +103,7 @@ def create_partitions(
         try:
             records += _grow(state, topic, random)
         except KafkaError as error:
-            outcomes.append((topic.topic, error.kept()))
+            outcomes.append((topic.topic, error.without_traceback()))
         else:
             outcomes.append((topic.topic, None))
         if len(records) > MAX_RECORDS_PER_BATCH:

@@ -23,7 +23,7 @@ def encode_batches(
     builder = BatchBuilder()
     for record in records:
         value = encode_record(record, metadata_version, version=_version(record, metadata_version))
-        full = builder.count and not builder.room_for(None, value, MAX_BATCH_BYTES)
+        full = builder.count and not builder.has_room_for(None, value, MAX_BATCH_BYTES)
         if full or builder.count == MAX_RECORDS_PER_BATCH:
             if atomic:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, "The records do not fit into one metadata batch.")

@@ -192,7 +192,7 @@ def snapshot_batches(
     builder = BatchBuilder()
     for record in records:
         value = encode_record(record, metadata_version)
-        if builder.count and not builder.room_for(None, value, BATCH_BYTES):
+        if builder.count and not builder.has_room_for(None, value, BATCH_BYTES):
             yield builder.build(base_offset=Offset(next_offset), leader_epoch=epoch)
             next_offset += builder.count
             builder = BatchBuilder()

@@ -25,7 +25,7 @@ from milena.node.framing import TurnFramer
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.frames import BadFrame, part_length
 from milena.protocol.requests.headers import parse_request_header
-from milena.protocol.requests.memory_budget import Holding, NoRoom
+from milena.protocol.requests.memory_budget import BudgetExceeded, BudgetShare
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.runtime.network import HIGH_WATER, Connection, FrameError
 
@@ -67,7 +67,7 @@ class ServerConnection:
         """The units of the present turn that are not used yet."""
         self._paused = False
         """Whether frames are stored, and reading is paused."""
-        self._unread_answers: Holding | None = None
+        self._unread_answers: BudgetShare | None = None
         """The memory of unread responses, once they have exceeded HIGH_WATER."""
         self._unsent_at_sweep = 0
         self.framer = TurnFramer(server.buffers, server.limits.max_request_bytes, self)
@@ -168,8 +168,8 @@ class ServerConnection:
     def check_progress(self) -> None:
         """Close the connection if its peer has begun to send a request and makes no progress."""
         if self._paused:
-            self.framer.holding.excuse()
-        elif self.framer.holding.overdue():
+            self.framer.unfinished_share.restart_progress_timer()
+        elif self.framer.unfinished_share.overdue():
             self.cut_off("an unfinished request makes no progress")
 
     def abort(self) -> None:
@@ -247,10 +247,10 @@ class ServerConnection:
         connection = self._connection
         assert connection is not None
         if self._unread_answers is None:
-            self._unread_answers = Holding(self._server.answers, self.cut_off, connection.unsent_in_memory)
+            self._unread_answers = BudgetShare(self._server.answers, self.cut_off, connection.unsent_in_memory)
         try:
             self._unread_answers.hold(connection.unsent_in_memory())
-        except NoRoom as error:
+        except BudgetExceeded as error:
             self.cut_off(f"unread answers: {error}")
 
     def _continue(self) -> None:
@@ -282,7 +282,7 @@ class ServerConnection:
             self._continue()
         else:
             assert self._connection is not None
-            self.framer.holding.excuse()
+            self.framer.unfinished_share.restart_progress_timer()
             self._connection.resume_reading()
 
     def _handle_stored(self) -> None:

@@ -1,8 +1,8 @@
-"""The records of ``__cluster_metadata-0``, those that Kafka 4.3 writes and reads.
+"""The records of ``__cluster_metadata-0`` that Kafka 4.3 writes and reads.
 
-A record is framed as frame version (unsigned varint, 1), key, version (both unsigned varints), body. The
-writer picks the version by the cluster's metadata.version; the reader takes every version. Records about
-access (``protocol.metadata_records.access``) are imported when one is met.
+A record is encoded as frame version (1), key (the record's type) and version, all unsigned varints, and the fields. The
+cluster's metadata.version determines the version that is written; every version can be read. The module of access
+records (``protocol.metadata_records.access``) is imported when the first one is decoded.
 """
 
 from __future__ import annotations
@@ -107,15 +107,15 @@ _ACCESS_KEYS: Final = frozenset({10, 11, 14, 18, 19, 22, 26})
 
 
 class UnknownRecord(DecodeError):
-    """A record of a type or a version that this release does not know; to go on without it would be wrong."""
+    """The type or version of a record is unknown. Skipping the record would leave a wrong image."""
 
 
 def encode_record(
     record: MetadataRecord, metadata_version: int = LATEST_METADATA_VERSION, *, version: int | None = None
 ) -> bytes:
-    """The record with its frame, in the version that fits the metadata.version, or in ``version``.
+    """Encode the record in the version of this metadata.version, or in ``version``.
 
-    Fields that the version does not have are left out.
+    Fields that the version lacks are omitted.
     """
     out = Writer()
     chosen = record.version_at(metadata_version) if version is None else version
@@ -127,14 +127,14 @@ def encode_record(
 
 
 def decode_record(data: Data) -> MetadataRecord:
-    """The record in a framed value. Raises as ``decode_versioned_record``."""
+    """Decode a record. Raises as ``decode_versioned_record``."""
     return decode_versioned_record(data)[0]
 
 
 def decode_versioned_record(data: Data) -> tuple[MetadataRecord, int]:
-    """The record in a framed value, and the version that it is in.
+    """Decode a record; return it with its version.
 
-    Raises UnknownRecord for a type or version that is not known, DecodeError for damaged bytes or some left over.
+    Raises UnknownRecord for an unknown type or version, DecodeError for damaged bytes or bytes after the record.
     """
     reader = Reader(data)
     frame = reader.uvarint()
@@ -152,7 +152,7 @@ def decode_versioned_record(data: Data) -> tuple[MetadataRecord, int]:
 
 
 def record_types() -> dict[int, type[MetadataRecord]]:
-    """All record types by key."""
+    """Return all record types by key."""
     from milena.protocol.metadata_records import access
 
     return _TYPES | {

@@ -1,4 +1,4 @@
-"""Records about who may do what: credentials, tokens, access control, quotas. Imported when one is met."""
+"""Access records: credentials, delegation tokens, access control, quotas. Imported when the first one is decoded."""
 
 from dataclasses import field
 from typing import ClassVar
@@ -50,7 +50,7 @@ class UserScramCredentialRecord(MetadataRecord):
 
 @versioned
 class QuotaEntity(Entity):
-    """One part of what a quota is for; the name None is the default of that type."""
+    """One part of a quota's entity; the name None means the default of that type."""
 
     entity_type: str = field(metadata=STRING)
     entity_name: str | None = field(metadata=STRING)

@@ -24,7 +24,7 @@ class ConfigRecord(MetadataRecord):
 
 @versioned
 class FeatureLevelRecord(MetadataRecord):
-    """The level of a feature; 0 takes it away."""
+    """The finalized level of a feature; 0 removes it."""
 
     KEY: ClassVar[int] = 12
 
@@ -45,7 +45,7 @@ class ProducerIdsRecord(MetadataRecord):
 
 @versioned
 class NoOpRecord(MetadataRecord):
-    """Moves the log's end, so that observers see that the controller lives."""
+    """Does not change the metadata; written regularly, so that the log end offset advances (KIP-835)."""
 
     KEY: ClassVar[int] = 20
 
@@ -61,7 +61,7 @@ class ZkMigrationStateRecord(MetadataRecord):
 
 @versioned
 class BeginTransactionRecord(MetadataRecord):
-    """What follows is published together, at EndTransactionRecord (KIP-868)."""
+    """The following records are published together at EndTransactionRecord (KIP-868)."""
 
     KEY: ClassVar[int] = 23
 

@@ -8,7 +8,7 @@ from milena.protocol.metadata_records.base import MetadataRecord
 from milena.protocol.schemas.schema import INT8, INT32, STRING, UUID_TYPE, versioned
 
 NO_LEADER_CHANGE = -2
-"""In a PartitionChangeRecord: the leader stays. -1 takes it away."""
+"""In a PartitionChangeRecord: the leader does not change. -1 means no leader."""
 
 
 @versioned
@@ -23,9 +23,9 @@ class TopicRecord(MetadataRecord):
 
 @versioned
 class PartitionRecord(MetadataRecord):
-    """A partition was created, or is as a snapshot has it.
+    """A partition was created; in a snapshot, the partition's state.
 
-    ``directories`` runs with ``replicas``. Written as version 1 from metadata.version 17 (3.7-IV2, directories),
+    ``directories`` is parallel to ``replicas``. Written as version 1 from metadata.version 17 (3.7-IV2, directories),
     2 from 23 (4.0-IV1, eligible leader replicas).
     """
 
@@ -52,7 +52,7 @@ class PartitionRecord(MetadataRecord):
 class PartitionChangeRecord(MetadataRecord):
     """A partition changed. A field at its default (None; leader -2, recovery state -1) changes nothing.
 
-    Written in the versions of PartitionRecord.
+    Written in the same versions as PartitionRecord.
     """
 
     KEY: ClassVar[int] = 5
@@ -83,7 +83,7 @@ class RemoveTopicRecord(MetadataRecord):
 
 @versioned
 class ClearElrRecord(MetadataRecord):
-    """Eligible leader replicas were forgotten, of one topic or with "" of all."""
+    """The eligible leader replicas of a topic were cleared; "" means all topics."""
 
     KEY: ClassVar[int] = 28
 

@@ -1,1 +1,1 @@
-"""Record batches and what is in them: records, compression, Kafka's own record kinds."""
+"""Record batches: headers, records, compression, and the records of Kafka's internal topics."""

@@ -1,11 +1,11 @@
-"""The header of a record batch, format v2 (magic 2, KIP-98), over the bytes it came in.
+"""The header of a record batch, format v2 (magic 2, KIP-98), read from and written to the batch's bytes.
 
-Layout, big endian: base offset int64, batch length int32 (counts what follows it), partition leader
+Layout, big endian: base offset int64, batch length int32 (of the bytes after it), partition leader
 epoch int32, magic int8, CRC-32C uint32 (from the attributes to the end), attributes int16, last offset
 delta int32, base timestamp int64, max timestamp int64, producer id int64, producer epoch int16, base
 sequence int32, record count int32. Attributes: bits 0-2 codec, 3 timestamp type, 4 transactional,
-5 control, 6 delete horizon. Offsets and the leader epoch lie before what the CRC covers, so that a
-leader assigns them in place.
+5 control, 6 delete horizon. The CRC does not cover the base offset and the leader epoch, so that a
+leader can set them in place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 HEADER_SIZE: Final = 61
 """Bytes of a batch before its records."""
 LOG_OVERHEAD: Final = 12
-"""Bytes of a batch that its length field does not count."""
+"""Bytes of a batch that its length field does not include."""
 MAGIC: Final = 2
 
 FIRST_OFFSET: Final = Offset(0)
@@ -32,7 +32,7 @@ NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
 
 _SHORTEST_MESSAGE: Final = 14
-"""The length of a message of format 0 with neither key nor value."""
+"""The length of a message of format 0 without key and value."""
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH_AT: Final = 8
@@ -48,15 +48,15 @@ _INT64: Final = Struct(">q")
 
 _CODEC_MASK: Final = 0x07
 TIME_OF_APPEND: Final = 0x08
-"""Attribute of a batch whose timestamps are a broker's."""
+"""Attribute of a batch with LogAppendTime."""
 _TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-"""Attribute of a batch of a transaction's end, and of the like."""
+"""Attribute of a batch with control records."""
 _DELETE_HORIZON: Final = 0x40
 
 
 class CorruptBatch(ValueError):
-    """Bytes that are no record batch: a wrong length, magic, checksum, count or record."""
+    """The bytes are not a valid record batch: a wrong length, magic, checksum, count or record."""
 
 
 class UnsupportedMagic(CorruptBatch):
@@ -64,7 +64,7 @@ class UnsupportedMagic(CorruptBatch):
 
 
 class Codec(IntEnum):
-    """What the records of a batch are compressed with, by the number in its attributes."""
+    """Compression codecs, by the number in a batch's attributes (Kafka's ``CompressionType``)."""
 
     NONE = 0
     GZIP = 1
@@ -74,17 +74,17 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Whose clock the timestamps of a batch are from."""
+    """The clock of a batch's timestamps: the producer's or the broker's."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchView:
-    """One batch, seen through its header. The records stay the bytes they are.
+    """One batch with a decoded header; its records are not decoded.
 
-    ``memory`` is exactly the batch. The setters write through it, so it must be writable for them.
-    Lengths are bytes, timestamps milliseconds, ``-1`` the absence of a producer, sequence or timestamp.
+    ``memory`` is exactly the batch. ``assign`` and ``set_max_timestamp`` write to it, so it must be writable for them.
+    Lengths are in bytes, timestamps in ms; ``-1`` means no producer, sequence or timestamp.
     """
 
     __slots__ = (
@@ -120,9 +120,9 @@ class BatchView:
     count: int
 
     def __init__(self, memory: memoryview) -> None:
-        """See the batch at the start of ``memory``; what follows it is left out.
+        """Decode the header of the batch at the start of ``memory``; bytes after the batch are ignored.
 
-        Raises CorruptBatch if the length does not fit, UnsupportedMagic for another format.
+        Raises CorruptBatch for an impossible length, UnsupportedMagic for another format.
         """
         size = batch_size_at(memory, 0)
         if size is None or size > len(memory):
@@ -151,12 +151,12 @@ class BatchView:
 
     @property
     def record_count(self) -> int:
-        """``count``, by the name that a scanned header has for it."""
+        """The same as ``count``: the name that other decoded headers use."""
         return self.count
 
     @property
     def records(self) -> memoryview:
-        """The bytes of the records, compressed as the codec says."""
+        """The bytes of the records, compressed with ``codec``."""
         return self.memory[HEADER_SIZE:]
 
     @property
@@ -177,7 +177,7 @@ class BatchView:
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptBatch for a number that is no codec."""
+        """The codec. Raises CorruptBatch for an unknown number."""
         number = self.attributes & _CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptBatch(f"codec {number} in the attributes is unknown")
@@ -201,7 +201,8 @@ class BatchView:
 
     @property
     def has_delete_horizon(self) -> bool:
-        """True if the base timestamp is the time from which tombstones may go (KIP-534)."""
+        """Whether the base timestamp is the delete horizon, the time after which tombstones may be removed
+        (KIP-534)."""
         return self.attributes & _DELETE_HORIZON != 0
 
     @property
@@ -209,12 +210,12 @@ class BatchView:
         return self.producer_id > NO_PRODUCER_ID
 
     def compute_crc(self) -> int:
-        """The checksum that the header should carry."""
+        """Return the checksum of the batch's bytes."""
         return crc32c(self.memory[_ATTRIBUTES_AT:])
 
     @property
     def is_valid(self) -> bool:
-        """True if the checksum is right."""
+        """Whether the checksum in the header is correct."""
         return self.crc == crc32c(self.memory[_ATTRIBUTES_AT:])
 
     def verify_crc(self) -> None:
@@ -224,15 +225,15 @@ class BatchView:
             raise CorruptBatch(f"the batch at offset {self.base_offset} has checksum {computed}, not {self.crc}")
 
     def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-        """Write the place in the log. The checksum does not cover it."""
+        """Write base offset and leader epoch, which the checksum does not cover."""
         _BASE.pack_into(self.memory, 0, base_offset, self.batch_length, leader_epoch)
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
 
     def set_max_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> None:
-        """Write the timestamp type and the batch's largest timestamp (ms), and the new checksum.
+        """Write the timestamp type, the batch's largest timestamp (ms), and the new checksum.
 
-        Under LOG_APPEND_TIME this timestamp is every record's (``protocol.records.records.timestamp_of``).
+        With LOG_APPEND_TIME all records have this timestamp (``protocol.records.records.timestamp_of``).
         """
         attributes = self.attributes & ~TIME_OF_APPEND
         if timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -254,27 +255,27 @@ class BatchView:
 
 
 def batch_size_at(data: memoryview, position: int) -> int | None:
-    """Bytes of the batch that begins at ``position``, or None where too little is there to tell.
+    """Return the size in bytes of the batch at ``position``; None if ``data`` ends before the end of its header.
 
-    The batch may reach beyond ``data``. Raises CorruptBatch for a length below the header's and
-    UnsupportedMagic for a format other than 2, whose messages may be shorter.
+    The batch may reach beyond ``data``. Raises CorruptBatch for a length below that of a header, and UnsupportedMagic
+    for another format than 2, whose messages may be shorter.
     """
-    there = len(data) - position
-    if there >= LOG_OVERHEAD:
+    available = len(data) - position
+    if available >= LOG_OVERHEAD:
         length: int = _INT32.unpack_from(data, position + _LENGTH_AT)[0]
-        if length >= _SHORTEST_MESSAGE and there > _MAGIC_AT and data[position + _MAGIC_AT] != MAGIC:
+        if length >= _SHORTEST_MESSAGE and available > _MAGIC_AT and data[position + _MAGIC_AT] != MAGIC:
             raise UnsupportedMagic(f"batch format {data[position + _MAGIC_AT]} is not {MAGIC}")
         if length < HEADER_SIZE - LOG_OVERHEAD:
             raise CorruptBatch(f"a batch length of {length} bytes is less than a header's")
-        if there >= HEADER_SIZE:
+        if available >= HEADER_SIZE:
             return length + LOG_OVERHEAD
     return None
 
 
 def iter_batches(data: memoryview) -> Iterator[BatchView]:
-    """Each whole batch in ``data``, in order; a partial one at the end is left out.
+    """Yield each complete batch in ``data``, in order; an incomplete one at the end is ignored.
 
-    Raises CorruptBatch if the bytes are no batch. Checksums are not checked.
+    Raises CorruptBatch for bytes that are not a batch. Checksums are not verified.
     """
     position = 0
     end = len(data)
@@ -284,7 +285,7 @@ def iter_batches(data: memoryview) -> Iterator[BatchView]:
 
 
 class BatchHeader(TypedDict, total=False):
-    """What a batch's header has beside its records: keyword arguments of ``pack_batch``."""
+    """Optional fields of a batch's header: keyword arguments of ``pack_batch``."""
 
     leader_epoch: LeaderEpoch
     transactional: bool
@@ -313,7 +314,7 @@ def pack_batch(
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """A batch around ``records``, which are encoded, and compressed with ``codec``, already."""
+    """Return a batch of ``records``, which must be encoded and compressed with ``codec`` already."""
     attributes = codec | (timestamp_type << 3) | (_TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     if delete_horizon:
         attributes |= _DELETE_HORIZON

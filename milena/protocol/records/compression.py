@@ -1,5 +1,5 @@
-"""The compressed streams inside record batches, as Kafka's Java client writes them: snappy in xerial blocks, lz4 as a
-frame of independent blocks of 64 KB. ``protocol.records.decompression`` reads them.
+"""Compression of records in the formats of Kafka's Java client: snappy in xerial blocks, lz4 as a frame of independent
+blocks of 64 KB. ``protocol.records.decompression`` decompresses.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from milena.protocol.records.decompression import LZ4_STORED, XERIAL_HEADER, cra
 __all__ = ["Codec", "DecompressionBomb", "compress", "compressed", "decompress"]
 
 _GZIP_WINDOW: Final = 31
-"""15 bits of window, and 16 for gzip's header instead of zlib's."""
+"""zlib's parameter for a window of 15 bits and gzip's header (+16)."""
 _ZSTD_DEFAULT_LEVEL: Final = 3
 _INT32: Final = Struct(">i")
 _XERIAL_BLOCK: Final = 32 << 10
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
-"""Magic, independent blocks without checksums, 64 KB a block, checksum of the header."""
+"""Magic; flags: independent blocks without checksums; block size 64 KB; checksum of the header."""
 _LZ4_BLOCK: Final = 64 << 10
 _UINT32_LE: Final = Struct("<I")
 _LZ4_DEFAULT_LEVEL: Final = 9
 
 
 class DecompressionBomb(CorruptBatch):
-    """A compressed stream that grows beyond the limit."""
+    """A compressed stream exceeds the limit when decompressed."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the records grow beyond {limit} bytes when they are decompressed")
 
 
 def compress(codec: Codec, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
-    """``data`` as one stream. ``level``: the codec's own scale, None for Kafka's default; snappy has none."""
+    """Compress ``data`` to one stream. ``level`` is the codec's, None for Kafka's default; snappy has none."""
     return b"".join(compressed(codec, (memoryview(data),), level))
 
 
 def compressed(
     codec: Codec, pieces: Iterable[bytes | memoryview], level: int | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The stream of all ``pieces``, in pieces: at least one for each that comes in, perhaps an empty one."""
+    """Compress ``pieces`` to one stream. Yields at least one piece of output, possibly empty, for each piece of
+    input."""
     match codec:
         case Codec.NONE:
             return iter(pieces)
@@ -56,9 +57,9 @@ def compressed(
 
 
 def decompress(codec: Codec, data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """What was compressed, at most ``limit`` bytes of it; memory stays within a small multiple of that.
+    """Decompress ``data``. Uses memory of a small multiple of ``limit``.
 
-    Raises DecompressionBomb beyond the limit, CorruptBatch if the stream is damaged.
+    Raises DecompressionBomb if the content has more than ``limit`` bytes, CorruptBatch if the stream is damaged.
     """
     pieces = []
     size = 0
@@ -110,15 +111,16 @@ def _lz4(pieces: Iterable[bytes | memoryview], level: int | None) -> Iterator[by
 
 
 def _blocks(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
-    """Blocks of ``size`` bytes and a last one that may be shorter; an empty one for a piece that completes none."""
-    rest = bytearray()
+    """Yield blocks of ``size`` bytes; the last one may be shorter. Yields an empty block for a piece that completes
+    none."""
+    pending = bytearray()
     for piece in pieces:
-        rest += piece
-        whole = len(rest) - len(rest) % size
-        for start in range(0, whole, size):
-            yield bytes(rest[start : start + size])
-        if not whole:
+        pending += piece
+        complete = len(pending) - len(pending) % size
+        for start in range(0, complete, size):
+            yield bytes(pending[start : start + size])
+        if not complete:
             yield b""
-        del rest[:whole]
-    if rest:
-        yield bytes(rest)
+        del pending[:complete]
+    if pending:
+        yield bytes(pending)

@@ -1,7 +1,8 @@
-"""What consumers of classic groups tell each other through the coordinator: subscriptions and assignments.
+"""The embedded consumer protocol of classic groups (``ConsumerProtocol``): subscriptions and assignments, which members
+exchange through the coordinator.
 
-Both are int16 version and fields in legacy form. A version beyond those known is read as the newest known one,
-and bytes that follow are passed over, so that old members understand new ones (KIP-429).
+Both consist of an int16 version and non-flexible fields. A newer version is read as the newest known one, and bytes
+after the known fields are ignored, so that old members can read the messages of new ones (KIP-429).
 """
 
 from dataclasses import field
@@ -13,7 +14,7 @@ from milena.protocol.schemas.schema import BYTES, INT32, STRING, Entity, decode_
 from milena.protocol.schemas.undecodable import DecodeError
 
 PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of groups whose members speak this."""
+"""The protocol type of groups that use this protocol."""
 
 
 @versioned
@@ -38,7 +39,7 @@ class ConsumerMessage(Entity):
 
 @versioned
 class Subscription(ConsumerMessage):
-    """What a member wants, and what it owns (version 1), since which generation (2), in which rack (3)."""
+    """A member's subscribed topics, and its owned partitions (version 1), their generation (2), and its rack (3)."""
 
     topics: tuple[str, ...] = field(metadata=STRING)
     user_data: bytes | None = field(metadata=BYTES, default=None)
@@ -49,7 +50,7 @@ class Subscription(ConsumerMessage):
 
 @versioned
 class Assignment(ConsumerMessage):
-    """What the leader gives a member."""
+    """The partitions that the group's leader has assigned to a member."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = field(default=())
     user_data: bytes | None = field(metadata=BYTES, default=None)
@@ -59,7 +60,7 @@ M = TypeVar("M", bound=ConsumerMessage)
 
 
 def encode_consumer_message(message: ConsumerMessage, version: int = ConsumerMessage.__version__) -> bytes:
-    """The message in ``version``; fields that it lacks are left out."""
+    """Encode the message in ``version``; fields that the version lacks are omitted."""
     out = Writer()
     out.int16(version)
     encode_into(out, message, version)
@@ -67,17 +68,18 @@ def encode_consumer_message(message: ConsumerMessage, version: int = ConsumerMes
 
 
 def decode_subscription(data: Data) -> Subscription:
-    """Raises DecodeError, also if it has more elements than a request may."""
+    """Decode a subscription. Raises DecodeError, also for more than MAX_ELEMENTS elements."""
     return _decode(Subscription, data)
 
 
 def decode_assignment(data: Data) -> Assignment:
-    """Raises DecodeError. Empty bytes, which a coordinator sends where there is nothing, are an empty assignment."""
+    """Decode an assignment. Empty bytes, which a coordinator sends to a member without assignment, are an empty
+    assignment. Raises DecodeError."""
     return _decode(Assignment, data) if len(data) else Assignment()
 
 
 def subscribed_topics(metadata: Data) -> frozenset[str] | None:
-    """The topics in a subscription, None if it cannot be read."""
+    """Return the topics in a subscription; None if it cannot be decoded."""
     try:
         return frozenset(decode_subscription(metadata).topics)
     except DecodeError:

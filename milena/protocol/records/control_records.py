@@ -1,7 +1,7 @@
-"""Records of control batches: transaction markers, and what a raft log says about itself.
+"""Records of control batches: transaction markers, and the control records of a raft log (KIP-595, KIP-630, KIP-853).
 
-The key is int16 version 0 and int16 type. The value begins with its own version as int16, then the fields;
-the markers' fields are in legacy form, the others' in the flexible one.
+The key consists of int16 version 0 and int16 type. The value consists of an int16 version and the fields, which are
+flexible except in transaction markers.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ _KEY_VERSION: Final = 0
 
 
 class ControlType(IntEnum):
-    """What a control record is, by the number in its key."""
+    """Types of control records, by the number in the key."""
 
     ABORT = 0
     COMMIT = 1
@@ -84,7 +84,8 @@ class Voter(Entity):
 
 @versioned
 class LeaderChange(ControlRecord):
-    """First record of an epoch: who leads, who may vote, whose votes it has. Version 1 from kraft.version 1."""
+    """First record of an epoch: its leader, the voters, and those that voted for the leader. Version 1 from
+    kraft.version 1 on."""
 
     TYPE: ClassVar[ControlType] = ControlType.LEADER_CHANGE
     __version__: ClassVar[int] = 1
@@ -96,7 +97,7 @@ class LeaderChange(ControlRecord):
 
 @versioned
 class SnapshotHeader(ControlRecord):
-    """First record of a snapshot. The timestamp (ms) is that of the last record that it stands for."""
+    """First record of a snapshot. The timestamp (ms) is that of the last record in the snapshot."""
 
     TYPE: ClassVar[ControlType] = ControlType.SNAPSHOT_HEADER
 
@@ -112,7 +113,7 @@ class SnapshotFooter(ControlRecord):
 
 @versioned
 class KRaftVersion(ControlRecord):
-    """The level of kraft.version from here on."""
+    """The level of kraft.version from this record on."""
 
     TYPE: ClassVar[ControlType] = ControlType.KRAFT_VERSION
 
@@ -148,7 +149,7 @@ class DynamicVoter(Entity):
 
 @versioned
 class KRaftVoters(ControlRecord):
-    """The voters from here on."""
+    """The voters from this record on."""
 
     TYPE: ClassVar[ControlType] = ControlType.KRAFT_VOTERS
 
@@ -157,7 +158,7 @@ class KRaftVoters(ControlRecord):
 
 @dataclass(frozen=True, slots=True)
 class UnknownControl:
-    """A control record of a type that is not known, which readers pass over."""
+    """A control record of an unknown type, which readers ignore."""
 
     type: int
     value: bytes
@@ -186,7 +187,7 @@ def encode_control_value(record: ControlRecord, version: int = 0) -> bytes:
 
 
 def decode_control_type(key: Data) -> int:
-    """The type in a control record's key, known or not. Raises DecodeError."""
+    """Return the type in a control record's key, which may be unknown. Raises DecodeError."""
     reader = Reader(key)
     version = reader.int16()
     if version < 0:
@@ -195,10 +196,10 @@ def decode_control_type(key: Data) -> int:
 
 
 def decode_control(key: Data | None, value: Data | None) -> AnyControl:
-    """A control record. Raises DecodeError.
+    """Decode a control record. Raises DecodeError.
 
-    A marker of a newer version is read as far as it is known, as Kafka's clients do; other records must be known
-    wholly.
+    Of a transaction marker with a newer version the known fields are read, as in Kafka's clients. For other types a
+    newer version is an error.
     """
     if key is None or value is None:
         raise DecodeError("a control record without a key or a value")
@@ -223,7 +224,7 @@ def control_batch(
     base_offset: Offset = FIRST_OFFSET,
     **header: Unpack[BatchHeader],
 ) -> bytes:
-    """A control batch. ``timestamp`` in ms."""
+    """Return a control batch. ``timestamp`` is in ms."""
     header["control"] = True
     return build_batch(
         [
@@ -237,7 +238,7 @@ def control_batch(
 
 
 def control_of(record: Record) -> AnyControl:
-    """The control record in a record of a control batch. Raises CorruptBatch."""
+    """Decode a record of a control batch. Raises CorruptBatch."""
     try:
         return decode_control(record.key, record.value)
     except DecodeError as error:

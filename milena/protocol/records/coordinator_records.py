@@ -1,7 +1,7 @@
 """Records of ``__consumer_offsets`` for classic groups: committed offsets and group metadata.
 
-The key is int16 type and its fields, the value int16 version and its fields; a null value is a tombstone. Other types
-of record (groups of the consumer, share and streams protocols) are kept as unknown, and pass through unread.
+The key consists of int16 type and fields, the value of int16 version and fields; a null value is a tombstone. Records
+of other types (groups of the consumer, share and streams protocols) are not decoded.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import ZERO_UUID
 
 _LEGACY_OFFSET_COMMIT: Final = 0
-"""Type of a key that old brokers wrote; its fields are those of type 1."""
+"""Type of keys that old brokers wrote, with the same fields as type 1."""
 _KEY_VERSION: Final = 0
 
 
@@ -48,13 +48,13 @@ class CoordinatorValue(Entity):
 
     @property
     def version_to_write(self) -> int:
-        """The version that Kafka 4.3 writes this value in."""
+        """The version in which Kafka 4.3 writes this value."""
         raise NotImplementedError
 
 
 @versioned
 class OffsetCommitKey(CoordinatorKey):
-    """Which offset of a group was committed."""
+    """Key of a committed offset."""
 
     TYPE: ClassVar[int] = 1
 
@@ -65,7 +65,7 @@ class OffsetCommitKey(CoordinatorKey):
 
 @versioned
 class GroupMetadataKey(CoordinatorKey):
-    """Which group."""
+    """Key of a group's metadata."""
 
     TYPE: ClassVar[int] = 2
 
@@ -74,7 +74,7 @@ class GroupMetadataKey(CoordinatorKey):
 
 @versioned
 class OffsetCommitValue(CoordinatorValue):
-    """A committed offset. Timestamps in ms; an expiry of -1 leaves that to the group's retention."""
+    """A committed offset. Timestamps in ms; with an expire timestamp of -1 ``offsets.retention.minutes`` applies."""
 
     offset: int = field(metadata=INT64)
     leader_epoch: int = field(metadata={**INT32, "since": 3}, default=-1)
@@ -104,7 +104,7 @@ class MemberMetadata(Entity):
 
 @versioned
 class GroupMetadataValue(CoordinatorValue):
-    """The generation of a classic group. Without a protocol and members it is empty. Timestamp in ms."""
+    """The generation of a classic group; an empty group has no protocol and no members. Timestamp in ms."""
 
     protocol_type: str = field(metadata=STRING)
     generation: int = field(metadata=INT32)
@@ -120,7 +120,7 @@ class GroupMetadataValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True)
 class UnknownKey:
-    """The key of a record whose type is not read here. ``data`` is the whole key."""
+    """The key of a record of an unknown type. ``data`` is the whole key."""
 
     type: int
     data: bytes
@@ -128,7 +128,7 @@ class UnknownKey:
 
 @dataclass(frozen=True, slots=True)
 class UnknownValue:
-    """The value of such a record. ``data`` is the whole value."""
+    """The value of a record of an unknown type. ``data`` is the whole value."""
 
     data: bytes
 
@@ -155,7 +155,8 @@ def encode_key(key: CoordinatorKey) -> bytes:
 
 
 def encode_value(value: CoordinatorValue, version: int | None = None) -> bytes:
-    """The value in the version that Kafka writes, or in ``version``; fields that the version lacks are left out."""
+    """Encode the value in the version that Kafka writes, or in ``version``; fields that the version lacks are
+    omitted."""
     out = Writer()
     chosen = value.version_to_write if version is None else version
     out.int16(chosen)
@@ -164,7 +165,7 @@ def encode_value(value: CoordinatorValue, version: int | None = None) -> bytes:
 
 
 def decode_key(data: Data) -> AnyKey:
-    """The key of a record. Raises DecodeError if a known type is damaged."""
+    """Decode the key of a record. Raises DecodeError if a key of a known type is damaged."""
     reader = Reader(data)
     number = reader.int16()
     schema = _KEYS.get(number)
@@ -176,9 +177,9 @@ def decode_key(data: Data) -> AnyKey:
 
 
 def decode_value(key: AnyKey, data: Data | None) -> AnyValue | None:
-    """The value of the record with this key, None for a tombstone.
+    """Decode the value of the record with this key; None for a tombstone.
 
-    Raises DecodeError if it is damaged, or of a version beyond 4.
+    Raises DecodeError if the value is damaged, or of a version above 4.
     """
     if data is None:
         return None

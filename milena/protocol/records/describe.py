@@ -1,8 +1,8 @@
-"""Batches and records as lines of text, in the manner of Kafka's DumpLogSegments.
+"""Batches and records as lines of text, like Kafka's DumpLogSegments.
 
-A line for each batch, then one for each record that begins with ``|``. Records of the metadata log, of
-``__consumer_offsets`` and of control batches are shown as JSON under Kafka's names, with ids in Kafka's text form
-and bytes in base64. What cannot be read is shown as hex with the reason, so that a damaged log can be looked at.
+Each batch is one line, and each of its records one line that begins with ``|``. Records of the metadata log, of
+``__consumer_offsets`` and of control batches are fields_shown as JSON with Kafka's field names, ids in Kafka's text
+form, and bytes in base64. Keys and values that cannot be decoded are fields_shown as hex with the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from milena.protocol.uuids import to_text
 
 
 class Content(Enum):
-    """What the records of a log hold."""
+    """The kind of records in a log."""
 
     DATA = "data"
     METADATA = "metadata"
@@ -49,9 +49,9 @@ def describe_batch(
     records: bool = True,
     limit: int = DEFAULT_LIMIT,
 ) -> Iterator[str]:
-    """The lines of a batch that lies at ``position`` in its file, with its records unless they are not wanted.
+    """Yield the lines of the batch at ``position`` in its file; ``records``: with its records.
 
-    ``limit``: bytes to which a compressed batch may grow. Damage is a line of its own; nothing is raised.
+    ``limit``: maximum decompressed bytes. A damaged batch ends with a line that gives the reason; no error is raised.
     """
     yield _batch_line(batch, position)
     if not records:
@@ -67,18 +67,19 @@ def describe_batch(
 
 
 def describe_entity(entity: Entity, version: int) -> dict[str, object]:
-    """The fields that the version has, under Kafka's names, as plain data; tagged ones where they are set."""
-    shown = {}
+    """Return the fields of the version by Kafka's names, as JSON values; tagged fields with their default are
+    omitted."""
+    fields_shown = {}
     for spec in fields(entity):
         value = getattr(entity, spec.name)
         since, until = spec.metadata.get("since", 0), spec.metadata.get("until", version)
         if since <= version <= until and not ("tag" in spec.metadata and value == spec.default):
-            shown[_camel_case(spec.name)] = _plain(value, version)
-    return shown
+            fields_shown[_camel_case(spec.name)] = _plain(value, version)
+    return fields_shown
 
 
 def _batch_line(batch: BatchView, position: int) -> str:
-    shown = {
+    fields_shown = {
         "baseOffset": batch.base_offset,
         "lastOffset": batch.last_offset,
         "count": batch.count,
@@ -98,30 +99,32 @@ def _batch_line(batch: BatchView, position: int) -> str:
         "crc": batch.crc,
         "isvalid": batch.is_valid,
     }
-    return _line(shown)
+    return _line(fields_shown)
 
 
 def _record_line(batch: BatchView, record: Record, content: Content) -> str:
-    shown: dict[str, object] = {
+    fields_shown: dict[str, object] = {
         "offset": offset_of(batch, record),
         _timestamp_name(batch): timestamp_of(batch, record),
         "keySize": -1 if record.key is None else len(record.key),
         "valueSize": -1 if record.value is None else len(record.value),
     }
     if batch.base_sequence != NO_SEQUENCE:
-        shown["sequence"] = (batch.base_sequence + record.offset_delta) & 0x7FFF_FFFF
+        fields_shown["sequence"] = (batch.base_sequence + record.offset_delta) & 0x7FFF_FFFF
     if record.headers:
-        shown["headers"] = "{" + ", ".join(f"{_text(key)}: {_show(value)}" for key, value in record.headers) + "}"
+        fields_shown["headers"] = (
+            "{" + ", ".join(f"{_text(key)}: {_show(value)}" for key, value in record.headers) + "}"
+        )
     if batch.is_control:
-        shown["control"] = _readable(lambda: _control(record), record.value)
+        fields_shown["control"] = _readable(lambda: _control(record), record.value)
     elif content is Content.METADATA:
-        shown["payload"] = _readable(lambda: _metadata(record), record.value)
+        fields_shown["payload"] = _readable(lambda: _metadata(record), record.value)
     elif content is Content.OFFSETS:
-        shown["key"] = _readable(lambda: _coordinator_key(record), record.key)
-        shown["payload"] = _readable(lambda: _coordinator_value(record), record.value)
+        fields_shown["key"] = _readable(lambda: _coordinator_key(record), record.key)
+        fields_shown["payload"] = _readable(lambda: _coordinator_value(record), record.value)
     else:
-        shown["key"], shown["payload"] = _show(record.key), _show(record.value)
-    return "| " + _line(shown)
+        fields_shown["key"], fields_shown["payload"] = _show(record.key), _show(record.value)
+    return "| " + _line(fields_shown)
 
 
 def _readable(describe: Callable[[], object], raw: bytes | None) -> str:
@@ -193,14 +196,14 @@ def _timestamp_name(batch: BatchView) -> str:
     return "LogAppendTime" if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime"
 
 
-def _line(shown: dict[str, object]) -> str:
+def _line(fields_shown: dict[str, object]) -> str:
     return " ".join(
-        f"{name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in shown.items()
+        f"{name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in fields_shown.items()
     )
 
 
 def _show(value: bytes | None) -> str:
-    """Text where the bytes are printable text, else hex."""
+    """Return printable text as it is, other UTF-8 as a JSON string, and other bytes as hex."""
     if value is None:
         return "null"
     try:

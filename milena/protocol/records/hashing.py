@@ -1,4 +1,4 @@
-"""Kafka's hashes: murmur2 places records on partitions, Java's string hash places groups."""
+"""Kafka's hash functions: murmur2 maps record keys to partitions, Java's string hash maps groups to partitions."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: Data, partitions: int) -> int:
-    """Where Java's default partitioner puts a record with this key."""
+    """Return the partition that Java's default partitioner chooses for this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_for_group(group: str, partitions: int) -> int:
-    """The partition of ``__consumer_offsets`` (or, by a transactional id, of ``__transaction_state``)."""
+    """Return the partition of ``__consumer_offsets`` for a group (or of ``__transaction_state`` for a transactional
+    id)."""
     value = java_string_hash(group)
-    # Java's absolute value of the least integer is negative; Kafka takes 0 for it.
+    # Java's abs of the smallest integer is negative; Kafka uses 0 (``Utils.abs``).
     return (0 if value == -(2**31) else abs(value)) % partitions
 
 

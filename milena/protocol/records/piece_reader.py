@@ -1,4 +1,4 @@
-"""Reading fields from bytes that come in pieces."""
+"""Reading fields from a sequence of byte pieces."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from milena.protocol.records.batch import CorruptBatch
 
 
 class PieceReader:
-    """Reads on from ``data`` through ``pieces``. All methods raise IndexError if they end, and what they raise."""
+    """Reads fields from ``data`` and then from ``pieces``. All methods raise IndexError at the end, and the errors of
+    ``pieces``."""
 
     def __init__(self, pieces: Iterator[bytes | memoryview], data: bytes | memoryview = b"") -> None:
         self._pieces = pieces
         self._data = data
         self._position = 0
-        self._before = 0
+        self._earlier = 0
 
     @property
-    def passed(self) -> int:
+    def bytes_read(self) -> int:
         """Bytes read so far."""
-        return self._before + self._position
+        return self._earlier + self._position
 
-    def rest(self) -> bytes:
-        """What is at hand and was not read."""
+    def unread(self) -> bytes:
+        """Return the unread bytes of the current piece."""
         return bytes(self._data[self._position :])
 
     def byte(self) -> int:
@@ -33,19 +34,19 @@ class PieceReader:
         return byte
 
     def varint(self, bits: int = 32) -> int:
-        """Raises CorruptBatch if it is too long."""
+        """Read a varint. Raises CorruptBatch if it has more than ``bits`` bits."""
         raw = shift = 0
         while shift < bits:
             byte = self.byte()
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
-                raw &= (1 << bits) - 1  # as read_raw
+                raw &= (1 << bits) - 1  # as in read_raw
                 return (raw >> 1) ^ -(raw & 1)
             shift += 7
         raise CorruptBatch(f"a varint of more than {bits} bits")
 
     def take(self, length: int) -> Iterator[bytes | memoryview]:
-        """The next ``length`` bytes, none if that is negative, in the pieces in which they come."""
+        """Yield the next ``length`` bytes in pieces; none if ``length`` is negative."""
         while length > 0:
             while self._position == len(self._data):
                 self._next()
@@ -55,9 +56,9 @@ class PieceReader:
             yield part
 
     def skip(self, length: int) -> Iterator[None]:
-        """Pass over ``length`` bytes, none if that is negative. Yields for each further piece."""
-        while length > (there := len(self._data) - self._position):
-            length -= there
+        """Skip ``length`` bytes; none if ``length`` is negative. Yields for each further piece."""
+        while length > (available := len(self._data) - self._position):
+            length -= available
             self._next()
             yield
         self._position += max(length, 0)
@@ -66,6 +67,6 @@ class PieceReader:
         piece = next(self._pieces, None)
         if piece is None:
             raise IndexError
-        self._before += len(self._data)
+        self._earlier += len(self._data)
         self._data = piece
         self._position = 0

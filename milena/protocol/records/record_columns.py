@@ -1,4 +1,4 @@
-"""The records of many batches as columns, laid out as Arrow does (int64, and binary with int64 offsets)."""
+"""The records of many batches as columns in Arrow's layout (int64, and binary with int64 offsets)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final, cast, final
 from milena.protocol.records.batch import BatchView, CorruptBatch, TimestampType
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT, Header, RecordCursor
 
-_LEAST: Final = -(1 << 63)
-_MOST: Final = (1 << 63) - 1
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
 
 
 @final
 class BinaryColumn:
-    """Values that are bytes or null. Value n is ``data[ends[n] : ends[n + 1]]``, or null where ``present[n]`` is 0."""
+    """Values that are bytes or null. Value n is ``data[ends[n] : ends[n + 1]]``, or null if ``present[n]`` is 0."""
 
     __slots__ = ("data", "ends", "present")
 
@@ -33,24 +33,24 @@ class BinaryColumn:
         return len(self.data)
 
     def extend(self, values: list[bytes | None]) -> None:
-        """Those of a batch, say: joined while the processor's caches still have them."""
-        there = cast(list[bytes], values)
+        """Append ``values``. Call it for each batch, while its values are in the processor's caches."""
+        present = cast(list[bytes], values)
         try:
-            self.data += b"".join(there)
+            self.data += b"".join(present)
             self.present += b"\1" * len(values)
-        except TypeError:  # a null is among them, which is rare
-            there = [b"" if value is None else value for value in values]
-            self.data += b"".join(there)
+        except TypeError:  # a value is null, which is rare
+            present = [b"" if value is None else value for value in values]
+            self.data += b"".join(present)
             self.present += bytes([value is not None for value in values])
-        ends = list(accumulate(map(len, there), initial=self.ends.pop()))
+        ends = list(accumulate(map(len, present), initial=self.ends.pop()))
         self.ends.fromlist(ends)
 
 
 @final
 class HeaderColumns:
-    """The headers of records: those of record n are ``ends[n]`` to ``ends[n + 1]`` of ``names`` and ``values``.
+    """The headers of records: record n has ``names`` and ``values`` from ``ends[n]`` to ``ends[n + 1]``.
 
-    Names that are not UTF-8 have replacement characters: Arrow has no other strings."""
+    Invalid UTF-8 in names is replaced, since Arrow's strings are UTF-8."""
 
     __slots__ = ("ends", "names", "values")
 
@@ -60,20 +60,18 @@ class HeaderColumns:
         self.ends = array("q", (0,))
 
     def extend(self, headers: list[tuple[Header, ...]]) -> None:
-        """Of some records."""
-        every = [header for of_one in headers for header in of_one]
-        self.names.extend(
-            [name.encode(errors="surrogateescape").decode(errors="replace").encode() for name, _ in every]
-        )
-        self.values.extend([value for _, value in every])
+        """Append the headers of records, a tuple for each."""
+        flat = [header for of_record in headers for header in of_record]
+        self.names.extend([name.encode(errors="surrogateescape").decode(errors="replace").encode() for name, _ in flat])
+        self.values.extend([value for _, value in flat])
         ends = list(accumulate(map(len, headers), initial=self.ends.pop()))
         self.ends.fromlist(ends)
 
 
 @final
 class RecordColumns:
-    """Offsets and timestamps (ms) are those of the records, not deltas. Keys, values and headers stay empty where they
-    are not wanted."""
+    """Columns of offsets, timestamps (ms), keys, values and headers. Keys, values and headers are collected only if the
+    arguments say so."""
 
     __slots__ = ("_with_headers", "_with_keys", "_with_values", "headers", "keys", "offsets", "timestamps", "values")
 
@@ -96,14 +94,14 @@ class RecordColumns:
         return self.keys.size + self.values.size
 
     def add(self, batch: BatchView, limit: int = DEFAULT_LIMIT, first: int = 0, last: int | None = None) -> None:
-        """Append the records of a batch that is no control batch, those with offsets from ``first`` to ``last``.
+        """Append the records of a batch, not a control batch, with offsets from ``first`` to ``last`` (inclusive).
 
-        Raises what ``RecordCursor`` does, and CorruptBatch for an offset or a timestamp of more than 64 bits; then some
-        of the batch's records may have been appended.
+        Raises the errors of ``RecordCursor``, and CorruptBatch for an offset or timestamp of more than 64 bits. Some of
+        the batch's records may have been appended before an error.
         """
         cursor = RecordCursor(batch, limit)
-        by_broker = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-        base_timestamp = batch.max_timestamp if by_broker else batch.base_timestamp
+        log_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+        base_timestamp = batch.max_timestamp if log_append_time else batch.base_timestamp
         base_offset = batch.base_offset
         offsets: list[int] = []
         timestamps: list[int] = []
@@ -113,12 +111,12 @@ class RecordColumns:
         with_keys, with_values, with_headers = self._with_keys, self._with_values, self._with_headers
         try:
             while cursor.advance():
-                # int: compiled, the sum of an i64 would wrap
+                # int(): in compiled code a sum of i64 would wrap around
                 offset = base_offset + int(cursor.offset_delta)
                 if offset < first or (last is not None and offset > last):
                     continue
                 offsets.append(offset)
-                timestamps.append(base_timestamp if by_broker else base_timestamp + int(cursor.timestamp_delta))
+                timestamps.append(base_timestamp if log_append_time else base_timestamp + int(cursor.timestamp_delta))
                 if with_keys:
                     keys.append(cursor.key)
                 if with_values:
@@ -136,20 +134,20 @@ class RecordColumns:
         values: list[bytes | None],
         headers: list[tuple[Header, ...]],
     ) -> None:
-        """Append records, up to the first one whose numbers are too large: then raises CorruptBatch."""
-        before, good = len(self.offsets), len(offsets)
+        """Append records. At the first one with a number of more than 64 bits, raise CorruptBatch."""
+        before, valid = len(self.offsets), len(offsets)
         try:
             self.offsets.fromlist(offsets)
             self.timestamps.fromlist(timestamps)
         except OverflowError:
             pairs = zip(offsets, timestamps, strict=True)
-            good = [min(pair) >= _LEAST and max(pair) <= _MOST for pair in pairs].index(False)
+            valid = [min(pair) >= _MIN_INT64 and max(pair) <= _MAX_INT64 for pair in pairs].index(False)
             del self.offsets[before:]
-            self.offsets.fromlist(offsets[:good])
-            self.timestamps.fromlist(timestamps[:good])
-        self.keys.extend(keys[:good])
-        self.values.extend(values[:good])
+            self.offsets.fromlist(offsets[:valid])
+            self.timestamps.fromlist(timestamps[:valid])
+        self.keys.extend(keys[:valid])
+        self.values.extend(values[:valid])
         if self._with_headers:
-            self.headers.extend(headers[:good])
-        if good < len(offsets):
-            raise CorruptBatch(f"offset {offsets[good]} or timestamp {timestamps[good]} has more than 64 bits")
+            self.headers.extend(headers[:valid])
+        if valid < len(offsets):
+            raise CorruptBatch(f"offset {offsets[valid]} or timestamp {timestamps[valid]} has more than 64 bits")

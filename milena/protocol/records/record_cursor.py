@@ -1,7 +1,7 @@
-"""Going through the records of a batch, one at a time, with every check of Kafka's ``DefaultRecord``.
+"""A cursor over the records of a batch, with all checks of Kafka's ``DefaultRecord``.
 
-A cursor stands at one record, whose fields are spans of the batch's decompressed bytes: who needs an offset alone makes
-no key, and who needs a key makes no headers. Compressed records are decompressed as the cursor goes.
+The cursor is at one record, and its properties decode the key, value and headers on access, so that callers do not pay
+for fields that they do not use. Compressed records are decompressed while the cursor advances.
 
 One record: length varint, attributes int8 (unused), timestamp delta varlong, offset delta varint, key
 and value as varint length (-1 is null) and bytes, number of headers varint, each header as key (varint
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 DEFAULT_LIMIT: Final = 64 << 20
-"""Bytes that the records of one batch may have when decompressed, unless the caller says otherwise."""
+"""Default limit of the decompressed bytes of one batch."""
 
 Header: TypeAlias = tuple[str, bytes | None]
 
 _LONGEST_LENGTH: Final = 5
-"""Bytes of a varint of 32 bits."""
+"""Maximum bytes of a 32-bit varint."""
 
 
 @final
 class RecordCursor:
-    """Stands before the first record of ``batch``; ``advance`` goes on.
+    """A new cursor is before the first record of ``batch``; ``advance`` moves it to the next record.
 
-    Deltas are relative to the batch's base offset and base timestamp (ms). ``limit``: bytes to which a compressed batch
-    may grow. Raises CorruptBatch for a negative count of records. The batch's checksum is not checked.
+    Deltas are relative to the batch's base offset and base timestamp (ms). ``limit``: maximum decompressed bytes. The
+    constructor raises CorruptBatch for a negative count of records. The batch's checksum is not verified.
     """
 
     __slots__ = (
         "_at",
         "_count",
         "_data",
+        "_decompressed",
         "_end",
         "_headers_at",
         "_index",
         "_key_at",
         "_limit",
-        "_passed",
         "_pieces",
         "_size",
         "_value_at",
@@ -66,7 +66,7 @@ class RecordCursor:
     _count: i64
     _index: i64
     _limit: i64
-    _passed: i64
+    _decompressed: i64
     _key_at: i64
     _value_at: i64
     _headers_at: i64
@@ -89,7 +89,7 @@ class RecordCursor:
         self._count = batch.count
         self._index = -1
         self._limit = limit
-        self._passed = 0
+        self._decompressed = 0
         self._at = 0
         self._end = 0
         self._key_at = 0
@@ -100,7 +100,7 @@ class RecordCursor:
         self.key_length = -1
         """-1 for a null key, as in Kafka."""
         self.value_length = -1
-        """-1 for a null value: a tombstone."""
+        """-1 for a null value, a tombstone."""
         self.header_count = 0
 
     @property
@@ -117,7 +117,8 @@ class RecordCursor:
 
     @property
     def headers(self) -> tuple[Header, ...]:
-        """A key that is not UTF-8 keeps its bytes as surrogate escapes, so it is written back unchanged."""
+        """The record's headers. Invalid UTF-8 in a header's key becomes surrogate escapes, which are encoded to the
+        same bytes again."""
         if not self.header_count:
             return ()
         headers: list[Header] = []
@@ -137,13 +138,14 @@ class RecordCursor:
 
     @property
     def encoded(self) -> bytes:
-        """The record's bytes, from its length on."""
+        """The record's bytes, including its length."""
         return self._data[self._at : self._end]
 
     def advance(self) -> bool:
-        """Go to the next record; False behind the last.
+        """Move to the next record. Returns False after the last one.
 
-        Raises CorruptBatch if there is no whole record or if bytes follow the last, DecompressionBomb beyond the limit.
+        Raises CorruptBatch if the next record is incomplete or invalid, or if bytes follow the last record, and
+        DecompressionBomb beyond the limit.
         """
         self._index += 1
         if self._index >= self._count:
@@ -160,6 +162,8 @@ class RecordCursor:
         return True
 
     def _read(self) -> None:
+        """Decode the fields at ``_at``. Varints of one and two bytes are decoded inline, since these are most
+        frequent."""
         data = self._data
         at: i64 = self._at
         more: i64
@@ -170,7 +174,7 @@ class RecordCursor:
         start: i64 = at
         end: i64 = at + (raw >> 1)
         if raw & 1 or end > self._size:
-            raise CorruptBatch(f"a record of {decoded(raw)} bytes where {self._size - at} are left")
+            raise CorruptBatch(f"a record of {decoded(raw)} bytes, but {self._size - at} bytes remain")
         raw = data[at + 1]
         at += 2
         if raw >= 0x80:
@@ -217,7 +221,7 @@ class RecordCursor:
         self._end = end
 
     def _join_record(self) -> None:
-        """Have the next record whole in ``_data``, if it is: later pieces are joined to what is left of the last."""
+        """Append decompressed pieces to ``_data`` until it contains the next record, or all pieces are used."""
         if self._size - self._end < _LONGEST_LENGTH:
             self._join(_LONGEST_LENGTH)
         try:
@@ -229,7 +233,8 @@ class RecordCursor:
             self._join(needed)
 
     def _join(self, needed: i64) -> None:
-        """Join pieces until ``needed`` bytes lie behind the record at hand, or there are no more."""
+        """Append pieces until ``needed`` bytes follow the current record, or all pieces are used. Bytes before are
+        dropped."""
         if self._pieces is None:
             return
         joined: list[bytes | memoryview] = [self._data[self._end :]]
@@ -240,8 +245,8 @@ class RecordCursor:
                 self._pieces = None
                 break
             size += len(piece)
-            self._passed += len(piece)
-            if self._passed > self._limit:
+            self._decompressed += len(piece)
+            if self._decompressed > self._limit:
                 raise DecompressionBomb(self._limit)
             joined.append(piece)
         self._data = b"".join(joined)
@@ -257,8 +262,8 @@ class RecordCursor:
 
 
 def after_headers(data: bytes, position: i64, count: i64) -> i64:
-    """The position behind ``count`` headers. Raises CorruptBatch for a header without a key, IndexError if the data
-    ends before them."""
+    """Skip ``count`` headers; return the position after them. Raises CorruptBatch for a header without a key,
+    IndexError if the data ends before them."""
     raw: i64
     while count > 0:
         count -= 1

@@ -1,12 +1,12 @@
-"""Going through the records of a batch without making them: are they whole, and what of them does an append need?
+"""Validation of the records of a batch without creating Record objects, and the facts that an append needs.
 
-Every field of every record is looked at, as Kafka's ``LogValidator`` does; beyond it, a record's length must be that
-of its fields in compressed batches too (there Kafka's brokers believe it, and consumers stop). Negative lengths of keys
-and values are null, as in ``DefaultRecord``. Memory is bounded whatever a batch grows to: a record that is larger than
-what is joined is read over piece by piece.
+Every field of every record is checked, as in Kafka's ``LogValidator``. In addition, a record's length must match its
+fields in compressed batches, too: Kafka's brokers do not check this, and consumers could not read past such a record.
+Negative lengths of keys and values mean null, as in ``DefaultRecord``. Memory is bounded for any decompressed size: a
+record of more than ``_MAX_JOINED`` bytes is read piece by piece.
 
-All of it is generators, which yield at bounded intervals of work, with about how many records' worth of work that was:
-whoever drives them may do other things then.
+The functions are generators. They yield at bounded intervals, so that the caller can do other work, the cost of the
+work since the last yield: the time for this number of records, approximately.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 STEP: Final = 1000
-"""Records between two pauses."""
+"""The cost (in records) after which a generator yields."""
 PIECE_COST: Final = 150
-"""To read over a piece of a large record takes about the time of so many records at most."""
+"""Maximum cost, in records, of skipping a piece of a large record."""
 _CALL_COST: Final = 10
-"""So much of that for a piece whatever its size."""
+"""The part of the cost that does not depend on the size of the piece."""
 _COSTS: Final = {Codec.NONE: 10, Codec.GZIP: 330, Codec.SNAPPY: 110, Codec.LZ4: 40, Codec.ZSTD: 75}
-"""To decompress 64 KiB takes about the time of so many records of the pure form."""
-_JOINED: Final = 4 * PIECE
-"""Records up to this length are brought together in memory."""
+"""Cost of decompressing 64 KiB, in records of the pure build."""
+_MAX_JOINED: Final = 4 * PIECE
+"""Maximum bytes of a record whose pieces are joined in memory."""
 _MANY_HEADERS: Final = 64
-"""Records with more are read field by field."""
+"""A record with more headers is read field by field."""
 
 
 class RecordFacts(NamedTuple):
-    """What is known of the records of a batch that are all whole."""
+    """Facts about the valid records of a batch."""
 
     smallest_delta: int
     largest_delta: int
-    """Of the timestamps, against the batch's base timestamp."""
+    """The smallest and largest timestamp delta (ms), relative to the batch's base timestamp."""
     in_order: bool
-    """Their offset deltas are 0, 1, 2..."""
+    """Whether the offset deltas are 0, 1, 2, ..."""
     keyless: int
-    """How many have no key."""
+    """The number of records with a null key."""
 
 
 NO_FACTS: Final = RecordFacts((1 << 63) - 1, -1 << 63, True, 0)
 
 
-class Head(NamedTuple):
+class RecordHead(NamedTuple):
     """The first fields of a record."""
 
     offset_delta: int
@@ -61,7 +61,7 @@ class Head(NamedTuple):
 
 
 def pieces_of(batch: BatchView) -> Iterator[bytes | memoryview]:
-    """The records' bytes, decompressed, in pieces of at most 64 KiB, perhaps empty ones. Raises CorruptBatch."""
+    """Yield the decompressed bytes of the records in pieces of at most 64 KiB, possibly empty. Raises CorruptBatch."""
     for block in decompressed(batch.codec if batch.is_compressed else Codec.NONE, batch.records):
         if len(block) <= PIECE:
             yield block
@@ -72,18 +72,18 @@ def pieces_of(batch: BatchView) -> Iterator[bytes | memoryview]:
 
 
 def renumbered(batch: BatchView) -> Iterator[bytes | memoryview]:
-    """What ``pieces_of`` gives, with the offset deltas 0, 1, 2... The records must have been checked."""
+    """Like ``pieces_of``, with the offset deltas replaced by 0, 1, 2, ... The records must be valid."""
     reader = PieceReader(pieces_of(batch))
     out = bytearray()
     for index in range(batch.count):
-        end = reader.varint() + reader.passed
+        end = reader.varint() + reader.bytes_read
         head = bytearray((reader.byte(),))
         write_varint(head, reader.varint(64))
         reader.varint()
         write_varint(head, index)
-        write_varint(out, len(head) + end - reader.passed)
+        write_varint(out, len(head) + end - reader.bytes_read)
         out += head
-        for piece in reader.take(end - reader.passed):
+        for piece in reader.take(end - reader.bytes_read):
             out += piece
             if len(out) >= PIECE:
                 yield bytes(out)
@@ -92,16 +92,17 @@ def renumbered(batch: BatchView) -> Iterator[bytes | memoryview]:
 
 
 def work_of(codec: Codec, size: int) -> int:
-    """To decompress ``size`` bytes of content takes about the time of so many records."""
+    """Return the cost, in records, of decompressing ``size`` bytes of content."""
     return _COSTS[codec] * size // PIECE
 
 
 def scan_records(
     pieces: Iterable[bytes | memoryview], count: int, codec: Codec = Codec.NONE
 ) -> Generator[int, None, RecordFacts]:
-    """The facts of the ``count`` records in ``pieces``, which are decompressed with ``codec`` on the way.
+    """Validate the ``count`` records in ``pieces``, and return their facts. ``codec`` is the codec that the iteration
+    of ``pieces`` decompresses; it determines the yielded cost.
 
-    Raises CorruptBatch where they are no records, not as many, or not all there is.
+    Raises CorruptBatch for invalid or fewer records, or for bytes after them.
     """
     scan = _Scan(pieces, count, codec)
     yield from scan.run()
@@ -109,7 +110,8 @@ def scan_records(
 
 
 def scan_few_records(batch: BatchView) -> RecordFacts | None:
-    """What ``scan_records`` finds in an uncompressed batch, at one go; None if that is not to be had so."""
+    """Return the result of ``scan_records`` for an uncompressed batch of at most STEP records, without yields. Returns
+    None if the batch is another, or ``scan_records`` must report the error. Raises CorruptBatch."""
     if batch.is_compressed or batch.count > STEP:
         return None
     data = bytes(batch.records)
@@ -117,16 +119,16 @@ def scan_few_records(batch: BatchView) -> RecordFacts | None:
     return facts if index == batch.count and position == len(data) else None
 
 
-def heads_of(batch: BatchView) -> Iterator[Head | int]:
-    """The head of each record in order, and numbers for pauses. Raises CorruptBatch."""
+def heads_of(batch: BatchView) -> Iterator[RecordHead | int]:
+    """Yield the head of each record in order, and costs as the other generators. Raises CorruptBatch."""
     reader = PieceReader(pieces_of(batch))
     try:
         for _ in range(batch.count):
-            end = reader.varint() + reader.passed
+            end = reader.varint() + reader.bytes_read
             reader.byte()
             timestamp = reader.varint(64)
-            head = Head(reader.varint(), timestamp, reader.varint() >= 0)
-            for _ in reader.skip(end - reader.passed):
+            head = RecordHead(reader.varint(), timestamp, reader.varint() >= 0)
+            for _ in reader.skip(end - reader.bytes_read):
                 yield PIECE_COST
             yield head
     except IndexError:
@@ -136,8 +138,9 @@ def heads_of(batch: BatchView) -> Iterator[Head | int]:
 def whole_records(
     data: bytes, position: i64, index: i64, stop: i64, facts: RecordFacts
 ) -> tuple[i64, i64, RecordFacts]:
-    """Check the records that lie whole in ``data``, up to index ``stop``; returns position and index of the first that
-    does not, or is not to be read here, and the facts with those that do. Raises CorruptBatch."""
+    """Validate the records in ``data`` up to index ``stop``. Returns the position and index of the first record that is
+    not checked, because it is incomplete, has too many headers, or has index ``stop``, and the facts including those
+    checked here. Raises CorruptBatch."""
     at: i64 = position
     size: i64 = len(data)
     smallest: i64 = facts.smallest_delta
@@ -160,7 +163,7 @@ def whole_records(
             at += 2
             if raw >= 0x80:
                 raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1, 64)
-            if raw != known or raw == -1:  # compiled, -1 is the smallest delta of all, too
+            if raw != known or raw == -1:  # in compiled code -1 is also the raw form of the smallest delta
                 known = raw
                 delta = (raw >> 1 & MASK_63) ^ -(raw & 1)
                 smallest = delta if delta < smallest else smallest
@@ -186,7 +189,7 @@ def whole_records(
             if at < 0 or at > size:
                 break
             if at != end:
-                raise CorruptBatch(f"the fields of record {index} do not end where it does")
+                raise CorruptBatch(f"the fields of record {index} do not match its length")
             keyless += key & 1
             position = at
             index += 1
@@ -196,7 +199,8 @@ def whole_records(
 
 
 class _Scan:
-    """``data`` is the piece at hand behind what was left of the one before; ``position`` is in it, at a record."""
+    """The state of ``scan_records``. ``_data`` is the unread end of the previous piece and the current piece;
+    ``_position`` is the start of a record in it."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview], count: int, codec: Codec) -> None:
         self._pieces = iter(pieces)
@@ -217,59 +221,60 @@ class _Scan:
             )
             done += self._index - before
             if self._index < stop:
-                for cost in self._rest_of_piece():
+                for cost in self._next_piece():
                     yield done + cost
                     done = 0
             elif done >= STEP:
                 yield done
                 done = 0
-        left = len(self._data) - self._position
+        excess = len(self._data) - self._position
         for piece in self._pieces:
-            left += len(piece)
-            if left:
+            excess += len(piece)
+            if excess:
                 break
             yield self._cost(piece)
-        if left:
+        if excess:
             raise CorruptBatch(f"bytes follow the last of {self._count} records")
 
-    def _rest_of_piece(self) -> Generator[int, None, None]:
-        """Join what is left with what comes next, or, where that is not to be joined, read one record alone."""
-        rest = self._data[self._position :]
-        whole, needed = _length_at(rest)
-        if whole or needed > _JOINED:
-            reader = PieceReader(self._pieces, rest)
+    def _next_piece(self) -> Generator[int, None, None]:
+        """Append the next pieces to the unread data, so that the next record is complete. If that record is too long,
+        or has too many headers, validate it alone."""
+        unread = self._data[self._position :]
+        complete, needed = _length_at(unread)
+        if complete or needed > _MAX_JOINED:
+            reader = PieceReader(self._pieces, unread)
             yield from self._one_record(reader)
-            self._data, self._position = reader.rest(), 0
+            self._data, self._position = reader.unread(), 0
             return
-        joined = [rest]
-        size = len(rest)
+        joined = [unread]
+        size = len(unread)
         while size < needed:
             piece = next(self._pieces, None)
             if piece is None:
-                raise CorruptBatch(f"the header counts {self._count} records, {self._index} are whole")
+                raise CorruptBatch(f"the header counts {self._count} records, but only {self._index} are complete")
             joined.append(bytes(piece))
             size += len(piece)
             yield self._cost(piece)
         self._data, self._position = b"".join(joined), 0
 
     def _cost(self, piece: bytes | memoryview) -> int:
-        """An empty one is a pause in work that makes nothing yet."""
+        """Return the cost of a piece. An empty piece means that the decompressor has worked without output."""
         return _CALL_COST + work_of(self._codec, len(piece)) if piece else PIECE_COST
 
     def _one_record(self, reader: PieceReader) -> Generator[int, None, None]:
-        """The same checks, without the record in memory, and a pause now and then."""
+        """Validate one record without having it in memory as a whole."""
         index = self._index
         try:
             length = reader.varint()
             if length < 0:
                 raise CorruptBatch(f"record {index} has a negative length")
-            end = reader.passed + length
+            end = reader.bytes_read + length
             reader.byte()
             delta = reader.varint(64)
             offset = reader.varint()
             key = reader.varint()
-            yield from _skipped(reader, key, end)
-            yield from _skipped(reader, reader.varint(), end)
+            yield from _skip_field(reader, key, end)
+            yield from _skip_field(reader, reader.varint(), end)
             headers = reader.varint()
             if headers < 0:
                 raise CorruptBatch(f"record {index} has {headers} headers")
@@ -277,14 +282,14 @@ class _Scan:
                 name = reader.varint()
                 if name < 0:
                     raise CorruptBatch(f"record {index} has a header without a key")
-                yield from _skipped(reader, name, end)
-                yield from _skipped(reader, reader.varint(), end)
+                yield from _skip_field(reader, name, end)
+                yield from _skip_field(reader, reader.varint(), end)
                 if number % STEP == STEP - 1:
                     yield STEP
         except IndexError:
-            raise CorruptBatch(f"record {index} is cut short") from None
-        if reader.passed != end:
-            raise CorruptBatch(f"the fields of record {index} do not end where it does")
+            raise CorruptBatch(f"record {index} is truncated") from None
+        if reader.bytes_read != end:
+            raise CorruptBatch(f"the fields of record {index} do not match its length")
         smallest, largest, in_order, keyless = self.facts
         self.facts = RecordFacts(
             min(smallest, delta), max(largest, delta), in_order and offset == index, keyless + (key < 0)
@@ -292,26 +297,27 @@ class _Scan:
         self._index += 1
 
 
-def _skipped(reader: PieceReader, length: int, end: int) -> Iterator[int]:
-    """Pass over a field. Raises IndexError if it is longer than its record."""
-    if length > end - reader.passed:
+def _skip_field(reader: PieceReader, length: int, end: int) -> Iterator[int]:
+    """Skip a field. Raises IndexError if it is longer than its record."""
+    if length > end - reader.bytes_read:
         raise IndexError
     for _ in reader.skip(length):
         yield PIECE_COST
 
 
-def _length_at(rest: bytes) -> tuple[bool, int]:
-    """Whether the record at the start of ``rest`` is whole, and the bytes that are needed to go on with it."""
+def _length_at(data: bytes) -> tuple[bool, int]:
+    """Return whether ``data`` contains the whole record at its start, and the number of bytes that are needed for
+    it."""
     try:
-        raw, position = read_raw(rest, 0)
+        raw, position = read_raw(data, 0)
     except IndexError:
-        return False, len(rest) + 1
+        return False, len(data) + 1
     needed = position + (raw >> 1)
-    return needed <= len(rest), needed
+    return needed <= len(data), needed
 
 
 def _headers_end(data: bytes, position: i64, index: i64) -> i64:
-    """The position behind the headers of a record, -1 if there are too many to be read at one go."""
+    """Return the position after the headers of a record; -1 if there are more than _MANY_HEADERS."""
     raw, at = read_raw(data, position)
     if raw & 1:
         raise CorruptBatch(f"record {index} has {decoded(raw)} headers")

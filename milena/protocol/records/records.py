@@ -1,5 +1,5 @@
-"""The records inside a batch: making and writing them. ``protocol.records.record_cursor`` goes through them without
-making them, ``protocol.records.record_scan`` only checks them. In a compressed batch all records together are one
+"""Record objects, and building batches of them. ``protocol.records.record_cursor`` reads records without creating
+objects, ``protocol.records.record_scan`` only validates them. In a compressed batch all records together are one
 compressed stream.
 """
 
@@ -25,14 +25,14 @@ from milena.protocol.types import Offset
 
 _INT64: Final = 1 << 64
 _RECORD_OVERHEAD: Final = 21
-"""Bytes a record needs at most beside its key, value and headers (Kafka's own bound)."""
+"""Maximum bytes of a record without its key, value and headers (``DefaultRecord.MAX_RECORD_OVERHEAD``)."""
 
 
 @final
 class Record:
-    """One record, placed relative to its batch.
+    """One record, with offset and timestamp relative to its batch.
 
-    A header's key that is not UTF-8 keeps its bytes as surrogate escapes, so it is written back unchanged.
+    Invalid UTF-8 in a header's key is represented by surrogate escapes, which are encoded to the same bytes again.
     """
 
     __slots__ = ("headers", "key", "offset_delta", "timestamp_delta", "value")
@@ -74,27 +74,27 @@ class Record:
 
 
 def offset_of(batch: BatchView, record: Record) -> Offset:
-    """The record's offset in the log."""
+    """Return the record's offset in the log."""
     return Offset(batch.base_offset + record.offset_delta)
 
 
 def timestamp_of(batch: BatchView, record: Record) -> int:
-    """The record's timestamp in ms: the producer's, or the broker's under LOG_APPEND_TIME; -1 for none."""
+    """Return the record's timestamp in ms: the producer's, or the broker's with LOG_APPEND_TIME; -1 for none."""
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return batch.max_timestamp
     return as_long(batch.base_timestamp + record.timestamp_delta)
 
 
 def as_long(number: int) -> int:
-    """What Java's long has for ``number``, a sum or difference of two longs."""
+    """Wrap ``number``, a sum or difference of two Java longs, to 64 bits as in Java."""
     return (number + (_INT64 >> 1)) % _INT64 - (_INT64 >> 1)
 
 
 def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
-    """Each record of the batch, in order.
+    """Yield the records of the batch, in order.
 
-    ``limit``: bytes to which a compressed batch may grow. Raises CorruptBatch if the records are no
-    records or not as many as the header counts, DecompressionBomb beyond the limit. The checksum is not checked.
+    ``limit``: maximum decompressed bytes. Raises CorruptBatch for invalid records or another number than in the header,
+    DecompressionBomb beyond the limit. The checksum is not verified.
     """
     cursor = RecordCursor(batch, limit)
     while cursor.advance():
@@ -102,7 +102,7 @@ def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Recor
 
 
 class BatchBuilder:
-    """Collects records into one batch, with offsets from 0 on and timestamps relative to the first."""
+    """Builds one batch of records with the offset deltas 0, 1, 2, ..."""
 
     def __init__(self) -> None:
         self._records = bytearray()
@@ -115,8 +115,8 @@ class BatchBuilder:
         """Bytes of the batch so far, uncompressed."""
         return HEADER_SIZE + len(self._records)
 
-    def room_for(self, key: bytes | None, value: bytes | None, limit: int) -> bool:
-        """True if a record without headers surely keeps the batch within ``limit`` bytes."""
+    def has_room_for(self, key: bytes | None, value: bytes | None, limit: int) -> bool:
+        """Whether the batch certainly stays within ``limit`` bytes if a record without headers is added."""
         return self.size + _RECORD_OVERHEAD + len(key or b"") + len(value or b"") <= limit
 
     def append(
@@ -127,7 +127,7 @@ class BatchBuilder:
         key: bytes | None = None,
         headers: Iterable[Header] = (),
     ) -> None:
-        """Add a record. ``timestamp`` in ms."""
+        """Add a record. ``timestamp`` is in ms."""
         if not self.count:
             self._base_timestamp = timestamp
         self._max_timestamp = max(self._max_timestamp, timestamp)
@@ -143,7 +143,7 @@ class BatchBuilder:
         timestamp_type: TimestampType = TimestampType.CREATE_TIME,
         **header: Unpack[BatchHeader],
     ) -> bytes:
-        """The batch."""
+        """Return the batch. ``level``: the codec's compression level, None for Kafka's default."""
         return bytes(
             pack_batch(
                 compress(codec, self._records, level),
@@ -171,10 +171,10 @@ def build_batch(
     last_offset_delta: int | None = None,
     **header: Unpack[BatchHeader],
 ) -> bytes:
-    """A batch of ``records``, whose deltas count from ``base_offset`` and ``base_timestamp`` (ms).
+    """Return a batch of ``records``, whose deltas are relative to ``base_offset`` and ``base_timestamp`` (ms).
 
-    ``max_timestamp``: by default the largest of the records'. ``last_offset_delta``: by default the last record's;
-    a cleaned batch keeps its old one.
+    ``max_timestamp`` defaults to the largest of the records, ``last_offset_delta`` to that of the last record; a
+    compacted batch keeps its original one.
     """
     encoded = bytearray()
     count = 0

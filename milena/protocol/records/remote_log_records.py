@@ -1,8 +1,8 @@
-"""Records of ``__remote_log_metadata``: segments of the tier, and what becomes of them (docs/kafka-semantics.md:
-Remote segment records).
+"""Records of ``__remote_log_metadata``: the states of remote segments (KIP-405; docs/kafka-semantics.md: Remote segment
+records).
 
-A value is uvarint frame version (1), uvarint type, uvarint version, and the fields in flexible form. The keys are null.
-Tagged fields from 10000 on are Milena's own; Kafka's readers skip them.
+A value consists of uvarint frame version (1), uvarint type, uvarint version, and flexible fields. The keys are null.
+Tagged fields from 10000 on are Milena's; Kafka's readers skip them.
 """
 
 from dataclasses import field
@@ -39,7 +39,7 @@ class RemoteLogRecord(Entity):
 
 @versioned
 class TopicIdPartitionEntry(Entity):
-    """A partition of one incarnation of a topic."""
+    """A partition of a topic, with the topic's id."""
 
     name: str = field(metadata=STRING)
     id: UUID = field(metadata=UUID_TYPE)
@@ -48,7 +48,7 @@ class TopicIdPartitionEntry(Entity):
 
 @versioned
 class RemoteLogSegmentIdEntry(Entity):
-    """One copy of a segment."""
+    """The id of one copy of a segment."""
 
     topic_id_partition: TopicIdPartitionEntry = field()
     id: UUID = field(metadata=UUID_TYPE)
@@ -64,7 +64,7 @@ class SegmentLeaderEpochEntry(Entity):
 
 @versioned
 class CleanerOffsetEntry(Entity):
-    """The offset before which the leader of an epoch has cleaned; -1 if it has begun, and cleaned nothing."""
+    """The offset below which the leader of an epoch has cleaned; -1 if it has begun and not cleaned any segment."""
 
     leader_epoch: int = field(metadata=INT32)
     offset: int = field(metadata=INT64)
@@ -72,7 +72,7 @@ class CleanerOffsetEntry(Entity):
 
 @versioned
 class RemoteLogSegmentMetadataRecord(RemoteLogRecord):
-    """A segment as its copy begins. Offsets are inclusive, times in ms, the size in bytes."""
+    """A segment whose copy begins. Offsets are inclusive, times in ms, the size in bytes."""
 
     TYPE: ClassVar[int] = 0
 
@@ -94,7 +94,7 @@ class RemoteLogSegmentMetadataRecord(RemoteLogRecord):
 
 @versioned
 class RemoteLogSegmentMetadataUpdateRecord(RemoteLogRecord):
-    """A later state of a segment. Time in ms."""
+    """A change of a segment's state. Time in ms."""
 
     TYPE: ClassVar[int] = 1
 
@@ -104,13 +104,14 @@ class RemoteLogSegmentMetadataUpdateRecord(RemoteLogRecord):
     custom_metadata: bytes | None = field(metadata=BYTES, default=None)
     remote_log_segment_state: int = field(metadata=INT8)
     leader_epoch: int = field(metadata={**INT32, "tag": 10000}, default=-1)
-    overrules: bool = field(metadata={**BOOL, "tag": 10003}, default=False)
+    republishes: bool = field(metadata={**BOOL, "tag": 10003}, default=False)
     first_dirty_offset: int = field(metadata={**INT64, "tag": 10004}, default=-1)
 
 
 @versioned
 class RemotePartitionDeleteMetadataRecord(RemoteLogRecord):
-    """How far the deletion of a partition is: 0 marked, 1 started, 2 finished. No broker writes it. Time in ms."""
+    """The state of a partition's deletion: 0 marked, 1 started, 2 finished. Neither Kafka's brokers nor Milena's write
+    it. Time in ms."""
 
     TYPE: ClassVar[int] = 2
 
@@ -122,7 +123,7 @@ class RemotePartitionDeleteMetadataRecord(RemoteLogRecord):
 
 @versioned
 class RemoteLogSegmentMetadataSnapshotRecord(RemoteLogRecord):
-    """A segment in a snapshot of one partition. No broker writes it."""
+    """A segment in a snapshot of one partition. Neither Kafka's brokers nor Milena's write it."""
 
     TYPE: ClassVar[int] = 3
 
@@ -151,19 +152,19 @@ _TYPES: Final[dict[int, type[RemoteLogRecord]]] = {
 
 
 class UnreadableRemoteLogRecord(DecodeError):
-    """The record at ``offset`` cannot be read."""
+    """The record at ``offset`` cannot be decoded."""
 
-    def __init__(self, offset: Offset, why: str) -> None:
-        super().__init__(f"the record at offset {offset} of the remote log metadata: {why}")
+    def __init__(self, offset: Offset, reason: str) -> None:
+        super().__init__(f"the record at offset {offset} of the remote log metadata: {reason}")
         self.offset = offset
 
 
 class UnknownRemoteLogRecord(UnreadableRemoteLogRecord):
-    """It is of a frame, a type or a version that is not known here: a newer broker has written it."""
+    """The record has an unknown frame version, type or version: a newer broker has written it."""
 
 
 def encode_remote_log_record(record: RemoteLogRecord) -> bytes:
-    """The value of a record, in the only version that Kafka has."""
+    """Encode a record's value in its newest version, the only one so far."""
     out = Writer()
     out.uvarint(FRAME_VERSION)
     out.uvarint(record.TYPE)
@@ -173,7 +174,7 @@ def encode_remote_log_record(record: RemoteLogRecord) -> bytes:
 
 
 def decode_remote_log_record(value: Data | None, offset: Offset) -> RemoteLogRecord:
-    """The record in a value. Raises UnknownRemoteLogRecord, and UnreadableRemoteLogRecord if it is damaged."""
+    """Decode a record's value. Raises UnknownRemoteLogRecord, and UnreadableRemoteLogRecord if it is damaged."""
     if value is None:
         raise UnreadableRemoteLogRecord(offset, "no value")
     reader = Reader(value)

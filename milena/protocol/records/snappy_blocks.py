@@ -1,8 +1,8 @@
-"""Blocks of snappy: small ones are opened in one call, large ones some elements at a time.
+"""Decompression of snappy blocks: small blocks in one call, large blocks a number of elements at a time.
 
-A block says how long its content is, and may be as large as a batch (librdkafka and franz-go write one for the whole).
-cramjam opens a block as a whole. So of a large one its elements are gone through, and as many as make a step become a
-block of their own, behind the content before them, to which they may refer.
+A block begins with the length of its content, and may be as large as a batch (librdkafka and franz-go write one block).
+cramjam can only decompress a whole block. So a large block is split: the elements of one step are put into a new block,
+after a literal with the preceding content, to which they may refer.
 
 The format (google/snappy, format_description.txt): a varint with the length, then literals and copies.
 """
@@ -16,34 +16,34 @@ from typing import Final
 from milena.protocol.records.batch import CorruptBatch
 
 RATIO: Final = 22
-"""A block grows at most so many times: 3 bytes copy 64."""
+"""The maximum ratio of content to compressed bytes: 3 bytes copy 64."""
 MAX_WHOLE_BLOCK: Final = 4 << 20
 """Bytes of content of a block that is decompressed in one call. Larger ones are decompressed in pieces."""
 STEP: Final = 2 << 20
-"""Content of a large block that is made at a time, at least; less than twice as much."""
+"""Minimum bytes of content of a large block that one step decompresses; the maximum is below twice as much."""
 WINDOW: Final = 8 << 20
-"""So far elements of a large block may refer back. Encoders look back 64 KiB, as the format's own does; Go's s2 may
-look back further."""
+"""Maximum distance of back references in a large block. The reference encoder uses up to 64 KiB; Go's s2 may use
+more."""
 PIECE: Final = 64 << 10
-LOOKS: Final = 4096
-"""Elements that are gone through before other work may have its turn."""
+ELEMENTS_PER_YIELD: Final = 4096
+"""Elements that are parsed before an empty piece is yielded, so that the caller can do other work."""
 _COPY_SIZES: Final = (2, 3, 5)
 _LONG_LITERAL: Final = 60
 
 
 def memory_needed(size: int) -> int:
-    """Bytes that it takes at most to open blocks of ``size`` bytes, roughly: what is opened, and what that becomes."""
+    """Return about how many bytes of memory blocks of ``size`` bytes need at most: input and output of one step."""
     return min(RATIO * size, MAX_WHOLE_BLOCK + 2 * WINDOW + 2 * (WINDOW + 2 * STEP))
 
 
-def opened(block: memoryview, cramjam: ModuleType) -> Iterator[bytes]:
-    """The content of a block, in pieces, some of them empty. Raises CorruptBatch."""
+def decompress_block(block: memoryview, cramjam: ModuleType) -> Iterator[bytes]:
+    """Decompress a block. Yields pieces, some of them empty. Raises CorruptBatch."""
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
         if size > RATIO * len(block):
             raise CorruptBatch(f"snappy: {len(block)} bytes cannot become {size}")
         if size > MAX_WHOLE_BLOCK:
-            yield from _Large(block, size, cramjam).pieces()
+            yield from _LargeBlock(block, size, cramjam).pieces()
         else:
             out = bytearray(size)
             written: int = cramjam.snappy.decompress_raw_into(block, out)
@@ -52,63 +52,65 @@ def opened(block: memoryview, cramjam: ModuleType) -> Iterator[bytes]:
         raise CorruptBatch(f"snappy: {error}") from None
 
 
-class _Large:
+class _LargeBlock:
+    """Decompresses a large block in steps. ``_window`` is the last decompressed content, for back references."""
+
     def __init__(self, block: memoryview, size: int, cramjam: ModuleType) -> None:
         self._block = block
         self._cramjam = cramjam
-        self._left = size
-        """Content that is to come yet."""
+        self._remaining = size
+        """Bytes of content that are not decompressed yet."""
         self._window = b""
 
     def pieces(self) -> Iterator[bytes]:
         block, end = self._block, len(self._block)
         first = position = _after_varint(block)
-        made = looks = 0
+        produced = elements = 0
         while position < end:
             after, length = _element(block, position)
             if length > STEP:  # a literal
-                yield from self._open(first, position, made)
+                yield from self._decompress_elements(first, position, produced)
                 yield from self._literal(block[after - length : after])
-                first, made = after, 0
+                first, produced = after, 0
             else:
-                made += length
+                produced += length
             position = after
-            looks += 1
-            if made >= STEP:
-                yield from self._open(first, position, made)
-                first, made = position, 0
-            elif looks % LOOKS == 0:
+            elements += 1
+            if produced >= STEP:
+                yield from self._decompress_elements(first, position, produced)
+                first, produced = position, 0
+            elif elements % ELEMENTS_PER_YIELD == 0:
                 yield b""
-        yield from self._open(first, position, made)
-        if self._left:
-            raise CorruptBatch(f"snappy: a block lacks {self._left} bytes")
+        yield from self._decompress_elements(first, position, produced)
+        if self._remaining:
+            raise CorruptBatch(f"snappy: a block lacks {self._remaining} bytes")
 
-    def _open(self, first: int, end: int, made: int) -> Iterator[bytes]:
-        """Elements that make so much."""
-        if not made:
+    def _decompress_elements(self, first: int, end: int, produced: int) -> Iterator[bytes]:
+        """Decompress the elements in ``block[first:end]``, which produce ``produced`` bytes."""
+        if not produced:
             return
-        self._take(made)
+        self._count_produced(produced)
         before = len(self._window)
-        head = _varint(before + made) + (_literal_head(before) if before else b"")
-        out = bytearray(before + made)
-        part = b"".join((head, self._window, self._block[first:end]))
+        header = _varint(before + produced) + (_literal_tag(before) if before else b"")
+        out = bytearray(before + produced)
+        part = b"".join((header, self._window, self._block[first:end]))
         self._window = b""
         if self._cramjam.snappy.decompress_raw_into(part, out) != len(out):
-            raise CorruptBatch("snappy: a block is cut")
+            raise CorruptBatch("snappy: a block is truncated")
         del part
         content = memoryview(out)
         self._window = bytes(content[-WINDOW:])
         yield from _in_pieces(content[before:])
 
     def _literal(self, content: memoryview) -> Iterator[bytes]:
-        self._take(len(content))
+        self._count_produced(len(content))
         self._window = b"".join((self._window, content[-WINDOW:]))[-WINDOW:]
         yield from _in_pieces(content)
 
-    def _take(self, made: int) -> None:
-        self._left -= made
-        if self._left < 0:
-            raise CorruptBatch("snappy: a block is longer than it says")
+    def _count_produced(self, produced: int) -> None:
+        self._remaining -= produced
+        if self._remaining < 0:
+            raise CorruptBatch("snappy: the content is longer than the block's length field")
 
 
 def _in_pieces(content: memoryview) -> Iterator[bytes]:
@@ -117,7 +119,7 @@ def _in_pieces(content: memoryview) -> Iterator[bytes]:
 
 
 def _element(block: memoryview, position: int) -> tuple[int, int]:
-    """Where the element at ``position`` ends, and how much it makes."""
+    """Return the end of the element at ``position``, and the number of bytes that it produces."""
     tag = block[position]
     kind = tag & 3
     if kind:
@@ -130,12 +132,12 @@ def _element(block: memoryview, position: int) -> tuple[int, int]:
         length += 1
         after += length
     if after > len(block):
-        raise CorruptBatch("snappy: a block is cut within an element")
+        raise CorruptBatch("snappy: a block is truncated within an element")
     return after, length
 
 
 def _after_varint(block: memoryview) -> int:
-    """Behind the length, which cramjam has read."""
+    """Return the position after the length field."""
     return next(position for position in range(len(block)) if block[position] < 0x80) + 1
 
 
@@ -148,6 +150,6 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _literal_head(length: int) -> bytes:
-    """Of a literal, with four bytes for its length."""
+def _literal_tag(length: int) -> bytes:
+    """Return the tag of a literal with a 4-byte length."""
     return bytes(((_LONG_LITERAL + 3) << 2,)) + (length - 1).to_bytes(4, "little")

@@ -1,6 +1,6 @@
-"""Varints as records have them: 7 bits a byte, the lowest first, zigzag encoded (KIP-98, Kafka's ByteUtils).
+"""Varints of records: 7 bits a byte, lowest first, zigzag encoded (KIP-98, Kafka's ``ByteUtils``).
 
-The functions take and return ``i64``: in the compiled form these are machine integers, in the pure form plain ones.
+The functions take and return ``i64``: machine integers in the compiled build, Python's integers in the pure build.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MASK_63: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 def read_raw(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
-    """The unsigned form of a varint of at most ``bits`` bits, and the position after it. What the last byte has beyond
-    those is dropped, as in Kafka.
+    """Read a varint of at most ``bits`` bits. Returns its zigzag form, and the position after it. Excess bits of the
+    last byte are dropped, as in Kafka.
 
-    Compiled, the highest of 64 bits makes the number negative: ``decoded`` knows both. Raises IndexError if the data
-    ends in it, CorruptBatch if it is too long.
+    In the compiled build the result is negative if its highest of 64 bits is set; ``decoded`` handles both. Raises
+    IndexError if the data ends within the varint, CorruptBatch if it is too long.
     """
     raw: i64 = 0
     shift: i64 = 0
@@ -37,12 +37,12 @@ def read_raw(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
 
 
 def decoded(raw: i64) -> i64:
-    """The number whose zigzag form is ``raw``."""
+    """Return the number whose zigzag form is ``raw``."""
     return (raw >> 1 & MASK_63) ^ -(raw & 1)
 
 
 def read_varint(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
-    """The number, and the position after it. Errors as ``read_raw``."""
+    """Read a varint. Returns the number, and the position after it. Raises as ``read_raw``."""
     raw: i64 = data[position]
     if raw < 0x80:
         return (raw >> 1) ^ -(raw & 1), position + 1
@@ -51,6 +51,7 @@ def read_varint(data: bytes, position: i64, bits: i64 = 32) -> tuple[i64, i64]:
 
 
 def write_varint(out: bytearray, value: int) -> None:
+    """Append a varint."""
     raw = value << 1 if value >= 0 else ~(value << 1)
     while raw >= 0x80:
         out.append(raw & 0x7F | 0x80)

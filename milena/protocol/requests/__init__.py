@@ -1,1 +1,1 @@
-"""Frames, headers, requests and responses."""
+"""Frames, headers, and codecs of requests and responses."""

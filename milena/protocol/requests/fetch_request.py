@@ -1,4 +1,4 @@
-"""Fetch requests, v4 to v18, by hand; ``protocol.requests.fetch`` says what the versions have."""
+"""The hand-written codec of Fetch requests, v4 to v18; ``protocol.requests.fetch`` lists the versions' fields."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from milena.protocol.limits import MAX_FETCHED
 from milena.protocol.requests.scan import (
     count_at,
     decoding,
+    decoding_cooperatively,
     expect_end,
     expect_within,
-    in_steps,
     nullable_text_at,
     tag_at,
     tag_count_at,
@@ -29,11 +29,11 @@ from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import ZERO_UUID
 
 NO_HIGH_WATERMARK: Final = 2**63 - 1
-"""The default of v18: whoever sends it does not want to hear of a changed high watermark at once."""
+"""The default in v18: the response must not be sent early because the high watermark has changed (KIP-1166)."""
 
 
 class FetchPartition(NamedTuple):
-    """What is wanted of one partition. Epochs and the log start are -1 where there is none."""
+    """The request for one partition. Epochs and the log start are -1 if absent."""
 
     partition: int
     fetch_offset: int
@@ -50,7 +50,8 @@ ForgottenTopic: TypeAlias = "tuple[str | None, UUID | None, Sequence[int]]"
 
 
 class FetchRequest(NamedTuple):
-    """``replica_id`` is -1 for a consumer. A fetch outside of sessions has session id 0 and epoch -1."""
+    """A Fetch request. ``replica_id`` is -1 for a consumer. A fetch outside of sessions has session id 0 and epoch
+    -1."""
 
     max_wait_ms: int
     min_bytes: int
@@ -71,31 +72,33 @@ _INT64: Final = Struct(">q")
 _LIMITS_V4: Final = Struct(">iiib")
 _LIMITS_V7: Final = Struct(">iiibii")
 _REPLICA_STATE: Final = Struct(">iq")
-_WANTED_V4: Final = Struct(">iqi")
-_WANTED_V5: Final = Struct(">iqqi")
-_WANTED_V9: Final = Struct(">iiqqi")
-_WANTED_V12: Final = Struct(">iiqiqi")
-_NEWS: Final = Struct(">iiibiiB16sBiiqiqi7siqB")
-"""A follower's fetch with news of one partition, as nearly all are that carry any: the whole request from v15 on."""
-_ONE: Final = 2
-"""The length of an array of one."""
-_PLAIN: Final = bytes((0, 0, 1, 1, 1, 1, 13))
-"""Between partition and replica state: no tags, no tags, nothing forgotten, no rack; one tag, number 1, 13 bytes."""
+_PARTITION_V4: Final = Struct(">iqi")
+_PARTITION_V5: Final = Struct(">iqqi")
+_PARTITION_V9: Final = Struct(">iiqqi")
+_PARTITION_V12: Final = Struct(">iiqiqi")
+_ONE_PARTITION: Final = Struct(">iiibiiB16sBiiqiqi7siqB")
+"""The whole request from v15 on of a follower that requests one partition: the most frequent request with
+partitions."""
+_ONE_ELEMENT: Final = 2
+"""The length of a compact array with one element, as encoded (length + 1)."""
+_NO_OPTIONS: Final = bytes((0, 0, 1, 1, 1, 1, 13))
+"""The bytes between the partition and the replica state: no tags of the partition, no tags of the topic, no forgotten
+topics, no rack; one tag, number 1, 13 bytes."""
 
 
 @decoding
 def decode_fetch_request(version: int, body: Data, limit: int = MAX_FETCHED) -> FetchRequest:
-    """The request in ``body``. Bytes left over are ignored. Raises DecodeError, TooManyElements before more topics and
-    partitions than ``limit`` are read."""
+    """Decode the request in ``body``. Bytes after the request are ignored. Raises DecodeError, and TooManyElements for
+    more topics and partitions than ``limit``, before they are read."""
     data = body if isinstance(body, memoryview) else memoryview(body)
-    if len(data) == _NEWS.size and version >= 15 and (news := _read_news(data)) is not None:
-        return news
+    if len(data) == _ONE_PARTITION.size and version >= 15 and (fast := _read_one_partition(data)) is not None:
+        return fast
     return run_now(_decode_request(version, data, limit))
 
 
 def decode_large_fetch_request(version: int, body: bytes) -> Cooperative[FetchRequest]:
-    """``decode_fetch_request`` with yields between the topics. Raises the same."""
-    return in_steps(_decode_request(version, memoryview(body), MAX_FETCHED), len(body))
+    """Like ``decode_fetch_request``, with yields between elements."""
+    return decoding_cooperatively(_decode_request(version, memoryview(body), MAX_FETCHED), len(body))
 
 
 def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[FetchRequest]:
@@ -142,8 +145,9 @@ def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[F
     )
 
 
-def _read_news(data: memoryview) -> FetchRequest | None:
-    """The request, if it has the form of ``_NEWS``: field by field it takes ten times as long."""
+def _read_one_partition(data: memoryview) -> FetchRequest | None:
+    """Decode the request if it has the form of ``_ONE_PARTITION``, else return None. Decoding field by field takes ten
+    times as long."""
     (
         max_wait,
         min_bytes,
@@ -160,19 +164,19 @@ def _read_news(data: memoryview) -> FetchRequest | None:
         last_epoch,
         log_start,
         partition_bytes,
-        between,
+        options,
         replica_id,
         replica_epoch,
         tags,
-    ) = _NEWS.unpack(data)
-    if topics != _ONE or partitions != _ONE or between != _PLAIN or tags:
+    ) = _ONE_PARTITION.unpack(data)
+    if topics != _ONE_ELEMENT or partitions != _ONE_ELEMENT or options != _NO_OPTIONS or tags:
         return None
-    wanted = FetchPartition(index, offset, partition_bytes, epoch, last_epoch, log_start)
+    partition = FetchPartition(index, offset, partition_bytes, epoch, last_epoch, log_start)
     return FetchRequest(
         max_wait,
         min_bytes,
         max_bytes,
-        [(None, uuid_of(topic_id), [wanted])],
+        [(None, uuid_of(topic_id), [partition])],
         isolation,
         session_id,
         session_epoch,
@@ -192,7 +196,7 @@ def _read_topics(
     if elements > limit:
         raise TooManyElements(limit)
     topics: list[FetchTopic] = []
-    topic_count = elements  # mypyc evaluates the end of a range again and again
+    topic_count = elements  # mypyc evaluates the end of a range in each iteration
     for _ in range(topic_count):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
@@ -201,8 +205,8 @@ def _read_topics(
             raise TooManyElements(limit)
         partitions = []
         for _ in range(count):
-            wanted, pos = _read_flexible(data, pos, version) if flexible else _read_legacy(data, pos, version)
-            partitions.append(wanted)
+            partition, pos = _read_flexible(data, pos, version) if flexible else _read_legacy(data, pos, version)
+            partitions.append(partition)
             if budget.spend(1):
                 yield
         if flexible:
@@ -214,7 +218,7 @@ def _read_topics(
 
 
 def _read_flexible(data: memoryview, pos: int, version: int) -> tuple[FetchPartition, int]:
-    index, epoch, offset, last_epoch, log_start, max_bytes = _WANTED_V12.unpack_from(data, pos)
+    index, epoch, offset, last_epoch, log_start, max_bytes = _PARTITION_V12.unpack_from(data, pos)
     pos += 32
     if data[pos] == 0:
         return FetchPartition(index, offset, max_bytes, epoch, last_epoch, log_start), pos + 1
@@ -228,18 +232,18 @@ def _read_flexible(data: memoryview, pos: int, version: int) -> tuple[FetchParti
         elif tag == 1 and version >= 18:
             expect_end(data[:pos], start + 8)
             high_watermark = _INT64.unpack_from(data, start)[0]
-    wanted = FetchPartition(index, offset, max_bytes, epoch, last_epoch, log_start, directory, high_watermark)
-    return wanted, pos
+    partition = FetchPartition(index, offset, max_bytes, epoch, last_epoch, log_start, directory, high_watermark)
+    return partition, pos
 
 
 def _read_legacy(data: memoryview, pos: int, version: int) -> tuple[FetchPartition, int]:
     if version >= 9:
-        index, epoch, offset, log_start, max_bytes = _WANTED_V9.unpack_from(data, pos)
+        index, epoch, offset, log_start, max_bytes = _PARTITION_V9.unpack_from(data, pos)
         return FetchPartition(index, offset, max_bytes, epoch, -1, log_start), pos + 28
     if version >= 5:
-        index, offset, log_start, max_bytes = _WANTED_V5.unpack_from(data, pos)
+        index, offset, log_start, max_bytes = _PARTITION_V5.unpack_from(data, pos)
         return FetchPartition(index, offset, max_bytes, -1, -1, log_start), pos + 24
-    index, offset, max_bytes = _WANTED_V4.unpack_from(data, pos)
+    index, offset, max_bytes = _PARTITION_V4.unpack_from(data, pos)
     return FetchPartition(index, offset, max_bytes), pos + 16
 
 
@@ -286,9 +290,10 @@ def _read_tags(data: memoryview, pos: int, version: int) -> tuple[str | None, tu
 
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """The body of a request. Topics need a name below v13 and an id from v13 on; old versions drop what they lack."""
-    if version >= 15 and (news := _write_news(version, request)) is not None:
-        return news
+    """Return the body of a request. Topics need a name below v13 and an id from v13 on. Fields that a version lacks are
+    omitted."""
+    if version >= 15 and (fast := _encode_one_partition(version, request)) is not None:
+        return fast
     flexible, by_id = version >= 12, version >= 13
     out = Writer()
     if version < 15:
@@ -302,8 +307,8 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     for name, topic_id, partitions in request.topics:
         write_topic(out, name, topic_id, by_id, flexible)
         write_array(len(partitions))
-        for wanted in partitions:
-            _write_wanted(out, version, wanted)
+        for partition in partitions:
+            _write_partition(out, version, partition)
         if flexible:
             out.append(0)
     if version >= 7:
@@ -322,8 +327,8 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     return bytes(out)
 
 
-def _write_news(version: int, request: FetchRequest) -> bytes | None:
-    """The request in the form of ``_NEWS``, if it has it."""
+def _encode_one_partition(version: int, request: FetchRequest) -> bytes | None:
+    """Return the request in the form of ``_ONE_PARTITION``; None if it has other fields."""
     topics = request.topics
     if len(topics) != 1 or request.forgotten_topics or request.rack_id or request.cluster_id is not None:
         return None
@@ -333,39 +338,39 @@ def _write_news(version: int, request: FetchRequest) -> bytes | None:
     index, offset, partition_bytes, epoch, last_epoch, log_start, directory, high_watermark = partitions[0]
     if version >= 17 and (directory is not ZERO_UUID or high_watermark != NO_HIGH_WATERMARK):
         return None
-    return _NEWS.pack(
+    return _ONE_PARTITION.pack(
         request.max_wait_ms,
         request.min_bytes,
         request.max_bytes,
         request.isolation_level,
         request.session_id,
         request.session_epoch,
-        _ONE,
+        _ONE_ELEMENT,
         topic_id.bytes,
-        _ONE,
+        _ONE_ELEMENT,
         index,
         epoch,
         offset,
         last_epoch,
         log_start,
         partition_bytes,
-        _PLAIN,
+        _NO_OPTIONS,
         request.replica_id,
         request.replica_epoch,
         0,
     )
 
 
-def _write_wanted(out: Writer, version: int, wanted: FetchPartition) -> None:
-    index, offset, max_bytes, epoch, last_epoch, log_start, directory, high_watermark = wanted
+def _write_partition(out: Writer, version: int, partition: FetchPartition) -> None:
+    index, offset, max_bytes, epoch, last_epoch, log_start, directory, high_watermark = partition
     if version < 5:
-        out.raw(_WANTED_V4.pack(index, offset, max_bytes))
+        out.raw(_PARTITION_V4.pack(index, offset, max_bytes))
     elif version < 9:
-        out.raw(_WANTED_V5.pack(index, offset, log_start, max_bytes))
+        out.raw(_PARTITION_V5.pack(index, offset, log_start, max_bytes))
     elif version < 12:
-        out.raw(_WANTED_V9.pack(index, epoch, offset, log_start, max_bytes))
+        out.raw(_PARTITION_V9.pack(index, epoch, offset, log_start, max_bytes))
     else:
-        out.raw(_WANTED_V12.pack(index, epoch, offset, last_epoch, log_start, max_bytes))
+        out.raw(_PARTITION_V12.pack(index, epoch, offset, last_epoch, log_start, max_bytes))
         with_directory = version >= 17 and directory != ZERO_UUID
         with_watermark = version >= 18 and high_watermark != NO_HIGH_WATERMARK
         out.append(with_directory + with_watermark)

@@ -1,4 +1,4 @@
-"""Fetch responses, v4 to v18, by hand; ``protocol.requests.fetch`` says what the versions have."""
+"""The hand-written codec of Fetch responses, v4 to v18; ``protocol.requests.fetch`` lists the versions' fields."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ from milena.protocol.schemas.primitives import Data, Writer
 
 
 class AbortedTransaction(NamedTuple):
-    """A reader of committed records skips this producer's records from this offset to the abort marker."""
+    """An aborted transaction: read_committed consumers skip this producer's records from this offset to the abort
+    marker."""
 
     producer_id: int
     first_offset: int
 
 
 class EpochEndOffset(NamedTuple):
-    """The largest epoch that is not above the follower's, and where it ends at the leader."""
+    """The leader's largest epoch that is not above the follower's, and the end offset of that epoch in the leader's
+    log."""
 
     epoch: int
     end_offset: int
@@ -52,9 +54,9 @@ class SnapshotId(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """The answer for one partition. ``records`` is bytes, or anything else with a ``length``, such as a file's range.
+    """The response for one partition. ``records`` is bytes, or an object with a ``length`` such as a range of a file.
 
-    ``aborted`` is None where uncommitted records are read. Offsets are -1 where there is none.
+    ``aborted`` is None for read_uncommitted. Offsets are -1 if absent.
     """
 
     partition: int
@@ -74,6 +76,8 @@ FetchedTopic: TypeAlias = "tuple[str | None, UUID | None, Sequence[FetchedPartit
 
 
 class FetchResponse(NamedTuple):
+    """A Fetch response."""
+
     topics: Sequence[FetchedTopic]
     error_code: int = 0
     session_id: int = 0
@@ -89,15 +93,16 @@ _SNAPSHOT: Final = Struct(">qi")
 _STATE_V4: Final = Struct(">ihqq")
 _STATE_V5: Final = Struct(">ihqqq")
 _STATE_V12: Final = Struct(">ihqqqBi")
-"""The state, no aborted transactions, the preferred read replica."""
+"""The fields of a partition up to its log start, a null or empty array of aborted transactions, the preferred read
+replica."""
 _ONE_V13: Final = Struct(">ihiB16sBihqqqBi")
-"""Up to the records of the only partition of the only topic."""
+"""The response up to the records, if it has one topic with one partition and no aborted transactions."""
 _ONE: Final = 2
-"""The length of an array of one."""
-_NOTHING_SPECIAL: Final = [None, None, None]
-"""Neither a divergence, nor a leader, nor a snapshot."""
+"""The length of a compact array with one element, as encoded (length + 1)."""
+_NO_TAGGED_FIELDS: Final = [None, None, None]
+"""The tagged fields of a partition without diverging epoch, current leader and snapshot id."""
 _NO_TAGS: Final = b"\0\0\0"
-"""Of the partition, its topic, and the answer."""
+"""The empty tagged fields of the partition, its topic, and the response."""
 
 
 def encode_fetch_response(
@@ -108,9 +113,9 @@ def encode_fetch_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Part]:
-    """The body of a response: bytes, with each non-empty ``records`` as a part of its own between them.
+    """Return the body of a response in parts; each non-empty ``records`` is a part of its own.
 
-    Old versions drop what they lack: codes are not translated here.
+    Fields that a version lacks are omitted. Error codes that an old version does not know are not translated.
     """
     if version >= 13 and len(topics) == 1 and not node_endpoints and len(topics[0][2]) == 1:
         one = _encode_one(topics[0], error_code, session_id, throttle_time_ms)
@@ -155,10 +160,11 @@ def encode_fetch_response(
 
 
 def _encode_one(topic: FetchedTopic, error_code: int, session_id: int, throttle_time_ms: int) -> list[Part] | None:
-    """An answer with records of one partition and nothing special: most of those that carry any."""
+    """Encode a response with records of one partition and no optional fields, the most frequent one with records.
+    Returns None for other responses."""
     _, topic_id, ((index, code, watermark, stable, start, records, aborted, preferred, *special),) = topic
     size = 0 if records is None else part_length(records)
-    if topic_id is None or not size or aborted or special != _NOTHING_SPECIAL:
+    if topic_id is None or not size or aborted or special != _NO_TAGGED_FIELDS:
         return None
     assert records is not None
     head = Writer(
@@ -183,7 +189,7 @@ def _encode_one(topic: FetchedTopic, error_code: int, session_id: int, throttle_
 
 
 def _write_aborted(out: Writer, fetched: FetchedPartition) -> None:
-    """A partition's state with aborted transactions."""
+    """Append the fields of a partition up to the preferred read replica, with aborted transactions."""
     aborted = fetched.aborted or ()
     out.data += _STATE_V5.pack(*fetched[:5])
     out.compact_array(len(aborted))
@@ -233,7 +239,7 @@ def _encode_legacy(
 
 @decoding
 def decode_fetch_response(version: int, body: Data) -> FetchResponse:
-    """The response in ``body``; its records are views of ``body``. Raises DecodeError."""
+    """Decode the response in ``body``; its records are views of ``body``. Raises DecodeError."""
     data = body if isinstance(body, memoryview) else memoryview(body)
     flexible, by_id = version >= 12, version >= 13
     if version >= 13 and (one := _decode_one(data)) is not None:
@@ -269,7 +275,7 @@ def decode_fetch_response(version: int, body: Data) -> FetchResponse:
 
 
 def _decode_one(data: memoryview) -> FetchResponse | None:
-    """What ``_encode_one`` makes, else None."""
+    """Decode a response in the form of ``_encode_one``; return None for others."""
     if len(data) <= _ONE_V13.size or data[10] != _ONE or data[27] != _ONE or bytes(data[-3:]) != _NO_TAGS:
         return None
     throttle, error, session, _, topic_id, _, index, code, watermark, stable, start, aborted, preferred = (

@@ -1,9 +1,9 @@
-"""Kafka's framing: an int32 length before each message. Sans I/O.
+"""Kafka's framing: an int32 length before each message. No I/O.
 
-Bytes are received into one buffer that all connections of a process share; whole frames are handed out as views of
-it. What is left of an unfinished frame is kept as a short tail, and copied to the front of the shared buffer when
-more is read, so that a small frame is always contiguous there. A tail that outgrows ``TAIL_LIMIT`` moves to a
-buffer of its own, which grows with the bytes that arrived, never with the length that was announced.
+Bytes are received into one buffer that all connections of a process share; complete frames are views of it. The bytes
+of an unfinished frame are kept as a tail, and copied to the front of the shared buffer before the next read, so that a
+small frame is contiguous there. A tail of more than ``TAIL_LIMIT`` bytes is moved to a buffer of its own, which grows
+with the received bytes, not with the announced length.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import Struct
 from typing import Final, Protocol, TypeAlias
 
-from milena.protocol.requests.memory_budget import Holding, MemoryBudget, NoRoom
+from milena.protocol.requests.memory_budget import BudgetExceeded, BudgetShare, MemoryBudget
 
 _LENGTH: Final = Struct(">i")
 
 SHARED_SIZE: Final = 256 << 10
 TAIL_LIMIT: Final = 16 << 10
-"""Longest unfinished frame that is kept as a tail: it is copied with each read."""
+"""Maximum bytes of an unfinished frame that is kept as a tail, which is copied with each read."""
 FIRST_OWN_SIZE: Final = 128 << 10
 SPARE_LIMIT: Final = 2 << 20
-"""Bytes of finished own buffers that are kept for the next large frame."""
+"""Maximum bytes of unused own buffers that are kept for later large frames."""
 
 
 class SizedPart(Protocol):
@@ -35,28 +35,29 @@ Part: TypeAlias = bytes | bytearray | memoryview | SizedPart
 
 
 class BadFrame(ValueError):
-    """The peer's bytes are no frames, or more of them than may be held; the connection is to be closed."""
+    """The bytes are not valid frames, or exceed the memory budget; the connection must be closed."""
 
 
-def _nobody(_reason: str) -> None:
-    """For buffers whose budget no other connection shares."""
+def _no_eviction(_reason: str) -> None:
+    """Do nothing: for buffers whose budget is used by one connection only."""
 
 
 class ReceiveBuffers:
-    """What the connections of one process share: the receive buffer, spare large buffers, the budget."""
+    """The buffers that all connections of a server share: the receive buffer, unused large buffers, the memory
+    budget."""
 
     __slots__ = ("_spare", "_spare_bytes", "budget", "shared")
 
     def __init__(self, budget: MemoryBudget, shared_size: int = SHARED_SIZE) -> None:
         if shared_size <= TAIL_LIMIT:
-            raise ValueError(f"a shared buffer of {shared_size} bytes cannot hold a tail and what follows it")
+            raise ValueError(f"a shared buffer of {shared_size} bytes cannot hold a tail and more bytes")
         self.budget = budget
         self.shared = memoryview(bytearray(shared_size))
         self._spare: list[memoryview] = []
         self._spare_bytes = 0
 
     def take(self, size: int) -> memoryview:
-        """A buffer of at least ``size`` bytes with any content."""
+        """Return a buffer of at least ``size`` bytes with arbitrary content."""
         for index, buffer in enumerate(self._spare):
             if len(buffer) >= size:
                 del self._spare[index]
@@ -65,7 +66,7 @@ class ReceiveBuffers:
         return memoryview(bytearray(size))
 
     def give(self, buffer: memoryview) -> None:
-        """Keep a buffer for the next large frame, instead of the oldest ones where there are too many."""
+        """Keep an unused buffer for a later large frame. The oldest ones are dropped beyond SPARE_LIMIT."""
         if len(buffer) > SPARE_LIMIT:
             return
         self._spare.append(buffer)
@@ -75,35 +76,49 @@ class ReceiveBuffers:
 
 
 class FrameDecoder:
-    """Cuts one connection's bytes into frames (``runtime.network.Framer``).
+    """Splits one connection's bytes into frames (``runtime.network.Framer``).
 
-    An unfinished frame is in ``_tail`` or in ``_own``, never in both. The budget is charged with the bytes of the one
-    and the size of the other.
+    An unfinished frame is in ``_tail`` or in ``_own``, never in both. The budget counts the bytes of the tail, or the
+    size of the own buffer.
     """
 
     __slots__ = (
-        "_buffers", "_cutting", "_have", "_max_size", "_need", "_own", "_rest", "_rest_at", "_stopped", "_tail",
-        "holding", "waiting",
+        "_buffers",
+        "_have",
+        "_max_size",
+        "_need",
+        "_own",
+        "_splitting",
+        "_stopped",
+        "_stored",
+        "_stored_position",
+        "_tail",
+        "stored_share",
+        "unfinished_share",
     )  # fmt: skip
 
-    def __init__(self, buffers: ReceiveBuffers, max_size: int, let_go: Callable[[str], object] = _nobody) -> None:
-        """``let_go`` ends the connection where others need the room that its unfinished frame takes."""
+    def __init__(
+        self, buffers: ReceiveBuffers, max_size: int, on_evict: Callable[[str], object] = _no_eviction
+    ) -> None:
+        """``on_evict`` closes the connection if other connections need the memory of its frames; it takes the
+        reason."""
         self._buffers = buffers
         self._max_size = max_size
         self._tail = b""
         self._own: memoryview | None = None
         self._have = 0
         self._need = 0
-        self.holding = Holding(buffers.budget, let_go)
-        """The unfinished frame in the budget."""
-        self.waiting = Holding(buffers.budget, let_go)
-        """What was read and put by, in the budget."""
-        self._rest: bytearray | memoryview | None = None
-        self._rest_at = 0
-        self._cutting = self._stopped = False
+        self.unfinished_share = BudgetShare(buffers.budget, on_evict)
+        """The budget's share of the unfinished frame."""
+        self.stored_share = BudgetShare(buffers.budget, on_evict)
+        """The budget's share of the stored frames."""
+        self._stored: bytearray | memoryview | None = None
+        self._stored_position = 0
+        self._splitting = self._stopped = False
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes belong; never empty. Valid until another decoder of these buffers is asked."""
+        """Return the memory for the next bytes, never empty. It is valid until the next call on any decoder of these
+        buffers."""
         if self._own is not None:
             return self._own[self._have : self._need]
         tail = self._tail
@@ -115,20 +130,20 @@ class FrameDecoder:
     def buffer_updated(self, count: int) -> Iterator[memoryview]:
         """Yield the frames that ``count`` new bytes complete, without their lengths.
 
-        A frame is valid until the iterator goes on. Raises BadFrame for a length below zero or above the limit, and
-        where the budget is used up.
+        A frame is valid until the next one is requested. Raises BadFrame for a length below zero or above the limit,
+        and if the budget is used up.
         """
         if self._own is not None:
             self._have += count
-            self.holding.moved(count)
-            return self._cut_own(self._own)
+            self.unfinished_share.transferred(count)
+            return self._split_own(self._own)
         before = len(self._tail)
         self._tail = b""
-        return self._cut_shared(before, before + count)
+        return self._split_shared(before, before + count)
 
     def only_frame(self, count: int) -> memoryview | None:
-        """The frame that ``count`` new bytes are, where they are one and no more, as they are mostly: a short way
-        instead of ``buffer_updated``. None if they are something else, and nothing has happened."""
+        """Return the frame if the ``count`` new bytes are exactly one frame, which is the most frequent case: a fast
+        path before ``buffer_updated``. Otherwise return None without a change."""
         if self._own is not None or self._tail or count < 4:
             return None
         shared = self._buffers.shared
@@ -136,59 +151,60 @@ class FrameDecoder:
         return shared[4:count] if size == count - 4 and size <= self._max_size else None
 
     @property
-    def has_rest(self) -> bool:
-        return self._rest is not None
+    def has_stored(self) -> bool:
+        return self._stored is not None
 
     def store(self, frame: memoryview) -> None:
-        """Keep the frame that is being handled, and all that was read with it, for ``stored_frames``.
+        """Store the frame that was yielded last, and all bytes after it, for ``stored_frames``.
 
-        Raises BadFrame if that exceeds the budget.
+        Raises BadFrame if they exceed the budget.
         """
-        if self._cutting:
+        if self._splitting:
             self._stopped = True
             return
-        rest = self._rest
+        rest = self._stored
         if not isinstance(rest, bytearray):
-            rest = bytearray() if rest is None else bytearray(rest[self._rest_at :])
-            self._rest_at = 0
+            rest = bytearray() if rest is None else bytearray(rest[self._stored_position :])
+            self._stored_position = 0
         rest += _LENGTH.pack(len(frame))
         rest += frame
-        self._keep(rest, len(rest))
+        self._store_bytes(rest, len(rest))
 
     def stored_frames(self) -> Iterator[memoryview]:
-        """The frames that were put by, as long as none is put by once more. Raises BadFrame as ``buffer_updated``."""
-        rest = self._rest
+        """Yield the stored frames, until one is stored again. Raises BadFrame as ``buffer_updated`` does."""
+        rest = self._stored
         assert rest is not None
         view, end = memoryview(rest), len(rest)
-        start = yield from self._frames_of(view, self._rest_at, end)
+        start = yield from self._frames_of(view, self._stored_position, end)
         if self._stopped:
             self._stopped = False
-            self._rest_at = start
+            self._stored_position = start
             return
-        self._rest = None
-        self._rest_at = 0
-        self.waiting.hold(0)
+        self._stored = None
+        self._stored_position = 0
+        self.stored_share.hold(0)
         if start < end:
             self._buffers.shared[: end - start] = view[start:end]
-            self._leave(0, end - start)
+            self._keep_unfinished(0, end - start)
 
     def closed(self) -> None:
-        """The connection is gone: give back what is held. Idempotent."""
-        self._cutting = self._stopped = False
+        """Release all memory after the connection was closed. Idempotent."""
+        self._splitting = self._stopped = False
         self._tail = b""
-        self._own = self._rest = None
-        self.holding.close()
-        self.waiting.close()
+        self._own = self._stored = None
+        self.unfinished_share.close()
+        self.stored_share.close()
 
     def _frames_of(self, view: memoryview, start: int, end: int) -> Generator[memoryview, None, int]:
-        """The whole frames between the two. Returns where the first one begins that is not whole, or was put by."""
+        """Yield the complete frames in ``view[start:end]``. Returns the position of the first frame that is incomplete
+        or was stored."""
         max_size = self._max_size
-        self._cutting = True
+        self._splitting = True
         while end - start >= 4:
             size = _LENGTH.unpack_from(view, start)[0]
             if not 0 <= size <= max_size:
-                self._cutting = False
-                raise BadFrame(_refusal(size, max_size))
+                self._splitting = False
+                raise BadFrame(_size_error(size, max_size))
             stop = start + 4 + size
             if stop > end:
                 break
@@ -196,25 +212,25 @@ class FrameDecoder:
             if self._stopped:
                 break
             start = stop
-        self._cutting = False
+        self._splitting = False
         return start
 
-    def _cut_shared(self, before: int, end: int) -> Iterator[memoryview]:
+    def _split_shared(self, before: int, end: int) -> Iterator[memoryview]:
         shared = self._buffers.shared
         start = yield from self._frames_of(shared, 0, end)
         if start and before:
-            self.holding.begins()
+            self.unfinished_share.restart()
         elif before:
-            self.holding.moved(end - before)
+            self.unfinished_share.transferred(end - before)
         if self._stopped:
             self._stopped = False
             self._charge(0)
-            self._keep(bytearray(shared[start:end]), end - start)
+            self._store_bytes(bytearray(shared[start:end]), end - start)
         else:
-            self._leave(start, end)
+            self._keep_unfinished(start, end)
 
-    def _leave(self, start: int, end: int) -> None:
-        """Hold on to an unfinished frame in the shared buffer."""
+    def _keep_unfinished(self, start: int, end: int) -> None:
+        """Keep the unfinished frame in ``shared[start:end]``: as the tail, or in a buffer of its own if it is long."""
         shared, have = self._buffers.shared, end - start
         if have <= TAIL_LIMIT:
             self._charge(have)
@@ -222,9 +238,9 @@ class FrameDecoder:
                 self._tail = bytes(shared[start:end])
         else:
             need = 4 + _LENGTH.unpack_from(shared, start)[0]
-            self._move(shared[start:end], need, min(need, max(FIRST_OWN_SIZE, 2 * have)))
+            self._move_to_own(shared[start:end], need, min(need, max(FIRST_OWN_SIZE, 2 * have)))
 
-    def _cut_own(self, own: memoryview) -> Iterator[memoryview]:
+    def _split_own(self, own: memoryview) -> Iterator[memoryview]:
         have, need = self._have, self._need
         if have == need:
             self._own = None
@@ -232,41 +248,42 @@ class FrameDecoder:
             yield from self._frames_of(own, 0, need)
             if self._stopped:
                 self._stopped = False
-                self._keep(own[:need], len(own))
+                self._store_bytes(own[:need], len(own))
             else:
                 self._buffers.give(own)
         elif have == len(own):
-            self._move(own, need, min(need, 2 * have))
+            self._move_to_own(own, need, min(need, 2 * have))
             self._buffers.give(own)
 
-    def _keep(self, rest: bytearray | memoryview, size: int) -> None:
-        """``size``: bytes of the memory that it takes."""
+    def _store_bytes(self, rest: bytearray | memoryview, size: int) -> None:
+        """Keep frames for ``stored_frames``. ``size``: bytes of memory to count. Raises BadFrame."""
         try:
-            self.waiting.hold(size)
-        except NoRoom as error:
+            self.stored_share.hold(size)
+        except BudgetExceeded as error:
             reason = f"waiting requests: {error}"
-            self.waiting.evict(reason)
+            self.stored_share.evict(reason)
             raise BadFrame(reason) from None
-        self._rest, self._rest_at = rest, 0
+        self._stored, self._stored_position = rest, 0
 
-    def _move(self, content: memoryview, need: int, size: int) -> None:
-        """Hold on to an unfinished frame in a buffer of at least ``size`` bytes."""
+    def _move_to_own(self, content: memoryview, need: int, size: int) -> None:
+        """Keep an unfinished frame of ``need`` bytes in a buffer of at least ``size`` bytes. Raises BadFrame."""
         self._charge(size)
         own = self._buffers.take(size)
         own[: len(content)] = content
         self._own, self._have, self._need = own, len(content), need
 
     def _charge(self, held: int) -> None:
+        """Count ``held`` bytes of the unfinished frame in the budget. Raises BadFrame."""
         try:
-            self.holding.hold(held)
-        except NoRoom as error:
+            self.unfinished_share.hold(held)
+        except BudgetExceeded as error:
             reason = f"an unfinished request: {error}"
-            self.holding.evict(reason)
+            self.unfinished_share.evict(reason)
             raise BadFrame(reason) from None
 
 
 def frame(parts: Sequence[Part]) -> list[Part]:
-    """The parts of one message with their length in front."""
+    """Return the parts of one message, after their length."""
     size = 0
     for part in parts:
         size += part_length(part)
@@ -274,10 +291,11 @@ def frame(parts: Sequence[Part]) -> list[Part]:
 
 
 def part_length(part: Part) -> int:
+    """Return the size of a part in bytes."""
     return len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.length
 
 
-def _refusal(size: int, max_size: int) -> str:
+def _size_error(size: int, max_size: int) -> str:
     if size < 0:
         return f"a frame of {size} bytes"
     return f"a frame of {size} bytes is larger than {max_size} (socket.request.max.bytes)"

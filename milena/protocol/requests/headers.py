@@ -1,8 +1,8 @@
-"""Request and response headers of both generations.
+"""Request and response headers, for flexible and other versions (KIP-482).
 
 Request header v1: api key, api version, correlation id, client id; v2 adds tagged fields and belongs to the flexible
-versions of an API. The client id keeps its legacy form in both. Response header v0 is the correlation id, v1 adds
-tagged fields; ApiVersions always answers with v0, so that a client can read the answer before it knows the versions.
+versions of an API. The client id is a legacy string in both. Response header v0 is the correlation id, v1 adds
+tagged fields. ApiVersions responses always have v0, so that a client can read them before it knows the versions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FLEXIBLE_FROM: Final = {int(key): _NEVER if api.flexible is None else api.flexi
 
 @final
 class RequestHeader:
-    """The header's fields, whatever its generation."""
+    """The fields of a request header of either version."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
 
@@ -39,10 +39,10 @@ class RequestHeader:
 
 
 def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
-    """The header of a request frame, and its body as a view of the frame.
+    """Return the header of a request frame, and the body as a view of the frame.
 
-    The version need not be one that is served. Raises DecodeError for a frame that is too short and for an API key
-    that Kafka does not know, since its header's form is unknown too.
+    The version need not be a served one. Raises DecodeError for a frame that is too short, and for an unknown API key,
+    since the version of its header is unknown.
     """
     size = len(frame)
     if size < 10:
@@ -72,7 +72,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
 
 
 def request_header(key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header that this API version wants. Raises KeyError for an unknown key."""
+    """Return the request header for an API version. Raises KeyError for an unknown key."""
     tags = b"\0" if version >= _FLEXIBLE_FROM[key] else b""
     if client_id is None:
         return _FIXED.pack(key, version, correlation_id, -1) + tags
@@ -81,14 +81,14 @@ def request_header(key: int, version: int, correlation_id: int, client_id: str |
 
 
 def response_header(key: int, version: int, correlation_id: int) -> bytes:
-    """The header of an answer to this API version. Raises KeyError for an unknown key."""
+    """Return the response header for an API version. Raises KeyError for an unknown key."""
     if version >= _FLEXIBLE_FROM[key] and key != ApiKey.API_VERSIONS:
         return _CORRELATION.pack(correlation_id) + b"\0"
     return _CORRELATION.pack(correlation_id)
 
 
 def parse_response_header(key: int, version: int, frame: Data) -> tuple[int, memoryview]:
-    """The correlation id of an answer to ``key`` and ``version``, and its body as a view of the frame.
+    """Return the correlation id of a response to ``key`` and ``version``, and the body as a view of the frame.
 
     Raises DecodeError for a frame that is too short.
     """
@@ -103,5 +103,5 @@ def parse_response_header(key: int, version: int, frame: Data) -> tuple[int, mem
 
 
 def peek_correlation_id(frame: Data) -> int:
-    """The correlation id of a response, with which its API and version are looked up. Raises DecodeError."""
+    """Return the correlation id of a response, to look up its API and version. Raises DecodeError."""
     return Reader(frame).int32()

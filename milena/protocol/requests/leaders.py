@@ -1,4 +1,5 @@
-"""What Produce and Fetch answers say about leaders (KIP-951): the current one of a partition, and where nodes are."""
+"""The tagged fields of Produce and Fetch responses about leaders (KIP-951): a partition's current leader, and the
+nodes' endpoints."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from milena.protocol.schemas.primitives import Data, Reader, Writer
 
 
 class CurrentLeader(NamedTuple):
-    """A partition's leader as far as the answering node knows; -1 where it does not."""
+    """A partition's leader and leader epoch; -1 if the responding node does not know them."""
 
     leader_id: int
     leader_epoch: int
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a node is reached."""
+    """The address of a node."""
 
     node_id: int
     host: str

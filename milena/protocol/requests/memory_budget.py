@@ -1,8 +1,8 @@
-"""A bound on the bytes that all connections of a server hold together, and who has to go when it is reached.
+"""A limit on the memory of all connections of a server together, and the choice of connections to close when it is
+reached.
 
-Whoever needs room gets it from those who hold much for long without moving on: first connections that stand still,
-then those that have held the most bytes for the longest time. So a newcomer with a small request does not lose
-against a hoarder with a large one. Sans I/O; time comes in through ``now``.
+Stalled connections are closed first, then those with the largest product of bytes and time. So a new connection with a
+small request is not closed in favor of one that has used much memory for long. No I/O; ``now`` returns the time.
 """
 
 from __future__ import annotations
@@ -12,145 +12,162 @@ from typing import Final
 
 from milena.protocol.invariants import BrokenInvariant
 
-SILENCE: Final = 5.0
-"""Seconds without a byte after which a connection stands still."""
-PACE_WINDOW: Final = 1.0
-"""Seconds over which the pace is taken. A window ends with the first byte after it."""
-SLOWEST_FILL: Final = 60.0
-"""Seconds. What would take longer than this, at its pace, to arrive once more stands still: a byte now and then is no
-progress."""
-LOOK_INTERVAL: Final = 60.0
-"""Seconds in which an unfinished request has to gain LEAST_GAIN, also if there is room."""
-LEAST_GAIN: Final = 16 << 10
-SPARE_SHARE: Final = 16
-"""Where room is made, that much of the limit (one part in so many) is taken from those that stand still, so that the
-search among all is not made for each small request."""
+STALL_SECONDS: Final = 5.0
+"""A connection is stalled after so many seconds without a byte."""
+RATE_WINDOW: Final = 1.0
+"""Seconds over which the transfer rate is measured. A window ends with the first byte after that time."""
+MAX_REFILL_SECONDS: Final = 60.0
+"""A connection is also stalled if, at its last transfer rate, its bytes would take more seconds than this. So single
+bytes do not count as progress."""
+PROGRESS_INTERVAL: Final = 60.0
+"""Seconds in which an unfinished request must receive MIN_PROGRESS_BYTES, even if the budget is not used up."""
+MIN_PROGRESS_BYTES: Final = 16 << 10
+EXTRA_EVICTION_FRACTION: Final = 16
+"""If connections must be closed, this fraction of the limit (1/16) is freed in addition, from stalled connections, so
+that not each small request has to sort all connections."""
 
 
-class NoRoom(Exception):
-    """The asker itself is the one that has to go."""
+class BudgetExceeded(Exception):
+    """The requesting connection itself must be closed."""
 
 
 class MemoryBudget:
-    """Bytes that all holdings of it may have together."""
+    """The memory limit in bytes, and the shares that use it."""
 
-    __slots__ = ("_holdings", "limit", "now", "used")
+    __slots__ = ("_shares", "limit", "now", "used")
 
     def __init__(self, limit: int, now: Callable[[], float]) -> None:
         self.limit = limit
         self.now = now
         self.used = 0
-        self._holdings: dict[Holding, None] = {}
+        self._shares: dict[BudgetShare, None] = {}
 
-    def _make_room(self, asker: Holding, count: int) -> None:
-        if asker.held + count > self.limit:
-            raise NoRoom(f"more than {self.limit} bytes at once")
+    def _evict_for(self, requester: BudgetShare, count: int) -> None:
+        """Close connections until ``count`` more bytes fit into the limit. Raises BudgetExceeded if ``requester`` is
+        the next to be closed."""
+        if requester.held + count > self.limit:
+            raise BudgetExceeded(f"more than {self.limit} bytes at once")
         now = self.now()
-        for one in list(self._holdings):
-            one.renew()
-        wanted = self.limit - count
-        for one in sorted(self._holdings, key=lambda one: one.blame(now), reverse=True):
-            if self.used <= (wanted - self.limit // SPARE_SHARE if one.stands_still(now) else wanted):
+        for one in list(self._shares):
+            one.refresh()
+        allowed = self.limit - count
+        for one in sorted(self._shares, key=lambda one: one.eviction_priority(now), reverse=True):
+            if self.used <= (allowed - self.limit // EXTRA_EVICTION_FRACTION if one.is_stalled(now) else allowed):
                 break
-            if one is asker:
-                if self.used <= wanted:
+            if one is requester:
+                if self.used <= allowed:
                     continue
-                raise NoRoom(f"{self.used} of {self.limit} bytes are held, and nobody holds more for longer")
+                raise BudgetExceeded(
+                    f"{self.used} of {self.limit} bytes are held, and no other connection holds more for longer"
+                )
             one.evict(f"{one.held} bytes held for {now - one.since:.1f} s while others need room")
 
 
-class Holding:
-    """What one connection holds of a budget. ``let_go`` ends that connection; it is given the reason."""
+class BudgetShare:
+    """The bytes of a budget that one connection uses. ``on_evict`` closes the connection; it takes the reason."""
 
     __slots__ = (
-        "_budget", "_current", "_gone", "_last_pace", "_let_go", "_look_at", "_look_gained", "_mark_at", "_mark_gained",
-        "_moved_at", "gained", "held", "since",
+        "_budget",
+        "_closed",
+        "_current",
+        "_last_rate",
+        "_on_evict",
+        "_progress_at",
+        "_progress_bytes",
+        "_rate_at",
+        "_rate_bytes",
+        "_transferred_at",
+        "held",
+        "since",
+        "transferred_bytes",
     )  # fmt: skip
 
     def __init__(
-        self, budget: MemoryBudget, let_go: Callable[[str], object], current: Callable[[], int] | None = None
+        self, budget: MemoryBudget, on_evict: Callable[[str], object], current: Callable[[], int] | None = None
     ) -> None:
-        """``current`` tells what is left of it, where that shrinks unseen as a peer takes it."""
+        """``current`` returns the present number of bytes, if it decreases without a call of ``hold`` (as a peer
+        reads)."""
         self._budget = budget
-        self._let_go = let_go
+        self._on_evict = on_evict
         self._current = current
-        self._gone = False
+        self._closed = False
         self.held = 0
-        self.gained = 0
-        """Bytes that have moved since ``since``."""
-        self.since = self._moved_at = self._mark_at = self._look_at = 0.0
-        self._mark_gained = self._look_gained = 0
-        self._last_pace = float("inf")
+        self.transferred_bytes = 0
+        """Bytes transferred since ``since``."""
+        self.since = self._transferred_at = self._rate_at = self._progress_at = 0.0
+        self._rate_bytes = self._progress_bytes = 0
+        self._last_rate = float("inf")
 
     def hold(self, count: int) -> None:
-        """Hold ``count`` bytes instead of what was held. Others may have to go for it. Raises NoRoom."""
+        """Set the bytes of this share to ``count``. Other connections may be closed for it. Raises BudgetExceeded."""
         more = count - self.held
-        if not more or self._gone:
+        if not more or self._closed:
             return
         budget = self._budget
         if more > 0:
             if not self.held:
-                self._begin(budget.now())
+                self._restart_at(budget.now())
             if budget.used + more > budget.limit:
-                budget._make_room(self, more)
-            budget._holdings[self] = None
+                budget._evict_for(self, more)
+            budget._shares[self] = None
         if not 0 <= budget.used + more <= budget.limit or count < 0:
             raise BrokenInvariant(f"{budget.used} bytes of {budget.limit} are held, {self.held} become {count}")
         budget.used += more
         self.held = count
         if not count:
-            del budget._holdings[self]
+            del budget._shares[self]
 
-    def begins(self) -> None:
-        """What is held from now on has nothing to do with what was."""
-        self._begin(self._budget.now())
+    def restart(self) -> None:
+        """Measure time and transfer rate from now on: the bytes now held belong to another request."""
+        self._restart_at(self._budget.now())
 
-    def moved(self, count: int) -> None:
-        """The peer has sent, or taken, ``count`` bytes of it."""
+    def transferred(self, count: int) -> None:
+        """The peer has sent, or read, ``count`` bytes."""
         now = self._budget.now()
-        self.gained += count
-        self._moved_at = now
-        if now - self._mark_at >= PACE_WINDOW:
-            self._last_pace = (self.gained - self._mark_gained) / (now - self._mark_at)
-            self._mark_at, self._mark_gained = now, self.gained
+        self.transferred_bytes += count
+        self._transferred_at = now
+        if now - self._rate_at >= RATE_WINDOW:
+            self._last_rate = (self.transferred_bytes - self._rate_bytes) / (now - self._rate_at)
+            self._rate_at, self._rate_bytes = now, self.transferred_bytes
 
-    def renew(self) -> None:
-        """Take note of what has moved unseen."""
+    def refresh(self) -> None:
+        """Update the bytes from ``current``."""
         if self._current is not None and (left := self._current()) < self.held:
-            self.moved(self.held - left)
+            self.transferred(self.held - left)
             self.hold(left)
 
-    def excuse(self) -> None:
-        """It was us that did not read: the time to gain something begins anew."""
-        self._look_at, self._look_gained = self._budget.now(), self.gained
+    def restart_progress_timer(self) -> None:
+        """Start the interval of ``overdue`` again, after a time in which this node did not read."""
+        self._progress_at, self._progress_bytes = self._budget.now(), self.transferred_bytes
 
     def overdue(self) -> bool:
-        """Whether it gained too little in the last minute. To be asked from time to time."""
+        """Whether too few bytes were transferred in the last PROGRESS_INTERVAL. Must be called regularly."""
         now = self._budget.now()
-        if not self.held or now - self._look_at < LOOK_INTERVAL:
+        if not self.held or now - self._progress_at < PROGRESS_INTERVAL:
             return False
-        gained = self.gained - self._look_gained
-        self._look_at, self._look_gained = now, self.gained
-        return gained < LEAST_GAIN
+        transferred_bytes = self.transferred_bytes - self._progress_bytes
+        self._progress_at, self._progress_bytes = now, self.transferred_bytes
+        return transferred_bytes < MIN_PROGRESS_BYTES
 
-    def stands_still(self, now: float) -> bool:
-        return now - self._moved_at > SILENCE or self._last_pace * SLOWEST_FILL < self.held
+    def is_stalled(self, now: float) -> bool:
+        """Whether no bytes, or too few, were transferred lately (STALL_SECONDS, MAX_REFILL_SECONDS)."""
+        return now - self._transferred_at > STALL_SECONDS or self._last_rate * MAX_REFILL_SECONDS < self.held
 
-    def blame(self, now: float) -> tuple[bool, float, int]:
-        """Greater for who has to go sooner: who stands still, then by bytes times seconds."""
-        return self.stands_still(now), self.held * (now - self.since), self.held
+    def eviction_priority(self, now: float) -> tuple[bool, float, int]:
+        """Return a sort key; shares with greater keys are closed first: stalled ones, then by bytes times seconds."""
+        return self.is_stalled(now), self.held * (now - self.since), self.held
 
     def evict(self, reason: str) -> None:
-        """Give back what is held, and end the connection."""
+        """Release all bytes and close the connection."""
         self.close()
-        self._let_go(reason)
+        self._on_evict(reason)
 
     def close(self) -> None:
-        """Give back what is held; nothing is held any more. Idempotent."""
+        """Release all bytes for good: later calls of ``hold`` are ignored. Idempotent."""
         self.hold(0)
-        self._gone = True
+        self._closed = True
 
-    def _begin(self, now: float) -> None:
-        self.since = self._moved_at = self._mark_at = self._look_at = now
-        self.gained = self._mark_gained = self._look_gained = 0
-        self._last_pace = float("inf")
+    def _restart_at(self, now: float) -> None:
+        self.since = self._transferred_at = self._rate_at = self._progress_at = now
+        self.transferred_bytes = self._rate_bytes = self._progress_bytes = 0
+        self._last_rate = float("inf")

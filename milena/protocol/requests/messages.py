@@ -1,15 +1,16 @@
-"""Requests and responses of every API but the hot ones, as kio's classes filled with plain values.
+"""Codecs of requests and responses of all APIs except Produce, Fetch and ApiVersions: instances of kio's classes with
+plain values.
 
     request = decode_request(ApiKey.METADATA, 12, body)
     request.topics[0].name
     answer = encode_response(ApiKey.METADATA, 12, brokers=[{"node_id": 1, "host": "h", "port": 9092}], ...)
 
-Durations and times are integers in milliseconds and go by Kafka's name or kio's, which lacks the ``_ms``
+Durations and times are integers in milliseconds. Their fields have Kafka's name or kio's, which lacks ``_ms``
 (``throttle_time_ms=0``, ``get(request, "timeout_ms")``, but ``request.timeout``). Error codes are integers. A zero
-UUID is None. A response built for an old version drops what that version lacks; ``get`` reads what a request of an
+UUID is None. Fields that an old version lacks are dropped from its response; ``get`` reads a field that a request of an
 old version may lack.
 
-kio's modules are imported on first use, for each (API, version): all of them take a second.
+kio's modules are imported on first use of an (API, version), since importing all of them takes a second.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ T = TypeVar("T")
 
 
 def decode_request(key: int, version: int, body: Data) -> Any:  # noqa: ANN401 - a message of any key and version
-    """The request in ``body``, which is what follows its header. Nothing refers to ``body`` afterwards.
+    """Decode the request in ``body``, the bytes after its header. The result does not refer to ``body``.
 
-    Raises DecodeError for a malformed or truncated body, TooManyElements for one that holds more than the API may,
-    LookupError for a version that no schema exists of. Bytes
-    left over are ignored, as Kafka does: librdkafka 2.16 sends three too many when it asks for all topics.
+    Raises DecodeError for a malformed or truncated body, TooManyElements if it exceeds the API's limit, LookupError for
+    an unknown version. Bytes after the request are ignored, as in Kafka: librdkafka 2.16 sends three too many in a
+    Metadata request for all topics.
     """
     return _codec(key, version, "request").read(Reader(body, 0, max_elements(key)))
 
 
 def decode_large_request(key: int, version: int, body: Data) -> Cooperative[Any]:
-    """As ``decode_request``; yields between elements."""
+    """Like ``decode_request``; yields between elements."""
     return _codec(key, version, "request").read_cooperatively(Reader(body, 0, max_elements(key)), YieldBudget())
 
 
 def decode_response(key: int, version: int, body: Data) -> Any:  # noqa: ANN401 - a message of any key and version
-    """The response in ``body``, as ``decode_request``, but for bytes left over: DecodeError."""
+    """Decode the response in ``body``. Raises as ``decode_request``, and DecodeError for bytes after the response."""
     reader = Reader(body)
     entity = _codec(key, version, "response").read(reader)
     reader.expect_end()
@@ -55,45 +56,45 @@ def decode_response(key: int, version: int, body: Data) -> Any:  # noqa: ANN401 
 
 
 def build_request(_key: int, _version: int, /, **fields: object) -> Any:  # noqa: ANN401 - a message of any key and version
-    """A request from plain data: nested mappings and sequences of mappings, as ``StructCodec.build`` says."""
+    """Build a request from plain data: nested mappings and sequences of mappings (``StructCodec.build``)."""
     return _codec(_key, _version, "request").build(fields)
 
 
 def build_response(_key: int, _version: int, /, **fields: object) -> Any:  # noqa: ANN401 - a message of any key and version
-    """A response from plain data, as ``build_request``."""
+    """Build a response from plain data, like ``build_request``."""
     return _codec(_key, _version, "response").build(fields)
 
 
 def encode_request(_key: int, _version: int, /, **fields: object) -> bytes:
-    """The bytes of ``build_request``, without building it."""
+    """Return the bytes of ``build_request``'s result, without building the instance."""
     return _encode(_codec(_key, _version, "request"), fields)
 
 
 def encode_response(_key: int, _version: int, /, **fields: object) -> bytes:
-    """The bytes of ``build_response``, without building it."""
+    """Return the bytes of ``build_response``'s result, without building the instance."""
     return _encode(_codec(_key, _version, "response"), fields)
 
 
 def encode_large_response(_key: int, _version: int, /, **fields: object) -> Cooperative[bytes]:
-    """As ``encode_response``; yields between elements."""
+    """Like ``encode_response``; yields between elements."""
     writer = Writer()
     yield from _codec(_key, _version, "response").write_cooperatively(writer, fields, YieldBudget())
     return bytes(writer)
 
 
 def response_has(key: int, version: int, name: str) -> bool:
-    """Whether this version of a response has a field of that name at its top."""
+    """Whether this version of a response has a top-level field of that name."""
     return _codec(key, version, "response").has(name)
 
 
 def encode(entity: object) -> bytes:
-    """The bytes of a request or response, without a header."""
+    """Return the bytes of a request or response, without a header."""
     cls: Any = type(entity)
     return _encode(codec(cls), entity)
 
 
 def replaced(_entity: T, /, **fields: object) -> T:
-    """A copy of a decoded or built message with other values in some of its fields."""
+    """Return a copy of a message with other values in some of its fields."""
     instance: Any = _entity
     copy: T = replace(instance, **fields)
     return copy
@@ -106,11 +107,12 @@ def get(entity: object, name: str, default: tuple[()]) -> tuple[Any, ...]: ...
 @overload
 def get(entity: object, name: str, default: T) -> T: ...
 def get(entity: object, name: str, default: object) -> object:
-    """A field that the entity's version may lack; of the default's type, if that says enough."""
-    found = getattr(entity, name, _MISSING)
-    if found is _MISSING:
-        found = getattr(entity, name[:-3] if name.endswith("_ms") else f"{name}_", _MISSING)
-    return default if found is _MISSING else found
+    """Return a field, or ``default`` if the entity's version lacks the field. The type is that of ``default``, unless
+    that is None or an empty tuple."""
+    value = getattr(entity, name, _MISSING)
+    if value is _MISSING:
+        value = getattr(entity, name[:-3] if name.endswith("_ms") else f"{name}_", _MISSING)
+    return default if value is _MISSING else value
 
 
 _MISSING = object()
@@ -132,14 +134,14 @@ def _codec(key: int, version: int, kind: str) -> StructCodec:
         if error.name is None or not path.startswith(error.name):
             raise
         raise LookupError(f"no schema of {ApiKey(key).name} version {version}") from error
-    # A module's last class is the message, those before it are its parts.
+    # The last class of a module is the message; the others are parts of it.
     cls = next(cls for cls in reversed(vars(module).values()) if getattr(cls, "__type__", None) is not None)
     return codec(cls)
 
 
 @contextmanager
 def _without_hypothesis() -> Iterator[None]:
-    """Hide hypothesis from kio, which would import it where it is installed: a quarter of a second."""
+    """Hide the package hypothesis from kio, which would import it if it is installed. That takes 250 ms."""
     if "kio.static.primitive" in sys.modules:
         yield
         return

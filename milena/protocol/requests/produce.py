@@ -1,8 +1,8 @@
-"""Produce (0), v3 to v13, by hand: records stay views of the frame, and one call packs a partition's answer.
+"""Produce (0), v3 to v13: hand-written codecs. Decoded records are views of the frame.
 
 v5 log start offset, v8 record errors (KIP-467), v9 flexible, v10 current leader and node endpoints (KIP-951),
-v13 topic ids instead of names (KIP-516). Topics are ``(name, topic_id, partitions)`` with the one that the version
-lacks None. kio's codec is compared with this one by a test.
+v13 topic ids instead of names (KIP-516). Topics are ``(name, topic_id, partitions)``; the name or id that the
+version lacks is None. A test compares the codecs with kio's.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from milena.protocol.requests.leaders import (
 from milena.protocol.requests.scan import (
     count_at,
     decoding,
+    decoding_cooperatively,
     expect_within,
-    in_steps,
     length_at,
     nullable_text_at,
     tags_end,
 )
 from milena.protocol.requests.topics import topic_at, write_topic
-from milena.protocol.schemas.primitives import Data, Reader, Writer, fitting
+from milena.protocol.schemas.primitives import Data, Reader, Writer, shortened
 from milena.protocol.schemas.undecodable import TooManyElements
 
 ProduceTopic: TypeAlias = "tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]"
 
 
 class ProduceRequest(NamedTuple):
-    """``acks`` is -1, 0 or 1 if the client behaves. Each topic has ``(partition, records)`` pairs."""
+    """A Produce request. ``acks`` is not validated. Each topic has ``(partition, records)`` pairs."""
 
     transactional_id: str | None
     acks: int
@@ -48,14 +48,14 @@ class ProduceRequest(NamedTuple):
 
 
 class RecordError(NamedTuple):
-    """Why one record of a batch was refused. ``batch_index`` counts from the batch's first record."""
+    """A refused record of a batch. ``batch_index`` is its index in the batch, from 0."""
 
     batch_index: int
     message: str | None = None
 
 
 class ProducedPartition(NamedTuple):
-    """The answer for one partition. Offsets and the time are -1 where there is none."""
+    """The response for one partition. Offsets and the time are -1 if absent."""
 
     partition: int
     error_code: int = 0
@@ -71,6 +71,8 @@ ProducedTopic: TypeAlias = "tuple[str | None, UUID | None, Sequence[ProducedPart
 
 
 class ProduceResponse(NamedTuple):
+    """A Produce response."""
+
     topics: list[ProducedTopic]
     throttle_time_ms: int
     node_endpoints: tuple[NodeEndpoint, ...]
@@ -82,14 +84,14 @@ _INT32: Final = Struct(">i")
 
 @decoding
 def decode_produce_request(version: int, body: Data, limit: int = MAX_PRODUCED) -> ProduceRequest:
-    """The request in ``body``; its records are views of ``body``. Bytes left over are ignored. Raises DecodeError,
-    TooManyElements before more topics and partitions than ``limit`` are read."""
+    """Decode the request in ``body``; its records are views of ``body``. Bytes after the request are ignored. Raises
+    DecodeError, and TooManyElements for more topics and partitions than ``limit``, before they are read."""
     return run_now(_decode_request(version, body if isinstance(body, memoryview) else memoryview(body), limit))
 
 
 def decode_large_produce_request(version: int, body: memoryview) -> Cooperative[ProduceRequest]:
-    """``decode_produce_request`` with yields between the topics. Raises the same."""
-    return in_steps(_decode_request(version, body, MAX_PRODUCED), len(body))
+    """Like ``decode_produce_request``, with yields between elements."""
+    return decoding_cooperatively(_decode_request(version, body, MAX_PRODUCED), len(body))
 
 
 def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[ProduceRequest]:
@@ -101,7 +103,7 @@ def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[P
     if elements > limit:
         raise TooManyElements(limit)
     topics: list[ProduceTopic] = []
-    topic_count = elements  # mypyc evaluates the end of a range again and again
+    topic_count = elements  # mypyc evaluates the end of a range in each iteration
     for _ in range(topic_count):
         name, topic_id, pos = topic_at(data, pos, by_id, flexible)
         count, pos = count_at(data, pos, flexible)
@@ -134,7 +136,7 @@ def _decode_request(version: int, data: memoryview, limit: int) -> Cooperative[P
 
 
 def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
-    """The body of a request. Topics need a name below v13 and an id from v13 on."""
+    """Return the body of a request. Topics need a name below v13 and an id from v13 on."""
     flexible, by_id = version >= 9, version >= 13
     out = Writer()
     write_array = out.compact_array if flexible else out.array
@@ -169,7 +171,8 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """The body of a response. Old versions drop what they lack: codes are not translated here."""
+    """Return the body of a response. Fields that a version lacks are omitted. Error codes that an old version does not
+    know are not translated."""
     flexible, by_id = version >= 9, version >= 13
     out = Writer()
     (out.compact_array if flexible else out.array)(len(topics))
@@ -204,9 +207,9 @@ def _write_flexible(out: Writer, version: int, result: ProducedPartition) -> Non
     out.compact_array(len(result.record_errors))
     for index, message in result.record_errors:
         out.int32(index)
-        out.compact_nullable_string(fitting(message))
+        out.compact_nullable_string(shortened(message))
         out.data.append(0)
-    out.compact_nullable_string(fitting(result.error_message))
+    out.compact_nullable_string(shortened(result.error_message))
     if result.current_leader is not None and version >= 10:
         out.data.append(1)
         out.tag(0, encode_current_leader(result.current_leader))
@@ -226,12 +229,12 @@ def _write_legacy(out: Writer, version: int, result: ProducedPartition) -> None:
         out.array(len(result.record_errors))
         for index, message in result.record_errors:
             out.int32(index)
-            out.nullable_string(fitting(message))
-        out.nullable_string(fitting(result.error_message))
+            out.nullable_string(shortened(message))
+        out.nullable_string(shortened(result.error_message))
 
 
 def decode_produce_response(version: int, body: Data) -> ProduceResponse:
-    """The response in ``body``. Raises DecodeError."""
+    """Decode the response in ``body``. Raises DecodeError."""
     flexible = version >= 9
     reader = Reader(body)
     read_array = reader.compact_array if flexible else reader.array

@@ -1,4 +1,4 @@
-"""What stands more than once in a request, found in one pass."""
+"""Finds items that occur more than once, in one pass."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ H = TypeVar("H", bound=Hashable)
 
 
 def repeated_in(items: Iterable[H]) -> set[H]:
-    """Each item that occurs at least twice."""
+    """Return each item that occurs at least twice."""
     seen: set[H] = set()
-    twice: set[H] = set()
+    repeated: set[H] = set()
     for item in items:
-        (twice if item in seen else seen).add(item)
-    return twice
+        (repeated if item in seen else seen).add(item)
+    return repeated

@@ -1,7 +1,8 @@
-"""Reading at positions of a buffer, for the codecs of the hot APIs: faster than a Reader, and as careful.
+"""Functions that read primitive types at positions of a buffer, for the codecs of Produce and Fetch: faster than
+``schemas.primitives.Reader``, with the same checks.
 
-Each function takes the buffer and a position and returns what it found with the position behind it. Besides
-DecodeError they raise IndexError or struct.error where the bytes end too early; ``decoding`` makes DecodeError of both.
+Each function takes the buffer and a position, and returns the value and the position after it. They raise DecodeError,
+and IndexError or struct.error if the bytes end too early; ``decoding`` converts both to DecodeError.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _MAX_STRING: Final = 0x7FFF
 _TWO_BYTES: Final = 0x7F
-"""The least length of a compact field that takes two bytes."""
+"""From this length on, the length of a compact field takes two bytes."""
 
 
 def decoding(decode: Callable[Concatenate[int, Data, P], T]) -> Callable[Concatenate[int, Data, P], T]:
-    """Wraps ``decode(version, body)``, which then raises DecodeError only."""
+    """Wrap ``decode(version, body)`` so that it raises only DecodeError."""
 
     def checked(version: int, body: Data, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -39,8 +40,8 @@ def decoding(decode: Callable[Concatenate[int, Data, P], T]) -> Callable[Concate
     return checked
 
 
-def in_steps(work: Cooperative[T], size: int) -> Cooperative[T]:
-    """Run ``work``, which decodes ``size`` bytes with yields in between. It then raises DecodeError only."""
+def decoding_cooperatively(work: Cooperative[T], size: int) -> Cooperative[T]:
+    """Run ``work``, which decodes ``size`` bytes. The result raises only DecodeError."""
     try:
         return (yield from work)
     except (IndexError, struct.error) as error:
@@ -62,7 +63,7 @@ def uvarint_at(data: Data, pos: int) -> tuple[int, int]:
 
 
 def length_at(data: Data, pos: int, flexible: bool) -> tuple[int, int]:
-    """The length of an array or of bytes: -1 for null, never more than there are bytes left."""
+    """Read the length of an array or of bytes: -1 for null. Raises DecodeError if it exceeds the remaining bytes."""
     if flexible:
         length = data[pos] - 1
         if length < _TWO_BYTES:
@@ -79,7 +80,7 @@ def length_at(data: Data, pos: int, flexible: bool) -> tuple[int, int]:
 
 
 def count_at(data: Data, pos: int, flexible: bool) -> tuple[int, int]:
-    """The length of an array that must not be null."""
+    """Read the length of an array that must not be null."""
     count, pos = length_at(data, pos, flexible)
     if count < 0:
         raise DecodeError("null where an array must be")
@@ -123,12 +124,13 @@ def uuid_at(data: Data, pos: int) -> tuple[UUID, int]:
 
 @lru_cache(1024)
 def uuid_of(data: bytes) -> UUID:
-    """Making a UUID takes a microsecond, and the same few topics are asked for again and again."""
+    """Return the UUID with these bytes; cached, since creating one takes a microsecond and most requests name the same
+    topics."""
     return UUID(bytes=data)
 
 
 def tags_end(data: Data, pos: int) -> int:
-    """The position behind tagged fields of which none is known."""
+    """Skip tagged fields; return the position after them."""
     if not data[pos]:
         return pos + 1
     count, pos = tag_count_at(data, pos)
@@ -138,7 +140,7 @@ def tags_end(data: Data, pos: int) -> int:
 
 
 def tag_count_at(data: Data, pos: int) -> tuple[int, int]:
-    """How many tagged fields follow."""
+    """Read the number of tagged fields."""
     count, pos = uvarint_at(data, pos)
     if count > MAX_TAGS:
         raise DecodeError(f"{count} tagged fields in one element")
@@ -146,7 +148,7 @@ def tag_count_at(data: Data, pos: int) -> tuple[int, int]:
 
 
 def tag_at(data: Data, pos: int) -> tuple[int, int, int]:
-    """One tagged field: its tag, the position of its content, the position behind it."""
+    """Read a tagged field: return its tag, the position of its content, and the position after it."""
     tag, pos = uvarint_at(data, pos)
     size, pos = uvarint_at(data, pos)
     end = pos + size
@@ -156,11 +158,13 @@ def tag_at(data: Data, pos: int) -> tuple[int, int, int]:
 
 
 def expect_within(data: Data, pos: int) -> None:
-    """For requests: Kafka ignores what is left over behind them. Raises DecodeError where ``pos`` is beyond the end."""
+    """Check the end of a request; bytes after it are ignored, as in Kafka. Raises DecodeError if ``pos`` is beyond the
+    end of ``data``."""
     if pos > len(data):
         raise DecodeError(f"the message ends {pos - len(data)} bytes too early")
 
 
 def expect_end(data: Data, pos: int) -> None:
+    """Raise DecodeError unless ``pos`` is the end of ``data``."""
     if pos != len(data):
         raise DecodeError(f"{len(data) - pos} bytes are left over after the message")

@@ -1,4 +1,4 @@
-"""How Produce and Fetch name a topic: by name in older versions, by id from v13 on (KIP-516)."""
+"""The topic in Produce and Fetch: a name in older versions, an id from v13 on (KIP-516)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from milena.protocol.schemas.primitives import Data, Writer
 
 
 def topic_at(data: Data, pos: int, by_id: bool, flexible: bool) -> tuple[str | None, UUID | None, int]:
-    """The name or the id at ``pos``, and the position behind it (``protocol.requests.scan`` has the errors)."""
+    """Read a topic name or id; return both, one of them None, and the position after it. Raises as the functions of
+    ``protocol.requests.scan``."""
     if by_id:
         topic_id, pos = uuid_at(data, pos)
         return None, topic_id, pos
@@ -18,7 +19,7 @@ def topic_at(data: Data, pos: int, by_id: bool, flexible: bool) -> tuple[str | N
 
 
 def write_topic(out: Writer, name: str | None, topic_id: UUID | None, by_id: bool, flexible: bool) -> None:
-    """Raises ValueError if the version's way of naming a topic is None."""
+    """Append the name or id. Raises ValueError if the one that the version needs is None."""
     if by_id:
         if topic_id is None:
             raise ValueError(f"this version names topics by id, and topic {name} comes without one")

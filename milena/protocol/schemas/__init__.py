@@ -1,1 +1,1 @@
-"""Kafka's message schemas, and reading and writing values by them."""
+"""The registry of APIs, and codecs for message schemas."""

@@ -1,9 +1,9 @@
-"""ApiVersions (18), v0 to v4, by hand: every connection begins with it, so it must not wait for kio's import.
+"""ApiVersions (18), v0 to v4: a hand-written codec. Every connection begins with this request, so it must not wait for
+the import of kio.
 
-v1 throttle time, v3 flexible and with the client's software (KIP-511) and features (KIP-584), v4 lists supported
-features from level 0 too: v3 leaves those out, since old clients refuse a minimum of 0. A request of a version above
-ours is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone, from which the client learns what to
-ask for (KIP-511).
+v1 throttle time, v3 flexible, the client's software (KIP-511) and features (KIP-584), v4 supported features with a
+minimum level of 0; v3 omits these, since old clients refuse such a minimum. A request of an unknown version is answered
+in v0 with UNSUPPORTED_VERSION and the version range of this API, so that the client can choose a version (KIP-511).
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from milena.protocol.schemas.registry import REGISTRY, Role, VersionRange, adver
 
 NO_OTHERS: Final[Mapping[ApiKey, VersionRange]] = {}
 NO_EPOCH: Final = -1
-"""The epoch of finalized features where none are known."""
+"""The epoch of finalized features while they are unknown."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NEWEST: Final = REGISTRY[ApiKey.API_VERSIONS].kafka.max
 
 
 class ApiVersionsAnswers:
-    """What a node of one role answers. The bytes are kept until the finalized features change."""
+    """The ApiVersions responses of one role of a node. Their bytes are cached until the finalized features change."""
 
     def __init__(
         self,
         role: Role,
         supported: Mapping[str, VersionRange | tuple[int, int]],
-        instead: Mapping[ApiKey, VersionRange] = NO_OTHERS,
+        overrides: Mapping[ApiKey, VersionRange] = NO_OTHERS,
     ) -> None:
-        """``supported`` has the lowest and highest level of each feature, ``instead`` what is offered of single APIs
-        in place of all that there is."""
-        self._keys = {**advertised(role), **instead}
+        """``supported``: the lowest and highest level of each feature. ``overrides``: advertised version ranges of
+        single APIs that differ from the registry."""
+        self._keys = {**advertised(role), **overrides}
         self._supported = dict(sorted(supported.items()))
         self._finalized: dict[str, int] = {}
         self._epoch = NO_EPOCH
         self._bodies: dict[int, bytes] = {}
 
     def set_finalized(self, levels: Mapping[str, int], epoch: int) -> None:
-        """The cluster's feature levels as of the metadata offset ``epoch``. Level 0 means: not finalized."""
+        """Set the cluster's feature levels at the metadata offset ``epoch``. Level 0 means not finalized."""
         self._finalized = {name: level for name, level in sorted(levels.items()) if level > 0}
         self._epoch = epoch
         self._bodies.clear()
 
     def body(self, version: int) -> bytes:
-        """The response's body, the fallback in v0 where ``version`` is none of ours."""
+        """Return the response's body; for an unknown version the error response in v0."""
         if not 0 <= version <= _NEWEST:
             return fallback_body()
         body = self._bodies.get(version)
@@ -77,7 +77,7 @@ class ApiVersionsAnswers:
             epoch.int64(self._epoch)
             tags.append((1, epoch))
         if self._finalized:
-            # Kafka names the level as the maximum and as the minimum.
+            # As in Kafka, minimum and maximum are both the finalized level.
             tags.append((2, _features({name: (level, level) for name, level in self._finalized.items()})))
         out.uvarint(len(tags))
         for tag, content in tags:
@@ -85,12 +85,12 @@ class ApiVersionsAnswers:
 
 
 def fallback_body() -> bytes:
-    """The v0 answer to a version that we do not know."""
+    """Return the v0 response to a request of an unknown version."""
     return error_body(0, ErrorCode.UNSUPPORTED_VERSION, {ApiKey.API_VERSIONS: VersionRange(0, _NEWEST)})
 
 
 def error_body(version: int, error_code: ErrorCode, keys: Mapping[ApiKey, VersionRange] | None = None) -> bytes:
-    """A refusal, such as INVALID_REQUEST for a client software that is no name."""
+    """Return a response with an error, such as INVALID_REQUEST for an invalid client software name."""
     out = Writer()
     out.int16(error_code)
     _write_keys(out, version, keys or {})
@@ -123,19 +123,20 @@ def _features(levels: Mapping[str, tuple[int, int]]) -> Writer:
 
 
 class ClientSoftware(NamedTuple):
-    """What a client says of itself from v3 on."""
+    """The client software name and version in a request from v3 on."""
 
     name: str
     version: str
 
     @property
     def valid(self) -> bool:
-        """Letters, digits, and inside also dots and hyphens; anything else is INVALID_REQUEST."""
+        """Whether both consist of letters, digits, and, except at the ends, dots and hyphens. Otherwise the response is
+        INVALID_REQUEST."""
         return all(_SOFTWARE.fullmatch(text) is not None for text in self)
 
 
 def decode_api_versions_request(version: int, body: Data) -> ClientSoftware | None:
-    """The client's software, None below v3. Bytes left over are ignored. Raises DecodeError."""
+    """Return the client's software; None below v3. Bytes after the request are ignored. Raises DecodeError."""
     reader = Reader(body)
     software = None
     if version >= 3:
@@ -154,7 +155,7 @@ def encode_api_versions_request(version: int, software: ClientSoftware) -> bytes
 
 
 class ApiVersionsResponse(NamedTuple):
-    """What a peer serves, by API key. ``finalized`` has levels as of ``finalized_epoch``."""
+    """A peer's version ranges by API key, and its features. ``finalized`` has the levels at ``finalized_epoch``."""
 
     error_code: int
     keys: Mapping[int, VersionRange]
@@ -164,7 +165,8 @@ class ApiVersionsResponse(NamedTuple):
 
 
 def decode_api_versions_response(version: int, body: Data) -> ApiVersionsResponse:
-    """The answer to a request of ``version``: in v0 where the peer does not know that one. Raises DecodeError."""
+    """Decode the response to a request of ``version``; it is in v0 if the peer does not know that version. Raises
+    DecodeError."""
     reader = Reader(body)
     error_code = reader.int16()
     if error_code == ErrorCode.UNSUPPORTED_VERSION:

@@ -1,7 +1,7 @@
-"""The table of APIs in docs/compatibility.md, made from the registry.
+"""Generates the table of APIs in docs/compatibility.md from the registry.
 
-``python -m milena.protocol.schemas.compatibility < docs/compatibility.md`` writes the document with the table renewed;
-the text around the table is kept. A test compares the two.
+``python -m milena.protocol.schemas.compatibility < docs/compatibility.md`` prints the document with a new table; the
+other text is not changed. A test compares document and registry.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _HEAD: Final = (
 
 
 def table() -> str:
-    """The table with its markers."""
+    """Return the table with its markers."""
     return "\n".join((BEGIN, *_HEAD, *map(_row, REGISTRY.values()), END))
 
 
 def renewed(document: str) -> str:
-    """``document`` with a new table between its markers. Raises ValueError if it has none."""
+    """Return ``document`` with a new table between its markers. Raises ValueError if the document has no markers."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

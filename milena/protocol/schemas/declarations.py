@@ -1,15 +1,15 @@
-"""Declares the messages of each served API for type checkers: the stub ``milena/protocol/apis.pyi``.
+"""Generates ``milena/protocol/apis.pyi``, a stub for type checkers with the messages of each served API.
 
-``python -m milena.protocol.schemas.declarations`` writes it from kio's schemas; a test compares. The stub has, for each
-struct of a request or response, over all served versions,
+``python -m milena.protocol.schemas.declarations`` writes the stub from kio's schemas; a test compares them. For each
+struct of a request or response, over all served versions, the stub has
 
 * a protocol of a decoded struct (``ListOffsetsRequest``, ``ListOffsetsTopic``), and
 * a typed dictionary of its fields (``ListOffsetsResponseFields``), for ``protocol.requests.messages``.
 
-A struct whose name occurs in several APIs has the name of its API before its own (``FetchEpochEndOffset``). A field
-that some served versions lack has a comment with the versions that have it; ``messages.get`` reads it. Names are kio's
-in the protocols and Kafka's in the dictionaries, where times end in ``_ms`` and ``id`` has no underscore
-(``protocol.schemas.structs``). There is no module at run time: import from the stub under ``TYPE_CHECKING``.
+If a struct's name occurs in several APIs, it is prefixed with the name of the API (``FetchEpochEndOffset``). A field
+that some served versions lack has a comment with the versions that have it; ``messages.get`` reads such a field. Names
+are kio's in the protocols and Kafka's in the dictionaries, where times end in ``_ms`` and ``id`` has no underscore
+(``protocol.schemas.structs``). At run time there is no such module: import from the stub only under ``TYPE_CHECKING``.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _PLAIN: Final = {
     "string": "str",
     "uuid": "UUID",
 }
-"""Everything else is an integer."""
+"""Python types by Kafka type; all other types are integers."""
 _IDS: Final = {"BrokerId": "NodeId", "ProducerId": "ProducerId"}
-"""Integers that have a type of their own here when they are read, by kio's name for it."""
+"""The distinct types (``protocol.types``) of decoded integers, by kio's type name."""
 
 
 @dataclasses.dataclass
-class Declared:
-    """One field: its type when decoded, when given, and the versions that have it."""
+class DeclaredField:
+    """One field: its type when decoded, its type as an argument, and the versions that have it."""
 
     name: str
     kafka_name: str
@@ -71,7 +71,7 @@ class Struct:
     """One struct with the fields of all versions, newest first."""
 
     name: str
-    fields: dict[str, Declared] = dataclasses.field(default_factory=dict)
+    fields: dict[str, DeclaredField] = dataclasses.field(default_factory=dict)
 
 
 def stub() -> str:
@@ -100,8 +100,8 @@ def _renamed(api: Api, versions: VersionRange) -> dict[tuple[str, str], str]:
 def _classes(api: Api, names: Mapping[tuple[str, str], str], counts: Mapping[str, int]) -> str:
     versions = api.ours
     assert versions is not None
-    what = f"version {versions}" if versions.min == versions.max else f"versions {versions}"
-    classes = [f"# {title(api)} ({api.key.value}), {what}\n"]
+    title_versions = f"version {versions}" if versions.min == versions.max else f"versions {versions}"
+    classes = [f"# {title(api)} ({api.key.value}), {title_versions}\n"]
     for kind in KINDS:
         unique = {
             name: f"{title(api)}{own}" if counts[own] > 1 and not own.startswith(title(api)) else own
@@ -136,13 +136,13 @@ def _class(lines: list[str]) -> str:
 
 
 def _text(form: str, renamed: Mapping[str, str], *, nullable: bool, suffix: str = "") -> str:
-    """``form`` has ``<name>`` where a struct is meant."""
-    for name, told in renamed.items():
-        form = form.replace(f"<{name}>", told + suffix)
+    """Return the annotation ``form`` with each ``<name>`` replaced by the class name of that struct."""
+    for name, class_name in renamed.items():
+        form = form.replace(f"<{name}>", class_name + suffix)
     return f"{form} | None" if nullable else form
 
 
-def _since(field: Declared, served: VersionRange) -> str:
+def _since(field: DeclaredField, served: VersionRange) -> str:
     low, high = min(field.versions), max(field.versions)
     if (low, high) == tuple(served):
         return ""
@@ -151,16 +151,16 @@ def _since(field: Declared, served: VersionRange) -> str:
 
 @cache
 def _structs(api: Api, versions: VersionRange, kind: str) -> dict[str, Struct]:
-    """By name, the message first."""
-    found: dict[str, Struct] = {}
+    """Return the structs of a request or response by name, the message first."""
+    structs: dict[str, Struct] = {}
     for version in range(versions.max, versions.min - 1, -1):
         module = importlib.import_module(f"kio.schema.{api.key.name.lower()}.v{version}.{kind}")
         message = next(cls for cls in reversed(vars(module).values()) if getattr(cls, "__type__", None) is not None)
         for cls in _parts(message):
-            struct = found.setdefault(cls.__name__, Struct(cls.__name__))
+            struct = structs.setdefault(cls.__name__, Struct(cls.__name__))
             for definition in dataclasses.fields(cls):
                 _add(struct, definition, version)
-    return found
+    return structs
 
 
 def _parts(cls: type[DataclassInstance]) -> Iterator[type[DataclassInstance]]:
@@ -187,7 +187,7 @@ def _add(struct: Struct, definition: dataclasses.Field[object], version: int) ->
     name = definition.name
     kafka_name = f"{name}_ms" if kafka_type in _TIMES else name.removesuffix("_")
     known = struct.fields.setdefault(
-        name, Declared(name, name if keyword.iskeyword(kafka_name) else kafka_name, decoded, given, nullable, [])
+        name, DeclaredField(name, name if keyword.iskeyword(kafka_name) else kafka_name, decoded, given, nullable, [])
     )
     assert (known.decoded, known.given) == (decoded, given), f"{struct.name}.{name} has another type in another version"
     known.nullable |= nullable
@@ -195,7 +195,7 @@ def _add(struct: Struct, definition: dataclasses.Field[object], version: int) ->
 
 
 def _inner(annotation: object) -> tuple[object, bool, bool]:
-    """(the type of the value, or of an array's elements; whether it is an array; whether it may be None)."""
+    """Return the type of the value, or of an array's elements; whether it is an array; whether it may be None."""
     inner, nullable = _without_none(annotation)
     if get_origin(inner) is tuple:
         return _without_none(get_args(inner)[0])[0], True, nullable

@@ -1,8 +1,8 @@
-"""Whether a struct of kio's has a field in another version of its message.
+"""Checks whether a kio struct has a field in another version of its message.
 
-A response is built once for all versions of a request, and what the version lacks is dropped. A name that no version of
-that struct has is a mistake. The modules of the other versions are imported when it is asked for, newest first, since
-that one has most names.
+Handlers build the fields of a response for all versions, and fields that a version lacks are dropped. A name that no
+version has is a bug. The modules of other versions are imported when a check needs them, newest first, since the newest
+version has most fields.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ _MODULE: Final = re.compile(r"(kio\.schema\.\w+)\.v\d+\.(\w+)")
 
 
 def is_field_of_some_version(struct: type[DataclassInstance], name: str) -> bool:
-    """``name`` is Kafka's or kio's, which lacks the ``_ms`` of times and has ``id_`` for ``id``."""
-    wanted = {name, name.removesuffix("_ms"), f"{name}_"}
-    return any(not wanted.isdisjoint(field.name for field in fields(other)) for other in _versions_of(struct))
+    """Whether some version of ``struct`` has the field ``name``: Kafka's name, or kio's, which lacks the ``_ms`` of
+    times and has ``id_`` for ``id``."""
+    names = {name, name.removesuffix("_ms"), f"{name}_"}
+    return any(not names.isdisjoint(field.name for field in fields(other)) for other in _versions_of(struct))
 
 
 def _versions_of(struct: type[DataclassInstance]) -> Iterator[type[DataclassInstance]]:
-    """A struct of our own has one class for all versions."""
-    place = _MODULE.fullmatch(struct.__module__)
-    if place is None:
+    """Yield the classes of a struct in all versions. A struct outside of kio has one class for all versions."""
+    match = _MODULE.fullmatch(struct.__module__)
+    if match is None:
         yield struct
         return
-    package, kind = place.groups()
+    package, kind = match.groups()
     for version in _versions(package):
         other = getattr(importlib.import_module(f"{package}.v{version}.{kind}"), struct.__name__, None)
         if isinstance(other, type) and is_dataclass(other):
@@ -42,6 +43,6 @@ def _versions_of(struct: type[DataclassInstance]) -> Iterator[type[DataclassInst
 
 @cache
 def _versions(package: str) -> tuple[int, ...]:
-    """Newest first."""
+    """Return the versions of a kio package, newest first."""
     names = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
     return tuple(sorted((int(name[1:]) for name in names if name[1:].isdigit()), reverse=True))

@@ -1,7 +1,7 @@
-"""Kafka's primitive types: a bounds-checked reader over a buffer, and a writer.
+"""Kafka's primitive types: a reader that checks bounds, and a writer.
 
-"legacy" strings, bytes and arrays carry a fixed-width signed length, "compact" ones an unsigned varint of length + 1
-(KIP-482); -1 and 0 in these places mean null.
+The length of strings, bytes and arrays is a signed integer of fixed width, -1 for null; in compact types it is an
+unsigned varint of length + 1, 0 for null (KIP-482).
 """
 
 from __future__ import annotations
@@ -27,34 +27,35 @@ _FLOAT64: Final = Struct(">d")
 
 _ANY_NUMBER: Final = 1 << 62
 MAX_STRING: Final = 0x7FFF
-"""Kafka refuses longer strings, in the compact form too."""
+"""Maximum bytes of a string, compact or not, as in Kafka."""
 
 
 _TEXT_LIMIT: Final = MAX_STRING // 4
-"""Characters that fit into a string, whichever they are."""
+"""The number of characters that fit into a string in any case: one has at most 4 bytes."""
 _GROWTH: Final = 3
-"""Bytes that a byte which is no UTF-8 may become."""
+"""The replacement character for an invalid byte has 3 bytes."""
 
 
 def decoded_text(data: Data) -> str:
-    """UTF-8, with replacement characters for what is none, as in Java. Raises DecodeError where these make it longer
-    than a string may be, so that it could not be sent back."""
+    """Decode UTF-8; invalid bytes become replacement characters, as in Java. Raises DecodeError if the result is longer
+    than MAX_STRING when encoded, so that a response could not contain it."""
     text = str(data, "utf-8", "replace")
     if len(data) > MAX_STRING // _GROWTH and len(text.encode()) > MAX_STRING:
-        raise DecodeError(f"a string of {len(data)} bytes that are no UTF-8")
+        raise DecodeError(f"a string of {len(data)} bytes that are not UTF-8")
     return text
 
 
-def fitting(text: str | None) -> str | None:
-    """A text of our own that may quote what a client has sent, cut where it might not fit into a string."""
+def shortened(text: str | None) -> str | None:
+    """Shorten an error message, which may quote a client's input, so that it fits into a string."""
     return text if text is None or len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 3]}..."
 
 
 class Reader:
-    """Reads from ``pos`` on. Every method raises DecodeError if the bytes end too early or a length is impossible.
+    """Reads values from ``pos`` on. Every method raises DecodeError if the bytes end too early or a length is
+    impossible.
 
-    A length is compared with the bytes that are there before anything is allocated for it. Elements of arrays and
-    tagged fields are counted, at any depth: more than ``max_elements`` of them are TooManyElements.
+    A length is compared with the remaining bytes before memory is allocated. Elements of arrays and tagged fields are
+    counted, at any depth; more than ``max_elements`` raise TooManyElements.
     """
 
     __slots__ = ("_elements", "_max_elements", "data", "pos")
@@ -70,11 +71,12 @@ class Reader:
         return len(self.data) - self.pos
 
     def expect_end(self) -> None:
+        """Raise DecodeError if bytes remain."""
         if self.remaining:
             raise DecodeError(f"{self.remaining} bytes are left over after the message")
 
     def view(self, length: int) -> memoryview:
-        """The next ``length`` bytes, not copied."""
+        """Return the next ``length`` bytes without a copy."""
         start = self.pos
         end = start + length
         if length < 0 or end > len(self.data):
@@ -83,7 +85,7 @@ class Reader:
         return self.data[start:end]
 
     def rest(self) -> memoryview:
-        """All bytes that are left, not copied."""
+        """Return all remaining bytes without a copy."""
         return self.view(self.remaining)
 
     def _number(self, form: Struct) -> int:
@@ -124,7 +126,7 @@ class Reader:
         return UUID(bytes=bytes(self.view(16)))
 
     def nullable_uuid(self) -> UUID | None:
-        """Kafka's zero UUID, which means "none", as None."""
+        """Read a UUID; None for Kafka's zero UUID."""
         value = self.uuid()
         return None if value == ZERO_UUID else value
 
@@ -192,7 +194,8 @@ class Reader:
         return None if length == -1 else bytes(self.view(length))
 
     def array(self) -> int:
-        """Number of elements, or -1 for a null array. Each element takes at least a byte."""
+        """Read the number of elements, -1 for a null array. Raises DecodeError if it exceeds the remaining bytes, since
+        each element has at least one byte."""
         return self._count(self.int32())
 
     def compact_array(self) -> int:
@@ -206,13 +209,13 @@ class Reader:
         return count
 
     def take(self, count: int) -> None:
-        """Count elements that are to be read. Raises TooManyElements."""
+        """Count elements that will be read. Raises TooManyElements."""
         self._elements += count
         if self._elements > self._max_elements:
             raise TooManyElements(self._max_elements)
 
     def tags(self) -> Iterator[tuple[int, Reader]]:
-        """The tagged fields that follow, each with a reader over its own bytes."""
+        """Yield the tags of the following tagged fields, each with a reader of its bytes."""
         count = self.uvarint()
         if count:
             self.take(count)
@@ -240,7 +243,7 @@ def _present(length: int) -> int:
 
 @final
 class Writer:
-    """A growing message, in ``data``. Integers out of range raise struct.error."""
+    """Appends values to ``data``. Integers out of range raise struct.error."""
 
     __slots__ = ("data",)
 
@@ -349,7 +352,7 @@ class Writer:
             self.compact_blob(value)
 
     def array(self, count: int) -> None:
-        """Number of elements that follow; -1 for null."""
+        """Append the number of elements; -1 for a null array."""
         self.data += _INT32.pack(count)
 
     def compact_array(self, count: int) -> None:
@@ -359,7 +362,8 @@ class Writer:
             self.uvarint(count + 1)
 
     def tag(self, tag: int, data: Data) -> None:
-        """One tagged field. Before the first comes their number (``uvarint``), and their tags must ascend."""
+        """Append one tagged field. The caller appends the number of fields (``uvarint``) before the first, and the
+        fields in ascending order of tags."""
         self.uvarint(tag)
         self.uvarint(len(data))
         self.data += data

@@ -1,6 +1,6 @@
-"""The one table of APIs: Kafka 4.3's versions, ours, and where each is served.
+"""The table of APIs: the versions in Kafka 4.3 and in Milena, and the roles that serve each API.
 
-What ApiVersions answers, which header a frame has and docs/compatibility.md all come from it.
+ApiVersions responses, the versions of headers, and docs/compatibility.md are derived from it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from milena.protocol.api_keys import ApiKey
 
 
 class Role(Enum):
-    """What a node is, in the words of ``process.roles``."""
+    """The roles of a node, named as in ``process.roles``."""
 
     BROKER = "broker"
     CONTROLLER = "controller"
 
 
 class VersionRange(NamedTuple):
-    """Versions ``min`` to ``max``, both included."""
+    """The versions ``min`` to ``max``, inclusive."""
 
     min: int
     max: int
@@ -33,9 +33,10 @@ class VersionRange(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One API. ``ours`` is None as long as it is not served, ``flexible`` None if no version is flexible (KIP-482).
+    """One API. ``ours`` is None if it is not served, ``flexible`` is the first flexible version (KIP-482), None if
+    there is none. ``listeners`` are the roles that have the API in Kafka.
 
-    ``advertised_min`` is what ApiVersions says where that differs from what is served.
+    ``advertised_min`` is the lowest version in ApiVersions, if it differs from the lowest served one.
     """
 
     key: ApiKey
@@ -71,7 +72,7 @@ def _api(
     return Api(key, versions, versions if served else None, flexible, listeners, note, advertised_min)
 
 
-def _later(key: ApiKey, kafka: str, flexible: int | None, listeners: tuple[Role, ...], note: str = "") -> Api:
+def _unsupported(key: ApiKey, kafka: str, flexible: int | None, listeners: tuple[Role, ...], note: str = "") -> Api:
     return _api(key, kafka, flexible, listeners, served=False, note=note)
 
 
@@ -104,18 +105,18 @@ _APIS: Final = (
     _api(ApiKey.SYNC_GROUP, "0-5", 4, _BROKER),
     _api(ApiKey.DESCRIBE_GROUPS, "0-6", 5, _BROKER),
     _api(ApiKey.LIST_GROUPS, "0-5", 3, _BROKER),
-    _later(ApiKey.SASL_HANDSHAKE, "0-1", None, _BOTH, _SECURITY),
+    _unsupported(ApiKey.SASL_HANDSHAKE, "0-1", None, _BOTH, _SECURITY),
     _api(ApiKey.API_VERSIONS, "0-4", 3, _BOTH),
     _api(ApiKey.CREATE_TOPICS, "2-7", 5, _BOTH),
     _api(ApiKey.DELETE_TOPICS, "1-6", 4, _BOTH),
     _api(ApiKey.DELETE_RECORDS, "0-2", 2, _BROKER),
     _api(ApiKey.INIT_PRODUCER_ID, "0-5", 2, _BROKER, note="idempotent producers only; 6 is unstable in Kafka 4.3 too"),
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", 4, _BROKER),
-    _later(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
-    _later(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", 3, _BROKER, _TRANSACTIONS),
-    _later(ApiKey.END_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
-    _later(ApiKey.WRITE_TXN_MARKERS, "1-2", 1, _BROKER, _TRANSACTIONS),
-    _later(ApiKey.TXN_OFFSET_COMMIT, "0-5", 3, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", 3, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.END_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.WRITE_TXN_MARKERS, "1-2", 1, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.TXN_OFFSET_COMMIT, "0-5", 3, _BROKER, _TRANSACTIONS),
     _api(ApiKey.DESCRIBE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
     _api(ApiKey.CREATE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
     _api(ApiKey.DELETE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
@@ -123,12 +124,12 @@ _APIS: Final = (
     _api(ApiKey.ALTER_CONFIGS, "0-2", 2, _BOTH),
     _api(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2", 2, _BROKER),
     _api(ApiKey.DESCRIBE_LOG_DIRS, "1-5", 2, _BROKER),
-    _later(ApiKey.SASL_AUTHENTICATE, "0-2", 2, _BOTH, _SECURITY),
+    _unsupported(ApiKey.SASL_AUTHENTICATE, "0-2", 2, _BOTH, _SECURITY),
     _api(ApiKey.CREATE_PARTITIONS, "0-3", 2, _BOTH),
-    _later(ApiKey.CREATE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
-    _later(ApiKey.RENEW_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
-    _later(ApiKey.EXPIRE_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
-    _later(ApiKey.DESCRIBE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
+    _unsupported(ApiKey.CREATE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
+    _unsupported(ApiKey.RENEW_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
+    _unsupported(ApiKey.EXPIRE_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
+    _unsupported(ApiKey.DESCRIBE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
     _api(ApiKey.DELETE_GROUPS, "0-2", 2, _BROKER),
     _api(ApiKey.ELECT_LEADERS, "0-2", 2, _BOTH),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", 1, _BOTH),
@@ -138,10 +139,10 @@ _APIS: Final = (
     _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1", 1, _BROKER),
     _api(ApiKey.ALTER_CLIENT_QUOTAS, "0-1", 1, _BOTH, note="kept, not enforced"),
     _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH),
-    _later(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH, _SECURITY),
-    _later(ApiKey.VOTE, "0-2", 0, _CONTROLLER, _QUORUM),
-    _later(ApiKey.BEGIN_QUORUM_EPOCH, "0-1", 1, _CONTROLLER, _QUORUM),
-    _later(ApiKey.END_QUORUM_EPOCH, "0-1", 1, _CONTROLLER, _QUORUM),
+    _unsupported(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0", 0, _BOTH, _SECURITY),
+    _unsupported(ApiKey.VOTE, "0-2", 0, _CONTROLLER, _QUORUM),
+    _unsupported(ApiKey.BEGIN_QUORUM_EPOCH, "0-1", 1, _CONTROLLER, _QUORUM),
+    _unsupported(ApiKey.END_QUORUM_EPOCH, "0-1", 1, _CONTROLLER, _QUORUM),
     _api(ApiKey.DESCRIBE_QUORUM, "0-2", 0, _BOTH),
     _api(ApiKey.ALTER_PARTITION, "2-3", 0, _CONTROLLER),
     _api(ApiKey.UPDATE_FEATURES, "0-2", 0, _BOTH),
@@ -152,34 +153,34 @@ _APIS: Final = (
     _api(ApiKey.BROKER_REGISTRATION, "0-4", 0, _CONTROLLER),
     _api(ApiKey.BROKER_HEARTBEAT, "0-2", 0, _CONTROLLER),
     _api(ApiKey.UNREGISTER_BROKER, "0", 0, _BOTH),
-    _later(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0, _BROKER, _TRANSACTIONS),
-    _later(ApiKey.LIST_TRANSACTIONS, "0-2", 0, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.LIST_TRANSACTIONS, "0-2", 0, _BROKER, _TRANSACTIONS),
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, "0", 0, _CONTROLLER),
-    _later(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", 0, _BROKER, _CONSUMER),
-    _later(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", 0, _BROKER, _CONSUMER),
-    _later(ApiKey.CONTROLLER_REGISTRATION, "0", 0, _CONTROLLER, _QUORUM),
-    _later(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", 0, _BROKER, "Kafka lists it only with a telemetry reporter"),
-    _later(ApiKey.PUSH_TELEMETRY, "0", 0, _BROKER, "Kafka lists it only with a telemetry reporter"),
+    _unsupported(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", 0, _BROKER, _CONSUMER),
+    _unsupported(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", 0, _BROKER, _CONSUMER),
+    _unsupported(ApiKey.CONTROLLER_REGISTRATION, "0", 0, _CONTROLLER, _QUORUM),
+    _unsupported(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "0", 0, _BROKER, "Kafka lists it only with a telemetry reporter"),
+    _unsupported(ApiKey.PUSH_TELEMETRY, "0", 0, _BROKER, "Kafka lists it only with a telemetry reporter"),
     _api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, "0", 0, _CONTROLLER),
     _api(ApiKey.LIST_CONFIG_RESOURCES, "0-1", 0, _BROKER),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0", 0, _BROKER),
-    _later(ApiKey.SHARE_GROUP_HEARTBEAT, "1", 0, _BROKER, _SHARE),
-    _later(ApiKey.SHARE_GROUP_DESCRIBE, "1", 0, _BROKER, _SHARE),
-    _later(ApiKey.SHARE_FETCH, "1-2", 0, _BROKER, _SHARE),
-    _later(ApiKey.SHARE_ACKNOWLEDGE, "1-2", 0, _BROKER, _SHARE),
-    _later(ApiKey.ADD_RAFT_VOTER, "0-1", 0, _BOTH, _QUORUM),
-    _later(ApiKey.REMOVE_RAFT_VOTER, "0", 0, _BOTH, _QUORUM),
-    _later(ApiKey.UPDATE_RAFT_VOTER, "0", 0, _CONTROLLER, _QUORUM),
-    _later(ApiKey.INITIALIZE_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
-    _later(ApiKey.READ_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
-    _later(ApiKey.WRITE_SHARE_GROUP_STATE, "0-1", 0, _BROKER, _SHARE),
-    _later(ApiKey.DELETE_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
-    _later(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "0-1", 0, _BROKER, _SHARE),
-    _later(ApiKey.STREAMS_GROUP_HEARTBEAT, "0", 0, _BROKER, _STREAMS),
-    _later(ApiKey.STREAMS_GROUP_DESCRIBE, "0", 0, _BROKER, _STREAMS),
-    _later(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", 0, _BROKER, _SHARE),
-    _later(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
-    _later(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.SHARE_GROUP_HEARTBEAT, "1", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.SHARE_GROUP_DESCRIBE, "1", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.SHARE_FETCH, "1-2", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.SHARE_ACKNOWLEDGE, "1-2", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.ADD_RAFT_VOTER, "0-1", 0, _BOTH, _QUORUM),
+    _unsupported(ApiKey.REMOVE_RAFT_VOTER, "0", 0, _BOTH, _QUORUM),
+    _unsupported(ApiKey.UPDATE_RAFT_VOTER, "0", 0, _CONTROLLER, _QUORUM),
+    _unsupported(ApiKey.INITIALIZE_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.READ_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.WRITE_SHARE_GROUP_STATE, "0-1", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.DELETE_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "0-1", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.STREAMS_GROUP_HEARTBEAT, "0", 0, _BROKER, _STREAMS),
+    _unsupported(ApiKey.STREAMS_GROUP_DESCRIBE, "0", 0, _BROKER, _STREAMS),
+    _unsupported(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
 )
 
 REGISTRY: Final[Mapping[int, Api]] = {api.key: api for api in _APIS}
@@ -187,12 +188,12 @@ REGISTRY: Final[Mapping[int, Api]] = {api.key: api for api in _APIS}
 
 
 def served(role: Role) -> dict[ApiKey, VersionRange]:
-    """The versions that a node of this role answers, by key."""
+    """Return the versions that a node of this role serves, by key."""
     return {api.key: api.ours for api in _APIS if api.ours is not None and role in api.listeners}
 
 
 def advertised(role: Role) -> dict[ApiKey, VersionRange]:
-    """The versions that ApiVersions lists for this role: those served, but for Produce's lower end."""
+    """Return the versions that ApiVersions lists for this role: the served ones, except the minimum of Produce."""
     ranges = served(role)
     for api in _APIS:
         if api.advertised_min is not None and api.key in ranges:

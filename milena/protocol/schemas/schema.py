@@ -1,9 +1,8 @@
-"""Versioned data that Kafka keeps in its logs and in opaque bytes: records, keys, subscriptions.
+"""Schemas of versioned data in logs and in opaque bytes: keys and values of records, subscriptions.
 
-A schema is a frozen dataclass in kio's form, of the newest version (``protocol.schemas.structs`` reads and writes it);
-``since`` and ``until`` in a field's metadata say which versions have it. So there is one class for all versions,
-where kio would need one for each. A field that a version lacks is left out when written and takes its default
-when read. Unknown tagged fields are skipped.
+A schema is a frozen dataclass like those of kio, with the fields of all versions (``protocol.schemas.structs`` has the
+codec); ``since`` and ``until`` in a field's metadata are the first and last version that has the field. A field that a
+version lacks is omitted when written, and has its default when read. Unknown tagged fields are skipped.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ UUID_TYPE: Final = {"kafka_type": "uuid"}
 
 
 class Entity:
-    """Base of the schemas, which ``@versioned`` makes dataclasses.
+    """The base class of schemas; ``@versioned`` makes them dataclasses.
 
-    What dataclasses would generate for each class stands here once: generated, it costs a node 10 ms of start-up.
+    The methods that dataclasses would generate for each class are defined here once. Generating them would add 10 ms to
+    the start of a node.
     """
 
     __slots__: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Entity:
     __flexible__: ClassVar[bool] = True
     """Whether the newest version is flexible (compact lengths, tagged fields)."""
     FLEXIBLE_SINCE: ClassVar[int] = 0
-    """The version from which it is."""
+    """The first flexible version."""
 
     def __init__(self, **values: object) -> None:
         for name, default in self._defaults.items():
@@ -74,26 +74,26 @@ E = TypeVar("E", bound=Entity)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def versioned(schema: type[E]) -> type[E]:
-    """Make a slotted dataclass whose fields are given by keyword and cannot be assigned."""
-    made = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(schema)
-    made._defaults = {spec.name: spec.default for spec in fields(made)}
-    return made
+    """Class decorator: make a frozen, slotted dataclass with keyword-only fields."""
+    cls = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(schema)
+    cls._defaults = {spec.name: spec.default for spec in fields(cls)}
+    return cls
 
 
 def encode(entity: Entity, version: int) -> bytes:
-    """The entity in one of its versions. Raises struct.error or ValueError if a value does not fit its type."""
+    """Encode the entity in ``version``. Raises struct.error or ValueError if a value is out of its type's range."""
     out = Writer()
     encode_into(out, entity, version)
     return bytes(out)
 
 
 def encode_into(out: Writer, entity: Entity, version: int) -> None:
-    """The same, behind what ``out`` has already."""
+    """Append the encoded entity to ``out``. Raises as ``encode``."""
     _codec_for(type(entity), version).write(out, entity)
 
 
 def decode(schema: type[E], version: int, data: Data) -> E:
-    """An entity from its bytes. Raises DecodeError if they are damaged or some are left over."""
+    """Decode an entity. Raises DecodeError for damaged bytes, or bytes after the entity."""
     reader = Reader(data)
     entity = decode_from(reader, schema, version)
     reader.expect_end()
@@ -101,7 +101,7 @@ def decode(schema: type[E], version: int, data: Data) -> E:
 
 
 def decode_from(reader: Reader, schema: type[E], version: int) -> E:
-    """An entity from the next bytes of ``reader``."""
+    """Decode an entity from the next bytes of ``reader``. Raises DecodeError."""
     entity: E = _codec_for(schema, version).read(reader)
     return entity
 

@@ -1,13 +1,13 @@
-"""Reads and writes dataclasses in kio's form: requests, responses, and our own records.
+"""The codec of dataclasses in kio's form: requests, responses, and the schemas of ``protocol.schemas.schema``.
 
 Such a class has ``__flexible__`` and, in the metadata of each field, ``kafka_type`` (for primitives) and ``tag``; its
-annotations are real types. ``since`` and ``until`` in the metadata limit a field to some versions, so that our own
-records need one class for all of them (``protocol.schemas.schema``). kio's own reader is not used: it refuses unknown
-tagged fields, which must be skipped (KIP-482), and it allocates what an array's length claims, so that one request of
-ten bytes ends the process. Its writer is several times slower than this one.
+annotations are types, not strings. ``since`` and ``until`` in the metadata are the first and last version with a field,
+so that a schema has one class for all versions. kio's own reader is not used: it rejects unknown tagged fields, which
+must be skipped (KIP-482), and allocates memory for an unchecked array length, so that a request of ten bytes can end
+the process. Its writer is several times slower than this one.
 
-Every value is plain: durations and times are integers in milliseconds, error codes are integers, and a field whose
-annotation is an optional UUID is None for Kafka's zero UUID.
+Values are plain: durations and times are integers in milliseconds, error codes are integers, and an optional UUID is
+None for Kafka's zero UUID.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, get_args, get_o
 
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.schemas.other_versions import is_field_of_some_version
-from milena.protocol.schemas.primitives import Reader, Writer, fitting
+from milena.protocol.schemas.primitives import Reader, Writer, shortened
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import ZERO_UUID
 
@@ -37,20 +37,21 @@ Build = Callable[[Any], object]
 
 
 class Elements(NamedTuple):
-    """The elements of an array."""
+    """Functions that read and write an array element by element."""
 
     begin_read: Callable[[Reader], int | None]
-    """Reads their number; None for a null array."""
+    """Reads the number of elements; None for a null array."""
     begin_write: Callable[[Writer, Any], bool]
-    """Writes their number. Returns whether there are any to be written."""
+    """Writes the number of elements. Returns whether it is above 0."""
     read: Read
     write: Write
     struct: StructCodec | None
-    """The codec of elements that have arrays themselves."""
+    """The codec of elements that contain arrays; None for other elements."""
 
 
 class Form(NamedTuple):
-    """How values of one type are read, written, and built from plain data; ``zero`` is what a missing one becomes."""
+    """Functions that read and write values of one type, and build them from plain data. ``zero`` is the value of a
+    missing field without a default."""
 
     read: Read
     write: Write
@@ -60,7 +61,7 @@ class Form(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One field. ``alias`` is its name in Kafka: kio cuts the ``_ms`` off a time and makes ``id`` into ``id_``."""
+    """One field. ``alias`` is its name in Kafka: kio omits the ``_ms`` of times, and has ``id_`` for ``id``."""
 
     name: str
     alias: str
@@ -71,23 +72,25 @@ class Field(NamedTuple):
     elements: Elements | None = None
 
     def of(self, values: Mapping[str, object]) -> object:
-        found = values.get(self.name, _MISSING)
-        return values.get(self.alias, self.default) if found is _MISSING else found
+        """Return the field's value in ``values``, by name or alias, or the default."""
+        given = values.get(self.name, _MISSING)
+        return values.get(self.alias, self.default) if given is _MISSING else given
 
 
 class Layout(NamedTuple):
-    """Which version's bytes: None for a class that is of one version only."""
+    """The version of the encoded bytes; None for a class of one version (kio's)."""
 
     flexible: bool
     version: int | None = None
 
     def has(self, definition: dataclasses.Field[object]) -> bool:
+        """Whether this version has the field."""
         metadata = definition.metadata
         return self.version is None or metadata.get("since", 0) <= self.version <= metadata.get("until", self.version)
 
 
 class StructCodec:
-    """The codec of one dataclass, or of one version of it; ``codec`` makes it."""
+    """The codec of a dataclass, or of one version of it; created by ``codec``."""
 
     __slots__ = ("_cls", "_flexible", "_names", "_plain", "_tag_defaults", "_tag_zeros", "_tagged", "_writes")
 
@@ -111,17 +114,17 @@ class StructCodec:
         self._tag_defaults = {field.name: field.default for field in tagged.values()}
         self._tag_zeros = {tag: _encoded_default(field) for tag, field in tagged.items()}
         self._names = {name for field in self._fields() for name in (field.name, field.alias)}
-        """What a mapping may hold: the names of this version, and those of others that were met and dropped."""
+        """Names that ``_check`` accepts: those of this version, and those of other versions that it has seen."""
 
     def read(self, reader: Reader) -> Any:  # noqa: ANN401 - a value of any kio type
-        """One instance. Unknown tagged fields are skipped. Raises DecodeError."""
+        """Read an instance. Unknown tagged fields are skipped. Raises DecodeError."""
         values = {field.name: field.read(reader) for field in self._plain}
         if self._flexible:
             self._read_tags(reader, values)
         return self._cls(**values)
 
     def read_cooperatively(self, reader: Reader, budget: YieldBudget) -> Cooperative[object]:
-        """As ``read``; yields within arrays."""
+        """Like ``read``; yields within arrays."""
         values: dict[str, object] = {}
         for field in self._plain:
             if field.elements is None:
@@ -141,19 +144,19 @@ class StructCodec:
                 content.expect_end()
 
     def write(self, writer: Writer, value: object) -> None:
-        """Append an instance, or a mapping such as ``build`` takes. Tagged fields with their default are left out."""
+        """Append an instance, or a mapping as for ``build``. Tagged fields with their default value are omitted."""
         if isinstance(value, (dict, Mapping)):
             self._check(value)
             for name, alias, write, default in self._writes:
-                found = value.get(name, _MISSING)
-                write(writer, value.get(alias, default) if found is _MISSING else found)
+                given = value.get(name, _MISSING)
+                write(writer, value.get(alias, default) if given is _MISSING else given)
         else:
             for name, _, write, _ in self._writes:
                 write(writer, getattr(value, name))
         self._end(writer, value)
 
     def write_cooperatively(self, writer: Writer, value: object, budget: YieldBudget) -> Cooperative[None]:
-        """As ``write``; yields within arrays."""
+        """Like ``write``; yields within arrays."""
         if isinstance(value, Mapping):
             self._check(value)
         pick = self._picker(value)
@@ -190,11 +193,11 @@ class StructCodec:
             writer.tag(tag, data)
 
     def build(self, value: object) -> Any:  # noqa: ANN401 - a value of any kio type
-        """An instance from a mapping of plain data, nested in mappings and sequences. An instance stays as it is.
+        """Build an instance from nested mappings and sequences of plain data. An instance is returned unchanged.
 
-        A field that is missing gets the schema's default, else zero, empty, or None if that is allowed. A name that
-        the struct has in another version only is dropped. Raises TypeError for a name that it has in no version, if
-        ``MILENA_STRICT_FIELDS`` is 1 (in tests); else it is dropped, too: a client should not pay for our mistake.
+        A missing field has the schema's default; without a default, None if the field is nullable, else zero or empty.
+        Fields that only other versions have are dropped. For a name that no version has, TypeError is raised if
+        ``MILENA_STRICT_FIELDS`` is 1 (in tests); otherwise it is dropped, so that the bug does not fail the request.
         """
         if not isinstance(value, Mapping):
             return value
@@ -203,7 +206,7 @@ class StructCodec:
         return self._cls(**{field.name: field.build(pick(field)) for field in self._fields()})
 
     def has(self, name: str) -> bool:
-        """Whether this version has a field of that name, Kafka's or kio's."""
+        """Whether this version has a field of that name (Kafka's or kio's)."""
         return any(name in (field.name, field.alias) for field in self._fields())
 
     def _fields(self) -> Iterable[Field]:
@@ -215,6 +218,7 @@ class StructCodec:
         return lambda field: getattr(value, field.name)
 
     def _check(self, values: Mapping[str, object]) -> None:
+        """Check the names of fields, as ``build`` describes. Raises TypeError."""
         if not values.keys() <= self._names:
             for name in sorted(values.keys() - self._names):
                 if _STRICT and not is_field_of_some_version(self._cls, name):
@@ -223,7 +227,7 @@ class StructCodec:
 
 
 def _read_elements(elements: Elements, reader: Reader, budget: YieldBudget) -> Cooperative[tuple[object, ...] | None]:
-    """Read an array. Raises DecodeError."""
+    """Read an array; yields between elements. Raises DecodeError."""
     count = elements.begin_read(reader)
     if count is None:
         return None
@@ -241,7 +245,7 @@ def _read_elements(elements: Elements, reader: Reader, budget: YieldBudget) -> C
 
 
 def _write_elements(elements: Elements, writer: Writer, value: Any, budget: YieldBudget) -> Cooperative[None]:  # noqa: ANN401 - elements of any type
-    """Append an array."""
+    """Append an array; yields between elements."""
     if not elements.begin_write(writer, value):
         return
     for item in value:
@@ -255,7 +259,7 @@ def _write_elements(elements: Elements, writer: Writer, value: Any, budget: Yiel
 
 @cache
 def codec(cls: Any, layout: Layout | None = None) -> StructCodec:  # noqa: ANN401 - a value of any kio type
-    """The codec of a dataclass in kio's form. Raises TypeError for a form that it does not know."""
+    """Return the codec of a dataclass in kio's form. Raises TypeError for an unknown type of a field."""
     return StructCodec(cls, Layout(cls.__flexible__) if layout is None else layout)
 
 
@@ -277,13 +281,13 @@ def _field(definition: dataclasses.Field[object], layout: Layout) -> Field:
         default = -1
     name = definition.name
     alias = f"{name}_ms" if kafka_type in _TIMES else name.removesuffix("_")
-    write = _cutting(form.write) if name.endswith("error_message") else form.write
+    write = _shortening(form.write) if name.endswith("error_message") else form.write
     return Field(name, alias, form.read, write, form.build, default, form.elements)
 
 
-def _cutting(write: Write) -> Write:
-    """An error goes out even where its message quotes too much."""
-    return lambda writer, value: write(writer, fitting(value))
+def _shortening(write: Write) -> Write:
+    """Wrap the writer of an error message: a message that is too long is shortened."""
+    return lambda writer, value: write(writer, shortened(value))
 
 
 def _plain_default(value: object) -> object:
@@ -328,7 +332,7 @@ def _struct(of: StructCodec) -> Form:
 
 
 def _nullable_struct(of: StructCodec) -> Form:
-    """KIP-893: a byte in front, -1 for null and 1 otherwise."""
+    """The form of a nullable struct (KIP-893): preceded by a byte, -1 for null and 1 otherwise."""
 
     def read(reader: Reader) -> object:
         return None if reader.int8() < 0 else of.read(reader)
@@ -381,7 +385,7 @@ def _same(value: object) -> object:
     return value
 
 
-def _everywhere(read: Read, write: Write, zero: object) -> tuple[Form, Form, Form, Form]:
+def _same_form(read: Read, write: Write, zero: object) -> tuple[Form, Form, Form, Form]:
     form = Form(read, write, _same, zero)
     return (form, form, form, form)
 
@@ -390,8 +394,8 @@ def _write_time(writer: Writer, value: int | None) -> None:
     writer.int64(-1 if value is None else value)
 
 
-_INT32: Final = _everywhere(Reader.int32, Writer.int32, 0)
-_INT64: Final = _everywhere(Reader.int64, Writer.int64, 0)
+_INT32: Final = _same_form(Reader.int32, Writer.int32, 0)
+_INT64: Final = _same_form(Reader.int64, Writer.int64, 0)
 _BLOB: Final = (
     Form(Reader.blob, Writer.blob, _same, b""),
     Form(Reader.nullable_blob, Writer.nullable_blob, _same, None),
@@ -402,15 +406,15 @@ _UUID: Final = Form(Reader.uuid, Writer.uuid, _same, ZERO_UUID)
 _NULLABLE_UUID: Final = Form(Reader.nullable_uuid, Writer.uuid, _same, None)
 
 _PRIMITIVES: Final[Mapping[str, tuple[Form, Form, Form, Form]]] = {
-    "bool": _everywhere(Reader.boolean, Writer.boolean, False),
+    "bool": _same_form(Reader.boolean, Writer.boolean, False),
     "bytes": _BLOB,
-    "datetime_i64": _everywhere(Reader.int64, _write_time, -1),
-    "error_code": _everywhere(Reader.int16, Writer.int16, 0),
-    "float64": _everywhere(Reader.float64, Writer.float64, 0.0),
-    "int16": _everywhere(Reader.int16, Writer.int16, 0),
+    "datetime_i64": _same_form(Reader.int64, _write_time, -1),
+    "error_code": _same_form(Reader.int16, Writer.int16, 0),
+    "float64": _same_form(Reader.float64, Writer.float64, 0.0),
+    "int16": _same_form(Reader.int16, Writer.int16, 0),
     "int32": _INT32,
     "int64": _INT64,
-    "int8": _everywhere(Reader.int8, Writer.int8, 0),
+    "int8": _same_form(Reader.int8, Writer.int8, 0),
     "records": _BLOB,
     "string": (
         Form(Reader.string, Writer.string, _same, ""),
@@ -420,7 +424,7 @@ _PRIMITIVES: Final[Mapping[str, tuple[Form, Form, Form, Form]]] = {
     ),
     "timedelta_i32": _INT32,
     "timedelta_i64": _INT64,
-    "uint16": _everywhere(Reader.uint16, Writer.uint16, 0),
+    "uint16": _same_form(Reader.uint16, Writer.uint16, 0),
     "uuid": (_UUID, _NULLABLE_UUID, _UUID, _NULLABLE_UUID),
 }
-"""By ``kafka_type``: the legacy, legacy nullable, compact, compact nullable forms."""
+"""The forms by ``kafka_type``: non-flexible, non-flexible nullable, compact, compact nullable."""

@@ -1,14 +1,14 @@
-"""What a reader raises for bytes that it cannot or must not take."""
+"""The errors of decoders."""
 
 from __future__ import annotations
 
 
 class DecodeError(ValueError):
-    """The bytes are not what their schema says."""
+    """The bytes do not match the schema."""
 
 
 class TooManyElements(DecodeError):
-    """A request holds more elements than its reader may take."""
+    """A request has more elements than its limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"more than {limit} elements in one request")

@@ -30,8 +30,8 @@ from milena.protocol.records.batch import (
 from milena.protocol.records.compression import compressed
 from milena.protocol.records.record_scan import (
     STEP,
-    Head,
     RecordFacts,
+    RecordHead,
     heads_of,
     pieces_of,
     renumbered,
@@ -254,7 +254,7 @@ class LogValidator:
             what = "invalid timestamp" if code is ErrorCode.INVALID_TIMESTAMP else _first_three(errors, count)
             raise InvalidRecords(code, f"One or more records have been rejected due to {what}", tuple(errors))
 
-    def _problem(self, head: Head) -> tuple[ErrorCode, str] | None:
+    def _problem(self, head: RecordHead) -> tuple[ErrorCode, str] | None:
         """Return the error of a record, None if it is valid."""
         batch = self.batch
         if self.config.compacted and not head.has_key and not batch.is_control:

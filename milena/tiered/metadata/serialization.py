@@ -43,7 +43,7 @@ def serialize(event: MetadataEvent) -> bytes:
                 custom_metadata=event.custom_metadata,
                 remote_log_segment_state=event.state,
                 leader_epoch=event.leader_epoch,
-                overrules=event.overrules,
+                republishes=event.overrules,
                 first_dirty_offset=-1 if event.first_dirty is None else event.first_dirty,
             )
         )
@@ -93,7 +93,7 @@ def deserialize(
                     record.custom_metadata,
                     RemoteLogSegmentState(record.remote_log_segment_state),
                     LeaderEpoch(record.leader_epoch),
-                    record.overrules,
+                    record.republishes,
                     None if record.first_dirty_offset < 0 else Offset(record.first_dirty_offset),
                 )
             case _:

@@ -84,7 +84,7 @@ def metadata_batches(topics: Iterable[RestoredTopic], partitions: int, now_ms: i
 def _batches(values: Iterable[bytes], now_ms: int) -> Iterator[bytes]:
     builder = BatchBuilder()
     for value in values:
-        if builder.count and not builder.room_for(None, value, BATCH_BYTES):
+        if builder.count and not builder.has_room_for(None, value, BATCH_BYTES):
             yield builder.build()
             builder = BatchBuilder()
         builder.append(timestamp=now_ms, value=value)

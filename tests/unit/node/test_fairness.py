@@ -19,7 +19,7 @@ from milena.node.serving.turns import SHARED_TURN, TURN, UNITS_PER_POLL
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests import messages
 from milena.protocol.requests.headers import request_header
-from milena.protocol.requests.memory_budget import SILENCE
+from milena.protocol.requests.memory_budget import STALL_SECONDS
 from milena.protocol.schemas.registry import Role
 from milena.runtime.clock import Timer
 from milena.runtime.network import HIGH_WATER, Part
@@ -255,7 +255,7 @@ async def test_unread_answers_are_bounded_over_all_connections(deaf: int) -> Non
     peers = [Peer(site, f"{number}", reads=False) for number in range(deaf)]
     for one in peers:
         one.ask(1, ApiKey.PRODUCE, 9)
-        site.clock.now += SILENCE / 100
+        site.clock.now += STALL_SECONDS / 100
         assert site.server.answers.used <= limit
     assert [one.gone for one in peers] == [True] * (deaf - 3) + [False] * 3
     peers[-1].take_all()

@@ -100,8 +100,8 @@ def test_frames_that_are_put_by_come_again_in_order(
                 got.append(bytes(one))
 
     data = framed(*expected)
-    while data or decoder.has_rest:
-        if decoder.has_rest:
+    while data or decoder.has_stored:
+        if decoder.has_stored:
             assert shared.budget.used > 0
             if between:
                 assert list(feed(other, framed(b"other" * 1000))) == [b"other" * 1000]

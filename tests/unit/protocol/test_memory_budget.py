@@ -6,13 +6,13 @@ import pytest
 
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.memory_budget import (
-    LEAST_GAIN,
-    LOOK_INTERVAL,
-    SILENCE,
-    SPARE_SHARE,
-    Holding,
+    EXTRA_EVICTION_FRACTION,
+    MIN_PROGRESS_BYTES,
+    PROGRESS_INTERVAL,
+    STALL_SECONDS,
+    BudgetExceeded,
+    BudgetShare,
     MemoryBudget,
-    NoRoom,
 )
 
 MB = 10**6
@@ -26,14 +26,14 @@ class Site:
         self.gone: list[str] = []
         self.budget = MemoryBudget(limit, lambda: self.now)
 
-    def holding(self, name: str) -> Holding:
-        return Holding(self.budget, lambda _reason: self.gone.append(name))
+    def holding(self, name: str) -> BudgetShare:
+        return BudgetShare(self.budget, lambda _reason: self.gone.append(name))
 
-    def sends(self, holding: Holding, rate: float, seconds: float) -> None:
+    def sends(self, holding: BudgetShare, rate: float, seconds: float) -> None:
         """The peer sends so many bytes each second, and all of them are held."""
         for _ in range(round(seconds)):
             self.now += 1
-            holding.moved(round(rate))
+            holding.transferred(round(rate))
             holding.hold(holding.held + round(rate))
 
 
@@ -58,9 +58,9 @@ def test_a_byte_now_and_then_is_no_progress() -> None:
     trickler.hold(20 * MB)
     for _ in range(100):
         site.now += 0.5
-        trickler.moved(1)
-        slow.moved(4 * MB // 10)
-    assert trickler.blame(site.now) > slow.blame(site.now)
+        trickler.transferred(1)
+        slow.transferred(4 * MB // 10)
+    assert trickler.eviction_priority(site.now) > slow.eviction_priority(site.now)
     site.holding("newcomer").hold(45 * MB)
     assert site.gone == ["trickler"], "although the other one holds more, and has for longer"
 
@@ -69,7 +69,7 @@ def test_who_stands_still_goes_before_who_gets_on() -> None:
     site = Site(100 * MB)
     still = site.holding("still")
     still.hold(10 * MB)
-    site.now += SILENCE
+    site.now += STALL_SECONDS
     large = site.holding("large")
     site.sends(large, 20 * MB, 4)
     site.holding("newcomer").hold(15 * MB)
@@ -91,10 +91,10 @@ def test_who_asks_for_the_most_has_to_go_itself() -> None:
     greedy = site.holding("greedy")
     greedy.hold(85 * MB)
     site.now += 1
-    with pytest.raises(NoRoom, match="nobody holds more for longer"):
+    with pytest.raises(BudgetExceeded, match="no other connection holds more for longer"):
         greedy.hold(95 * MB)
     assert site.gone == []
-    with pytest.raises(NoRoom, match="more than 100000000 bytes at once"):
+    with pytest.raises(BudgetExceeded, match="more than 100000000 bytes at once"):
         site.holding("huge").hold(100 * MB + 1)
 
 
@@ -102,9 +102,9 @@ def test_room_is_made_for_more_than_one_small_request_where_many_stand_still() -
     site = Site(1000)
     for number in range(1000):
         site.holding(f"{number}").hold(1)
-    site.now += SILENCE + 1
+    site.now += STALL_SECONDS + 1
     site.holding("newcomer").hold(1)
-    assert len(site.gone) == 1 + 1000 // SPARE_SHARE
+    assert len(site.gone) == 1 + 1000 // EXTRA_EVICTION_FRACTION
 
 
 def test_what_was_let_go_holds_nothing_and_cannot_hold_again() -> None:
@@ -122,11 +122,11 @@ def test_what_was_let_go_holds_nothing_and_cannot_hold_again() -> None:
 def test_a_peer_that_takes_unseen_is_not_taken_for_one_that_stands_still() -> None:
     site = Site(100)
     left = [60]
-    takes = Holding(site.budget, lambda _reason: site.gone.append("takes"), lambda: left[0])
+    takes = BudgetShare(site.budget, lambda _reason: site.gone.append("takes"), lambda: left[0])
     takes.hold(60)
-    rests = Holding(site.budget, lambda _reason: site.gone.append("rests"), lambda: 30)
+    rests = BudgetShare(site.budget, lambda _reason: site.gone.append("rests"), lambda: 30)
     rests.hold(30)
-    site.now += SILENCE + 1
+    site.now += STALL_SECONDS + 1
     left[0] = 50
     site.holding("newcomer").hold(40)
     assert site.gone == ["rests"]
@@ -138,10 +138,10 @@ def test_an_unfinished_request_is_overdue_that_gained_little_in_a_minute_though_
     trickles, slow, new = (site.holding(name) for name in ("trickles", "slow", "new"))
     trickles.hold(1000)
     slow.hold(1000)
-    for _ in range(round(LOOK_INTERVAL)):
+    for _ in range(round(PROGRESS_INTERVAL)):
         site.now += 1
-        trickles.moved(1)
-        slow.moved(LEAST_GAIN // 60 + 1)
+        trickles.transferred(1)
+        slow.transferred(MIN_PROGRESS_BYTES // 60 + 1)
     new.hold(1000)
     assert [one.overdue() for one in (trickles, slow, new)] == [True, False, False]
 
@@ -150,10 +150,10 @@ def test_the_time_that_we_did_not_read_does_not_count() -> None:
     site = Site(100 * MB)
     held_up = site.holding("held up")
     held_up.hold(1000)
-    site.now += LOOK_INTERVAL
-    held_up.excuse()
+    site.now += PROGRESS_INTERVAL
+    held_up.restart_progress_timer()
     assert not held_up.overdue()
-    site.now += LOOK_INTERVAL
+    site.now += PROGRESS_INTERVAL
     assert held_up.overdue()
 
 

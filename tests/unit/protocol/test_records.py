@@ -132,17 +132,17 @@ def test_a_builder_knows_its_size_and_whether_a_record_fits(key: bytes | None, v
     builder.append(timestamp=2**62, key=key, value=value)
     builder.append(timestamp=0, key=key, value=value)
     assert builder.size == len(builder.build())
-    assert BatchBuilder().room_for(key, value, limit=before + 42 + len(key or b"") + len(value or b""))
-    assert not BatchBuilder().room_for(key, value, limit=before)
+    assert BatchBuilder().has_room_for(key, value, limit=before + 42 + len(key or b"") + len(value or b""))
+    assert not BatchBuilder().has_room_for(key, value, limit=before)
 
 
 @pytest.mark.parametrize(
     ("records", "count", "why"),
     [
         ("", 1, "end before"),
-        ("0c00000001", 1, "6 bytes where 4"),
+        ("0c00000001", 1, "6 bytes, but 4"),
         ("01", 1, "-1 bytes"),
-        ("0c0000000101", 1, "6 bytes where 5"),
+        ("0c0000000101", 1, "6 bytes, but 5"),
         ("0c000000010100", 2, "end before"),
         ("0c000000010100" + "00", 1, "1 bytes follow"),
         ("0c000000010100", 0, "7 bytes follow"),

@@ -10,7 +10,15 @@ import pytest
 from milena.protocol.records import snappy_blocks
 from milena.protocol.records.batch import Codec, CorruptBatch
 from milena.protocol.records.decompression import XERIAL_HEADER, decompressed, memory_needed
-from milena.protocol.records.snappy_blocks import LOOKS, MAX_WHOLE_BLOCK, PIECE, RATIO, STEP, WINDOW, opened
+from milena.protocol.records.snappy_blocks import (
+    ELEMENTS_PER_YIELD,
+    MAX_WHOLE_BLOCK,
+    PIECE,
+    RATIO,
+    STEP,
+    WINDOW,
+    decompress_block,
+)
 from milena.runtime.randomness import Randomness
 
 MIB = 1 << 20
@@ -21,7 +29,7 @@ def varint(value: int) -> bytes:
 
 
 def pieces(block: bytes) -> list[bytes]:
-    return list(opened(memoryview(block), cramjam))
+    return list(decompress_block(memoryview(block), cramjam))
 
 
 def packed(content: bytes) -> bytes:
@@ -106,8 +114,8 @@ def test_pieces_and_the_work_between_them_are_bounded(monkeypatch: pytest.Monkey
     monkeypatch.setattr(snappy_blocks, "_element", counting)
     block = varint(MAX_WHOLE_BLOCK + 1) + b"\x00x" * (MAX_WHOLE_BLOCK + 1)
     before = 0
-    for piece in opened(memoryview(block), cramjam):
-        assert len(piece) <= PIECE and looked - before <= LOOKS
+    for piece in decompress_block(memoryview(block), cramjam):
+        assert len(piece) <= PIECE and looked - before <= ELEMENTS_PER_YIELD
         before = looked
 
 
@@ -117,7 +125,7 @@ def test_memory_does_not_grow_with_the_content(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(snappy_blocks, name, getattr(snappy_blocks, name) // 32)
     block = packed(bytes(8 * MIB))
     tracemalloc.start()
-    total = sum(len(piece) for piece in opened(memoryview(block), cramjam))
+    total = sum(len(piece) for piece in decompress_block(memoryview(block), cramjam))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert total == 8 * MIB

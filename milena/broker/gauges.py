@@ -1,4 +1,4 @@
-"""What a broker shows of itself under Kafka's metric names; read when somebody asks."""
+"""The gauges of a broker, with Kafka's metric names. Their values are computed when they are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Measured(Protocol):
-    """What the gauges show."""
+    """What the gauges read of the broker."""
 
     @property
     def configs(self) -> ConfigStore: ...
@@ -52,13 +52,13 @@ def _is_reassigned(node: Measured, partition: Partition) -> bool:
 def _register_uncompacted(node: Measured) -> None:
     node.metrics.gauge(
         "milena_remote_uncompacted_replicas",
-        lambda: sum(node.configs.is_left_uncompacted(partition.topic) for partition in node.partitions),
+        lambda: sum(node.configs.is_uncompacted(partition.topic) for partition in node.partitions),
         "Replicas of tiered topics to which cleanup.policy=compact is not applied.",
     )
 
 
 def register_gauges(node: Measured) -> None:
-    """Put the gauges of ``node`` into its registry."""
+    """Register all gauges of ``node`` in its metrics."""
     _register_uncompacted(node)
     gauge, partitions, purgatory = node.metrics.gauge, node.partitions, node.purgatory
     manager = "kafka_server_replicamanager"
@@ -78,18 +78,20 @@ def register_gauges(node: Measured) -> None:
     )
     gauge(
         f"{manager}_underminisrpartitioncount",
-        lambda: sum(_in_sync(partition) < _needed(partition) for partition in partitions),
+        lambda: sum(_in_sync(partition) < _required_in_sync(partition) for partition in partitions),
         "Partitions led here with fewer replicas in sync than acks=all needs.",
     )
     gauge(
         f"{manager}_atminisrpartitioncount",
-        lambda: sum(partition.is_leader and _in_sync(partition) == _needed(partition) for partition in partitions),
-        "Partitions led here that acks=all needs every replica in sync of.",
+        lambda: sum(
+            partition.is_leader and _in_sync(partition) == _required_in_sync(partition) for partition in partitions
+        ),
+        "Partitions led here with as many replicas in sync as acks=all needs.",
     )
     gauge(
         f"{manager}_reassigningpartitions",
         lambda: sum(partition.is_leader and _is_reassigned(node, partition) for partition in partitions),
-        "Partitions led here that replicas are added to or removed from.",
+        "Partitions led here to which replicas are added, or from which they are removed.",
     )
     _register_partition_gauges(node)
     _register_log_gauges(node)
@@ -119,27 +121,27 @@ def register_gauges(node: Measured) -> None:
 
 
 def _register_partition_gauges(node: Measured) -> None:
-    """Kafka's ``kafka.cluster:type=Partition``, of each replica here; but for the last a follower shows 0."""
+    """Kafka's ``kafka.cluster:type=Partition``, for each hosted replica. All but the last are 0 for followers."""
 
     def gauge(name: str, read: Callable[[Partition], float], text: str) -> None:
-        def each() -> list[tuple[dict[str, str], float]]:
+        def values() -> list[tuple[dict[str, str], float]]:
             return [
                 ({"topic": partition.topic, "partition": str(partition.index)}, read(partition))
                 for partition in node.partitions
             ]
 
-        node.metrics.gauge_of_each(f"kafka_cluster_partition_{name}", each, text)
+        node.metrics.gauge_of_each(f"kafka_cluster_partition_{name}", values, text)
 
-    gauge("underreplicated", _is_under_replicated, "1 where fewer replicas are in sync than assigned.")
+    gauge("underreplicated", _is_under_replicated, "1 if fewer replicas are in sync than assigned.")
     gauge(
         "underminisr",
-        lambda partition: _in_sync(partition) < _needed(partition),
-        "1 where fewer are in sync than acks=all needs.",
+        lambda partition: _in_sync(partition) < _required_in_sync(partition),
+        "1 if fewer replicas are in sync than acks=all needs.",
     )
     gauge(
         "atminisr",
-        lambda partition: partition.is_leader and _in_sync(partition) == _needed(partition),
-        "1 where acks=all needs every replica that is in sync.",
+        lambda partition: partition.is_leader and _in_sync(partition) == _required_in_sync(partition),
+        "1 if as many replicas are in sync as acks=all needs.",
     )
     gauge("insyncreplicascount", _in_sync, "Replicas in sync.")
     gauge(
@@ -155,26 +157,26 @@ def _register_partition_gauges(node: Measured) -> None:
 
 
 def _register_log_gauges(node: Measured) -> None:
-    """Kafka's ``kafka.log:type=Log``, of each replica here whose directory is online."""
+    """Kafka's ``kafka.log:type=Log``, for each hosted replica whose directory is online."""
 
     def gauge(name: str, read: Callable[[UnifiedLog], float], text: str) -> None:
-        def each() -> list[tuple[dict[str, str], float]]:
+        def values() -> list[tuple[dict[str, str], float]]:
             return [
                 ({"topic": one.topic, "partition": str(one.index)}, read(one.log))
                 for one in node.partitions
                 if one.log is not None
             ]
 
-        node.metrics.gauge_of_each(f"kafka_log_log_{name}", each, text)
+        node.metrics.gauge_of_each(f"kafka_log_log_{name}", values, text)
 
     gauge("size", lambda log: log.size, "Bytes of the local log.")
-    gauge("logstartoffset", lambda log: log.log_start_offset, "The first offset, in the remote tier or here.")
+    gauge("logstartoffset", lambda log: log.log_start_offset, "The first offset, in the remote tier or local.")
     gauge("logendoffset", lambda log: log.log_end_offset, "The offset of the next record.")
     gauge("numlogsegments", lambda log: len(log.segments), "Local segments.")
 
 
 def _register_cleaner_gauges(metrics: Metrics, logs: LogManager) -> None:
-    """Kafka's ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``, of each thread's last round."""
+    """Kafka's ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``, from each thread's last cleaning."""
     cleaner = logs.cleaner
 
     def gauge(name: str, read: Callable[[], float], text: str) -> None:
@@ -183,28 +185,34 @@ def _register_cleaner_gauges(metrics: Metrics, logs: LogManager) -> None:
     gauge(
         "_max_clean_time_secs",
         lambda: max((task.seconds for task in cleaner.tasks), default=0),
-        "Seconds of the longest last round of a thread.",
+        "Seconds of the last cleaning, the longest of all threads.",
     )
     gauge(
         "_max_buffer_utilization_percent",
         lambda: 100 * max((task.figures.map_utilization for task in cleaner.tasks if task.figures), default=0),
-        "Largest share of its buffer that a thread has used.",
+        "Used share of the buffer in the last cleaning, the largest of all threads.",
     )
-    gauge("_cleaner_recopy_percent", cleaner.recopied_percent, "Bytes that the last rounds wrote, of those they read.")
+    gauge(
+        "_cleaner_recopy_percent",
+        cleaner.recopied_percent,
+        "Bytes written in the last cleanings, as a share of the bytes read.",
+    )
     gauge(
         "_max_compaction_delay_secs",
         lambda: max((task.overdue_ms for task in cleaner.tasks), default=0) / 1000,
         "How long a log had waited beyond max.compaction.lag.ms when it was cleaned.",
     )
-    gauge("_deadthreadcount", lambda: sum(task.dead for task in cleaner.tasks), "Threads that have ended by an error.")
+    gauge(
+        "_deadthreadcount", lambda: sum(task.dead for task in cleaner.tasks), "Threads that have ended with an error."
+    )
     gauge("manager_max_dirty_percent", lambda: 100 * cleaner.dirtiest_ratio, "Dirty share of the dirtiest log.")
-    gauge("manager_time_since_last_run_ms", cleaner.since_last_run_ms, "Milliseconds since logs were last looked at.")
+    gauge("manager_time_since_last_run_ms", cleaner.since_last_run_ms, "Milliseconds since logs were last checked.")
     for name, read, text in (
         ("uncleanable_partitions_count", len, "Logs that cannot be cleaned, by log directory."),
-        ("uncleanable_bytes", cleaner.dirty_bytes, "What could be cleaned of these logs if they were not damaged."),
+        ("uncleanable_bytes", cleaner.dirty_bytes, "Bytes of these logs that are to be cleaned."),
     ):
 
-        def each(read: Callable[[list[UnifiedLog]], float] = read) -> list[tuple[dict[str, str], float]]:
+        def values(read: Callable[[list[UnifiedLog]], float] = read) -> list[tuple[dict[str, str], float]]:
             return [
                 (
                     {"logdirectory": one.path},
@@ -213,15 +221,17 @@ def _register_cleaner_gauges(metrics: Metrics, logs: LogManager) -> None:
                 for one in logs.dirs
             ]
 
-        metrics.gauge_of_each(f"kafka_log_logcleanermanager_{name}", each, text)
+        metrics.gauge_of_each(f"kafka_log_logcleanermanager_{name}", values, text)
 
 
 def _register_group_gauges(node: Measured) -> None:
-    """Kafka's ``kafka.coordinator.group:type=GroupMetadataManager``, of the groups that this broker coordinates."""
+    """Kafka's ``kafka.coordinator.group:type=GroupMetadataManager``, for the groups that this broker coordinates."""
     manager, groups = "kafka_coordinator_group_groupmetadatamanager", node.groups.groups
     node.metrics.gauge(f"{manager}_numgroups", lambda: len(groups()), "Groups coordinated here.")
     node.metrics.gauge(
-        f"{manager}_numoffsets", lambda: sum(len(one.offsets) for one in groups()), "Their committed offsets."
+        f"{manager}_numoffsets",
+        lambda: sum(len(one.offsets) for one in groups()),
+        "Committed offsets of the groups coordinated here.",
     )
     for state in GroupState:
 
@@ -239,6 +249,6 @@ def _in_sync(partition: Partition) -> int:
     return len(partition.isr) if partition.is_leader else 0
 
 
-def _needed(partition: Partition) -> int:
-    """Replicas in sync that acks=all needs here."""
+def _required_in_sync(partition: Partition) -> int:
+    """The number of in-sync replicas that acks=all needs; 0 for a follower."""
     return partition.effective_min_isr if partition.is_leader else 0

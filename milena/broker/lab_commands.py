@@ -1,4 +1,7 @@
-"""What can be asked of a broker by hand beside the rules: its replicas as it sees them, and housekeeping now."""
+"""The lab commands of a broker, except those for fault rules: they inspect replicas and run maintenance work.
+
+The docstring of a command is its help text: its arguments, then what it does.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class Inspected(Protocol):
-    """The part of the node that the commands read."""
+    """What the commands use of the broker."""
 
     @property
     def fetchers(self) -> Fetchers: ...
@@ -44,7 +47,7 @@ class Inspected(Protocol):
 
 
 class BrokerLabCommands:
-    """The commands of one broker. Offsets and epochs are numbers; what is not known is null."""
+    """The commands of one broker. Results are JSON; unknown values are null."""
 
     def __init__(self, node: Inspected) -> None:
         self._node = node
@@ -81,7 +84,7 @@ class BrokerLabCommands:
         while len(found) < max and position < log.log_end_offset:
             data = log.read_bytes(position, READ_BYTES, upper=log.log_end_offset, min_one=True)
             if not data:
-                break  # it was cleaned, and then truncated where it has no records
+                break  # compaction has removed the last records
             for batch in iter_batches(data):
                 if not batch.is_control:
                     found += [
@@ -94,7 +97,7 @@ class BrokerLabCommands:
         return found[:max]
 
     def roll(self, topic: str, partition: int) -> dict[str, int]:
-        """topic, partition: begin a new segment"""
+        """topic, partition: roll a new segment"""
         return {"base_offset": self._node.partitions.get(topic, partition).online_log.roll().base_offset}
 
     async def flush(self, topic: str, partition: int) -> dict[str, int]:
@@ -104,13 +107,13 @@ class BrokerLabCommands:
         return {"recovery_point": log.recovery_point}
 
     def retention(self) -> dict[str, int]:
-        """delete what retention lets go, now"""
+        """delete expired segments of all logs now"""
         now = self._node.runtime.clock.time_ms()
         deleted = {f"{log.topic}-{log.partition}": log.delete_old_segments(now) for log in list(self._node.logs)}
         return {name: count for name, count in deleted.items() if count}
 
     async def tiering(self, topic: str, partition: int) -> dict[str, int]:
-        """topic, partition: copy to the tier and expire there now, or, on a follower, learn what is copied"""
+        """topic, partition: copy to the tier and expire there now; on a follower, read what has been copied"""
         found = self._node.partitions.get(topic, partition)
         if self._node.tier is not None:
             from milena.broker.tier_lab_commands import work_now
@@ -119,7 +122,7 @@ class BrokerLabCommands:
         return _bounds_in_tier(found.online_log)
 
     async def remote_segments(self, topic: str, partition: int) -> list[dict[str, object]]:
-        """topic, partition: what this broker knows of the partition's segments in the tier, by their start offsets"""
+        """topic, partition: the partition's segments in the tier as this broker knows them, by start offset"""
         found = self._node.partitions.get(topic, partition)
         if self._node.tier is None:
             return []
@@ -128,11 +131,11 @@ class BrokerLabCommands:
         return await segments_now(self._node.tier, found)
 
     def metric(self, name: str, topic: str) -> dict[str, float]:
-        """name, topic: the value of one of the topic's metrics, as the endpoint of the metrics calls it"""
+        """name, topic: the value of a metric of the topic, by its name at the metrics endpoint"""
         return {"value": self._node.metrics.value(name, topic=topic)}
 
     def image(self) -> dict[str, object]:
-        """the metadata as it is known here: offset, epoch, digest"""
+        """the metadata image of this broker: offset, epoch, digest"""
         image = self._node.image
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
 

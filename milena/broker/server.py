@@ -1,8 +1,9 @@
-"""A broker: its parts, put together, and the order in which they begin and end.
+"""A broker: creates its parts, and starts and stops them in order (Kafka's BrokerServer).
 
 Start: listen (connections wait), lock and read the log directories, register with the controller and follow the
-metadata, load the logs, carry out the image, ask to be unfenced, serve. Stop: hand the leaderships over (controlled
-shutdown; it serves until then), accept nothing new, end what waits, flush and close the logs, let the directories go.
+metadata, load the logs, apply the image, request to be unfenced, serve. Stop: controlled shutdown (the broker serves
+until it is granted), accept no connections, complete waiting operations, flush and close the logs, unlock the
+directories.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """One broker. API modules know it as ``node``."""
+    """One broker. The API modules get it as ``node``."""
 
     def __init__(
         self,
@@ -82,10 +83,11 @@ class Broker:
         shared: Callable[[], SharedLog] | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """``shared``: the metadata log of the controller in the same process, once that has started. ``cluster_id``: of
-        the only cluster that this broker may join. Nothing is touched before ``listen``."""
+        """``shared`` returns the metadata log of the controller in the same process, once it has started.
+        ``cluster_id``: the cluster that this broker must belong to; None for any. Disk and network are not used before
+        ``listen``."""
         self.ready = False
-        """Serving: it has been unfenced once."""
+        """Whether the broker serves requests: it has been unfenced, and is not stopping."""
         self.runtime = runtime
         self.node_id = NodeId(config.node_id)
         self.metrics = metrics or Metrics()
@@ -106,32 +108,33 @@ class Broker:
         self.logs.set_listeners(start_moved=self._log_start_moved, synced=self._log_synced)
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
-        self.server = self._listening(config, self.rules, apis or broker_apis())
+        self.server = self._new_server(config, self.rules, apis or broker_apis())
         work = self.scheduler = self.server.dispatcher.scheduler
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
-        self._wanted_cluster = cluster_id
+        self._required_cluster = cluster_id
         self._lifecycle: Lifecycle | None = None
         self._log = get_logger("broker", node=self.node_id)
         self.client_log = LimitedLog(self._log, runtime.clock.monotonic)
-        self.controller = self._link_to_controller("")
-        self._heartbeats = self._link_to_controller("-heartbeat")
-        self.auto_create = self._auto_creating()
+        self.controller = self._new_controller_link("")
+        self._heartbeats = self._new_controller_link("-heartbeat")
+        self.auto_create = self._new_auto_creation()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, work, config, self._metadata, lambda: self.own_changes)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
-        self.fetchers = self._fetching(config)
-        self.replication = self._replicating(config)
+        self.fetchers = self._new_fetchers(config)
+        self.replication = self._new_replication(config)
         self.log_mover = LogMover(runtime, self.logs, self._log_moved, self.quotas.moves)
         self.remote_reads: RemoteReads | None = None
-        self.tier = self._tiering(config)
-        self._applier = self._carrying_out()
+        self.tier = self._new_tier(config)
+        self._applier = self._new_applier()
         self.own_changes = OwnChanges(self.controller, self.configs.get_int, self._applier, runtime.clock)
         register_gauges(self)
 
-    def _link_to_controller(self, purpose: str) -> ControllerLink:
-        """Heartbeats have a link of their own, as in Kafka: what waits on the other one must not fence the broker."""
+    def _new_controller_link(self, purpose: str) -> ControllerLink:
+        """Create a connection to the controller. Heartbeats and AlterPartition have their own, as in Kafka, so that a
+        slow request does not delay a heartbeat until the broker is fenced."""
         return ControllerLink(
             self.runtime,
             self._controller_addresses,
@@ -142,11 +145,11 @@ class Broker:
     def _log_moved(self, partition: Partition) -> None:
         self._applier.log_moved(partition)
 
-    def _auto_creating(self) -> AutoCreation:
+    def _new_auto_creation(self) -> AutoCreation:
         log = LimitedLog(get_logger("auto-create"), self.runtime.clock.monotonic)
         return AutoCreation(self.controller, self._tasks, lambda: self.config, self._metadata.image, log)
 
-    def _fetching(self, config: NodeConfig) -> Fetchers:
+    def _new_fetchers(self, config: NodeConfig) -> Fetchers:
         return Fetchers(
             self.runtime,
             self._tasks,
@@ -157,8 +160,8 @@ class Broker:
             quota=self.quotas.follower,
         )
 
-    def _replicating(self, config: NodeConfig) -> Replication:
-        self._proposals_link = self._link_to_controller("-alter-partition")
+    def _new_replication(self, config: NodeConfig) -> Replication:
+        self._proposals_link = self._new_controller_link("-alter-partition")
         return Replication(
             self.node_id,
             self._metadata.image,
@@ -169,8 +172,8 @@ class Broker:
             broker_epoch=lambda: self.lifecycle.epoch,
         )
 
-    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
-        """None without a remote tier: most brokers have none. Raises ConfigError."""
+    def _new_tier(self, config: NodeConfig) -> RemoteLogManager | None:
+        """Create the remote log manager; None without a remote tier. Raises ConfigError."""
         if not config.get_bool("remote.log.storage.system.enable"):
             return None
         from milena.broker.reading.remote_reads import RemoteReads
@@ -182,7 +185,7 @@ class Broker:
         self.configs.on_topic_change(tier.take_up)
         return tier
 
-    def _carrying_out(self) -> Applier:
+    def _new_applier(self) -> Applier:
         return Applier(
             self.node_id,
             self._metadata.image,
@@ -202,7 +205,7 @@ class Broker:
             self.runtime.contained,
         )
 
-    def _listening(self, config: NodeConfig, rules: Rules, apis: ApiTable) -> Server:
+    def _new_server(self, config: NodeConfig, rules: Rules, apis: ApiTable) -> Server:
         return Server(
             self.runtime,
             self,
@@ -217,11 +220,11 @@ class Broker:
             inter_broker=config.inter_broker_listener,
         )
 
-    # -- what API modules ask for
+    # -- for API modules
 
     @property
     def config(self) -> NodeConfig:
-        """With the dynamic configuration in it."""
+        """The effective configuration, static and dynamic."""
         return self.configs.node
 
     @property
@@ -244,7 +247,7 @@ class Broker:
 
     @property
     def healthy(self) -> bool:
-        """Serving, and unfenced as far as it can know: the controller has answered within a session."""
+        """Whether the broker serves requests and has a session at the controller, as far as it can know."""
         return self.ready and self.lifecycle.in_session
 
     @property
@@ -253,37 +256,37 @@ class Broker:
 
     @cached_property
     def lab_commands(self) -> LabCommands:
-        """What can be asked of it by hand."""
+        """The lab commands of this broker."""
         from milena.broker.lab_commands import BrokerLabCommands
         from milena.node.links.links import link_commands
         from milena.node.serving.lab_commands import LabCommands
 
         return LabCommands(self.rules, BrokerLabCommands(self).table() | link_commands(self.runtime.network))
 
-    # -- life
+    # -- start and stop
 
     async def listen(self) -> None:
         """Accept connections, which wait until the broker serves. Raises OSError."""
         await self.server.start()
 
     async def start(self) -> None:
-        """Listen, unless that is done. Returns when the broker is unfenced and serves.
+        """Start the broker; ``listen`` first, unless it was called. Returns when the broker is unfenced and serves.
 
-        Raises OSError, DirectoryError, KafkaError, ChannelError if it cannot come so far.
+        Raises OSError, DirectoryError, ConfigError, KafkaError, ChannelError.
         """
         if not self.server.bound:
             await self.listen()
         self.logs.open()
-        cluster_id = await cluster_of(self.logs, self.controller, self._wanted_cluster)
+        cluster_id = await cluster_of(self.logs, self.controller, self._required_cluster)
         self.logs.format(cluster_id)
         self._metadata.source = metadata = self._open_metadata(cluster_id)
-        metadata.subscribe(self._published)
+        metadata.subscribe(self._metadata_changed)
         metadata.start(self._tasks)
         self._lifecycle = lifecycle = Lifecycle(
             self.runtime,
             self._heartbeats,
             self._registration(cluster_id),
-            metadata_offset=self._known_offset,
+            metadata_offset=self._heartbeat_offset,
             metadata_ahead=lambda: metadata.ahead,
             metadata_current_at=lambda: self._applier.current_at(metadata.current_at),
             heartbeat_interval=self.config.get_int("broker.heartbeat.interval.ms") / 1000,
@@ -302,7 +305,7 @@ class Broker:
         self._assigner.start(self._tasks)
         self.log_mover.start(self._tasks)
         self.replication.start(self._tasks, self.partitions)
-        await self._applier.caught_up()
+        await self._applier.wait_applied()
         self.logs.start(self._tasks)
         self.groups.start()
         lifecycle.ready_to_unfence()
@@ -312,10 +315,10 @@ class Broker:
         self._log.info("broker serves", listeners=[f"{h}:{p}" for h, p in self.server.bound.values()], state=IN_KAFKA)
 
     async def stop(self) -> None:
-        """End in order, from whatever point ``start`` has reached. Idempotent."""
+        """Stop in order, wherever ``start`` is. Idempotent."""
         self.ready = False
         if self._lifecycle is not None and self.config.get_bool("controlled.shutdown.enable"):
-            await self._lifecycle.leave(CONTROLLED_SHUTDOWN_TIMEOUT)
+            await self._lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_TIMEOUT)
         if self.remote_reads is not None:
             await self.remote_reads.stop()
         if self.tier is not None:
@@ -339,10 +342,13 @@ class Broker:
     def _open_metadata(self, cluster_id: str) -> MetadataSource:
         if self._shared is not None:
             return SharedMetadata(self._shared(), self.runtime.contained)
-        from milena.broker.metadata.observed_metadata import ObservedMetadata  # a combined node has no use for it
+        from milena.broker.metadata.observed_metadata import ObservedMetadata  # not needed in a combined process
 
-        place = self.config.metadata_log_dir
-        directory_id = next((found.directory_id or ZERO_UUID for found in self.logs.dirs if found.path == place), None)
+        metadata_dir = self.config.metadata_log_dir
+        directory_id = next(
+            (directory.directory_id or ZERO_UUID for directory in self.logs.dirs if directory.path == metadata_dir),
+            None,
+        )
         return ObservedMetadata(self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id)
 
     def _registration(self, cluster_id: str) -> Registration:
@@ -352,26 +358,29 @@ class Broker:
             incarnation=self.runtime.random.uuid(),
             listeners=advertised_listeners(self.config, self.server.bound),
             rack=self.config.get_str_or_none("broker.rack"),
-            log_dirs=[found.directory_id for found in self.logs.online_dirs if found.directory_id is not None],
+            log_dirs=[
+                directory.directory_id for directory in self.logs.online_dirs if directory.directory_id is not None
+            ],
             previous_epoch=self.logs.previous_broker_epoch,
             compacts_tier=compacts_tier(self.config),
         )
 
-    # -- what comes from below
+    # -- listeners
 
-    def _published(self, image: MetadataImage, delta: Delta) -> None:
+    def _metadata_changed(self, image: MetadataImage, delta: Delta) -> None:
         if delta.topics or delta.deleted_topics or delta.brokers:
             self.metadata_answers.clear()
         if delta.features:
             self.api_versions.set_finalized(image.features, image.offset)
         self._applier.publish(delta)
 
-    def _known_offset(self) -> int:
-        """Up to where the metadata is carried out; before the logs are loaded, up to where it is known. Metadata of a
-        controller that has lost it may have passed the offset of our registration without holding that."""
+    def _heartbeat_offset(self) -> int:
+        """The metadata offset for heartbeats: up to which metadata has been applied; before the logs are loaded, up to
+        which it has been fetched. While the image lacks this broker's registration, the offset is below the broker
+        epoch: a controller that has lost metadata may have assigned offsets again."""
         offset = self._applier.applied_offset if self._applier.started else self.image.offset
-        mine, epoch = self.image.brokers.get(self.node_id), self.lifecycle.epoch
-        return offset if mine is not None and mine.epoch == epoch else min(offset, epoch - 1)
+        registration, epoch = self.image.brokers.get(self.node_id), self.lifecycle.epoch
+        return offset if registration is not None and registration.epoch == epoch else min(offset, epoch - 1)
 
     def _config_changed(self, config: NodeConfig) -> None:
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
@@ -389,12 +398,15 @@ class Broker:
     def _log_synced(self, log: Log) -> None:
         if (partition := self.partitions.of_log(log)) is not None:
             self.fetchers.log_synced(partition)
-            partition.review()
+            partition.check_isr()
 
     def _directory_failed(self, directory: LogDir, lost: Iterable[Log]) -> None:
-        """A disk is gone: its partitions answer KAFKA_STORAGE_ERROR, the controller elects others, the rest goes on."""
-        gone = {id(log) for log in lost}
-        for partition in [hosted for hosted in self.partitions if hosted.log is not None and id(hosted.log) in gone]:
+        """Take the partitions of a failed log directory offline, and report it to the controller, which elects other
+        leaders. Other directories stay online."""
+        lost_ids = {id(log) for log in lost}
+        for partition in [
+            hosted for hosted in self.partitions if hosted.log is not None and id(hosted.log) in lost_ids
+        ]:
             self._applier.take_offline(partition)
         if self._lifecycle is not None and directory.directory_id is not None:
             self._lifecycle.directory_failed(directory.directory_id)

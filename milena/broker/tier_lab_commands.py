@@ -1,4 +1,4 @@
-"""What can be asked of the tier by hand. A tier that fails is not the broker's fault: the asker hears a sentence."""
+"""The lab commands that use the tier. Errors of the tier become ValueError, whose message the client gets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from milena.tiered.work.tier_manager import RemoteLogManager
 
 
 async def work_now(manager: RemoteLogManager, partition: Partition) -> None:
-    """One round of all that the replica's role does. Raises ValueError if it fails."""
+    """Run all work for the partition in the tier once, as leader or follower. Raises ValueError if it fails."""
     try:
         await manager.run_now(partition)
     except FAILURES as error:
@@ -17,7 +17,7 @@ async def work_now(manager: RemoteLogManager, partition: Partition) -> None:
 
 
 async def segments_now(manager: RemoteLogManager, partition: Partition) -> list[dict[str, object]]:
-    """See ``described_segments``. Raises ValueError if the metadata cannot be had."""
+    """``described_segments`` of the partition. Raises ValueError if the metadata cannot be read."""
     try:
         return await described_segments(manager, partition)
     except FAILURES as error:

@@ -1,4 +1,4 @@
-"""The broker's part in the remote tier: made only if ``remote.log.storage.system.enable`` is true."""
+"""Creates the remote log manager of a broker, if ``remote.log.storage.system.enable`` is true."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 TOPIC_BASED: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 
 
-class Tiered(Protocol):
-    """What the tier needs of the broker."""
+class TieringNode(Protocol):
+    """What the remote log manager uses of its broker."""
 
     @property
     def bound_listeners(self) -> dict[str, tuple[str, int]]: ...
@@ -54,8 +54,9 @@ class Tiered(Protocol):
     def runtime(self) -> Runtime: ...
 
 
-def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
-    """Nothing is touched before ``start``. Raises ConfigError."""
+def remote_log_manager(node: TieringNode, config: NodeConfig) -> RemoteLogManager:
+    """Create the remote log manager from the configuration. It does not use the disk or the network before ``start``.
+    Raises ConfigError."""
     manager: RemoteLogManager
     claim = Claim(lambda: node.logs.cluster_id, lambda: manager.knows_of_no_copy)
     storage = remote_storage(
@@ -86,7 +87,7 @@ def remote_log_manager(node: Tiered, config: NodeConfig) -> RemoteLogManager:
     return manager
 
 
-def _indexes(node: Tiered, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:
+def _indexes(node: TieringNode, config: NodeConfig, storage: RemoteStorage) -> RemoteIndexCache:
     ttl = config.get_int("remote.log.index.file.cache.ttl.ms")
     return RemoteIndexCache(
         node.runtime,
@@ -97,14 +98,14 @@ def _indexes(node: Tiered, config: NodeConfig, storage: RemoteStorage) -> Remote
     )
 
 
-def _metadata(node: Tiered, config: NodeConfig) -> TopicMetadataManager:
-    kind = config.get_str("remote.log.metadata.manager.class.name")
-    if kind != TOPIC_BASED:
-        raise ConfigError(f"remote.log.metadata.manager.class.name={kind} is not {TOPIC_BASED}, the one there is")
+def _metadata(node: TieringNode, config: NodeConfig) -> TopicMetadataManager:
+    class_name = config.get_str("remote.log.metadata.manager.class.name")
+    if class_name != TOPIC_BASED:
+        raise ConfigError(f"remote.log.metadata.manager.class.name={class_name} is not supported, only {TOPIC_BASED}")
     settings = MetadataTopicSettings.of(config.under(config.get_str("remote.log.metadata.manager.impl.prefix")))
     listener = config.get_str_or_none("remote.log.metadata.manager.listener.name") or config.inter_broker_listener
     if listener not in {endpoint.name for endpoint in config.broker_listeners}:
-        raise ConfigError(f"remote.log.metadata.manager.listener.name={listener} is none of the broker's listeners")
+        raise ConfigError(f"remote.log.metadata.manager.listener.name={listener} is not a listener of this broker")
 
     def addresses() -> Sequence[tuple[str, int]]:
         host, port = node.bound_listeners[listener]
@@ -117,8 +118,8 @@ def _metadata(node: Tiered, config: NodeConfig) -> TopicMetadataManager:
     return TopicMetadataManager(node.runtime, node.node_id, settings, addresses, folder)
 
 
-def _quota(config: NodeConfig, kind: str) -> RateQuota:
-    prefix = f"remote.log.manager.{kind}"
+def _quota(config: NodeConfig, class_name: str) -> RateQuota:
+    prefix = f"remote.log.manager.{class_name}"
     return RateQuota(
         config.get_int(f"{prefix}.max.bytes.per.second"),
         windows=config.get_int(f"{prefix}.quota.window.num"),

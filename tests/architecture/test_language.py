@@ -63,7 +63,7 @@ CLEAN: Final = (
     "docs/tier.md",
     "milena/__init__.py",
     "milena/__main__.py",
-    "milena/broker/groups",
+    "milena/broker",
     "milena/client",
     "milena/command_line",
     "milena/commands/scenario",

@@ -285,7 +285,9 @@ def test_a_broker_whose_controller_does_not_hear_of_a_failed_directory_ends() ->
         await asyncio.sleep(28)
         assert machine.alive
         await until(lambda: not machine.alive, 5)
-        assert [text for text, _ in machine.failures] == ["the controller could not be told of a failed log directory"]
+        assert [text for text, _ in machine.failures] == [
+            "a failed log directory could not be reported to the controller"
+        ]
 
     on_a_cluster(scenario)
 

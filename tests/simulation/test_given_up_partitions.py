@@ -30,7 +30,7 @@ def break_the_log(partition: Partition) -> None:
 
 
 def break_the_partition(partition: Partition) -> None:
-    partition.end(BrokenInvariant("a planted one"))
+    partition.fail(BrokenInvariant("a planted one"))
 
 
 def damage_the_log(partition: Partition) -> None:

@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "PLAIN_BODY_BYTES", 0)
     monkeypatch.setattr("milena.protocol.cooperative.YieldBudget.__init__.__defaults__", (1,))
-    monkeypatch.setattr(fetch, "FEW_ELEMENTS", 0)
+    monkeypatch.setattr(fetch, "MAX_IMMEDIATE_ELEMENTS", 0)
     monkeypatch.setattr(fetch_request, "_read_news", lambda data: None)
     monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1)
-    monkeypatch.setattr(produce, "FEW_ELEMENTS", 0)
+    monkeypatch.setattr(produce, "MAX_IMMEDIATE_ELEMENTS", 0)
     monkeypatch.setattr(produce, "PARTITIONS_PER_YIELD", 1)
     monkeypatch.setattr(checked_appends, "RECORDS_BEFORE_FIRST_YIELD", 20)
     monkeypatch.setattr(list_offsets, "PARTITIONS_PER_YIELD", 1)

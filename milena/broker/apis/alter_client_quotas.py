@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49), versions 0-1: answered by the controller."""
+"""AlterClientQuotas (key 49), versions 0-1: forwarded to the controller."""
 
 from __future__ import annotations
 

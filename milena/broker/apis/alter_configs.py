@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33), versions 0-2: checked here, answered by the controller."""
+"""AlterConfigs (key 33), versions 0-2: validated by this broker, then forwarded to the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45), versions 0-1: answered by the controller."""
+"""AlterPartitionReassignments (key 45), versions 0-1: forwarded to the controller."""
 
 from __future__ import annotations
 

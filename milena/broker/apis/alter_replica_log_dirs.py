@@ -1,10 +1,9 @@
 """AlterReplicaLogDirs (key 34), versions 1-2: move replicas of this broker to another of its log directories.
 
-The answer comes when a copy has been begun (or is going on, or the replica is there already); DescribeLogDirs tells how
-far it has come. To name the directory in which the log lies ends a move. A replica that is not here is refused; unlike
-Kafka, which remembers the directory for the time when it will be, we forget it. A cordoned directory takes no replicas.
-Of a partition that is named twice the last directory counts, as in Kafka.
-KIPs: 113, 858, 1066.
+The response is sent when the copies have been started; DescribeLogDirs reports their progress. Naming the directory
+that contains the log cancels a move. A replica that this broker does not host is rejected; Kafka stores the directory
+for a later replica, we do not. A cordoned directory takes no replicas. If a partition is named twice, the last
+directory counts, as in Kafka. KIPs: 113, 858, 1066.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from milena.storage.manager.log_manager import LogManager
 
 REPLICAS_PER_YIELD: Final = 50
-"""Replicas whose copies are started between two yields: each makes a folder."""
+"""Replicas whose copies are started between two yields: each start creates a folder."""
 
 
 class Needs(Protocol):
@@ -77,12 +76,13 @@ def _move(node: Needs, path: str, topic: str, index: int) -> ErrorCode:
 
 
 def _directory(node: Needs, path: str) -> LogDir:
-    """Raises KafkaError LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_REPLICA_ASSIGNMENT."""
-    found = next((directory for directory in node.logs.dirs if directory.path == path), None)
-    if found is None:
+    """Return the directory with this path, if it takes replicas. Raises KafkaError LOG_DIR_NOT_FOUND,
+    KAFKA_STORAGE_ERROR, INVALID_REPLICA_ASSIGNMENT."""
+    directory_found = next((directory for directory in node.logs.dirs if directory.path == path), None)
+    if directory_found is None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND)
-    if not found.online:
+    if not directory_found.online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    if is_cordoned(node.config, found):
+    if is_cordoned(node.config, directory_found):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
-    return found
+    return directory_found

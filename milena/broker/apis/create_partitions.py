@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0-3: answered by the controller."""
+"""CreatePartitions (key 37), versions 0-3: forwarded to the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19), versions 2-7: answered by the controller."""
+"""CreateTopics (key 19), versions 2-7: forwarded to the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups (42), v0 to v2: forget empty groups and their offsets (KIP-229)."""
+"""DeleteGroups (key 42), versions 0-2: delete empty groups and their offsets. KIP-229."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Needs(Protocol):
 def handle(
     node: Needs, ctx: RequestContext, request: DeleteGroupsRequest
 ) -> Cooperative[DeleteGroupsResponseFields | None]:
-    """Answers when the tombstones of all groups are committed, or were refused; a refusal that rests on what is not
-    committed yet waits for that."""
+    """The response is sent when the tombstones of all groups are committed or were refused. An error that depends on
+    uncommitted writes is sent when these are committed."""
     names = list(dict.fromkeys(request.groups_names))
     results: dict[str, ErrorCode] = {}
 

@@ -1,7 +1,8 @@
 """DeleteRecords (key 21), versions 0-2.
 
-Raises the log start of partitions led here; -1 stands for the high watermark. The answer comes when all replicas on
-brokers that live have raised theirs, as the low watermark of each partition tells, or with REQUEST_TIMED_OUT. KIP-107.
+Advances the log start of partitions that this broker leads; offset -1 means the high watermark. The response is sent
+when the low watermark of each partition has reached its offset, that is, when all replicas on unfenced brokers have
+advanced their log starts, or after the timeout with REQUEST_TIMED_OUT. KIP-107.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     )
 
 HIGH_WATERMARK: Final = -1
-_NOTHING: Final = Offset(-1)
+_NO_OFFSET: Final = Offset(-1)
 
 
 class Needs(Protocol):
@@ -46,51 +47,54 @@ def handle(
 ) -> Cooperative[DeleteRecordsResponseFields | None]:
     budget, deletions = YieldBudget(), list[tuple[str, list[_Deletion]]]()
     for topic in request.topics:
-        some = yield from budget.apply(topic.partitions, partial(_Deletion, node, topic.name))
-        if some:
-            deletions.append((topic.name, some))
+        topic_deletions = yield from budget.apply(topic.partitions, partial(_Deletion, node, topic.name))
+        if topic_deletions:
+            deletions.append((topic.name, topic_deletions))
         if budget.spend(1):
             yield
 
     def answer() -> DeleteRecordsResponseFields:
         return {
             "topics": [
-                {"name": name, "partitions": [deletion.fields() for deletion in some]} for name, some in deletions
+                {"name": name, "partitions": [deletion.fields() for deletion in topic_deletions]}
+                for name, topic_deletions in deletions
             ]
         }
 
     waiting = {
         deletion.partition: deletion
-        for _, some in deletions
-        for deletion in some
+        for _, topic_deletions in deletions
+        for deletion in topic_deletions
         if deletion.partition and not deletion.check()
     }
     if not waiting:
         return answer()
-    wait = _Wait(waiting, lambda: ctx.respond_fields(**answer()))
+    wait = _DelayedDeletion(waiting, lambda: ctx.respond_fields(**answer()))
     node.purgatory.wait(wait, waiting, messages.get(request, "timeout_ms", 0) / 1000, ctx)
     return None
 
 
 class _Deletion:
-    """One partition of a request. ``partition`` is None if it was refused."""
+    """The deletion in one partition. ``partition`` is None if it was refused."""
 
-    def __init__(self, node: Needs, topic: str, asked: DeleteRecordsPartition) -> None:
+    def __init__(self, node: Needs, topic: str, requested: DeleteRecordsPartition) -> None:
         self.partition: Partition | None = None
-        self._index = asked.partition_index
+        self._index = requested.partition_index
         self._error: ErrorCode | None = None
-        self._low_watermark = self._required = _NOTHING
+        self._low_watermark = self._required = _NO_OFFSET
         try:
             if topic in INTERNAL_TOPICS:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            partition = node.partitions.get(topic, asked.partition_index)
-            self._required = partition.delete_records(None if asked.offset == HIGH_WATERMARK else Offset(asked.offset))
+            partition = node.partitions.get(topic, requested.partition_index)
+            self._required = partition.delete_records(
+                None if requested.offset == HIGH_WATERMARK else Offset(requested.offset)
+            )
             self.partition = partition
         except KafkaError as failure:
             self._error = failure.code
 
     def check(self) -> bool:
-        """Whether the outcome is known by now."""
+        """Check the low watermark. Returns whether the result is known."""
         if self._error is None and self.partition is not None:
             try:
                 self._low_watermark = self.partition.low_watermark
@@ -100,40 +104,40 @@ class _Deletion:
                 self._error = ErrorCode.NONE if self._low_watermark >= self._required else None
         return self._error is not None
 
-    def end(self, error: ErrorCode) -> None:
-        """It is waited for no longer."""
+    def fail(self, error: ErrorCode) -> None:
+        """Set ``error`` as the result, unless the result is known now."""
         if not self.check():
             self._error = error
 
     def fields(self) -> DeleteRecordsPartitionResultFields:
         error = self._error or ErrorCode.NONE
-        low = _NOTHING if error else self._low_watermark
+        low = _NO_OFFSET if error else self._low_watermark
         return {"partition_index": self._index, "error_code": int(error), "low_watermark": low}
 
 
-class _Wait:
-    """All deletions of one request that the followers have not made yet."""
+class _DelayedDeletion:
+    """Waits for the followers' log starts, for all pending deletions of one request (Kafka's DelayedDeleteRecords)."""
 
     def __init__(self, waiting: dict[Partition, _Deletion], done: Callable[[], object]) -> None:
-        self._open = dict(waiting)
+        self._pending = dict(waiting)
         self._done = done
 
     def ready(self, key: Hashable) -> bool:
         assert isinstance(key, Partition)
-        if key in self._open and self._open[key].check():
-            del self._open[key]
-        return not self._open
+        if key in self._pending and self._pending[key].check():
+            del self._pending[key]
+        return not self._pending
 
     def complete(self) -> None:
         self._done()
 
     def expire(self) -> None:
-        self._end(ErrorCode.REQUEST_TIMED_OUT)
+        self._fail_pending(ErrorCode.REQUEST_TIMED_OUT)
 
     def abandon(self) -> None:
-        self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._fail_pending(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _end(self, error: ErrorCode) -> None:
-        for deletion in self._open.values():
-            deletion.end(error)
+    def _fail_pending(self, error: ErrorCode) -> None:
+        for deletion in self._pending.values():
+            deletion.fail(error)
         self._done()

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 1-6, by name or (v6) by topic id: answered by the controller."""
+"""DeleteTopics (key 20), versions 1-6, by name or (v6) by topic id: forwarded to the controller."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def handle(node: Forwarding, ctx: RequestContext, request: DeleteTopicsRequest) 
 
 
 def failed(ctx: RequestContext, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponseFields:
-    asked = [(topic.name, topic.topic_id) for topic in getattr(request, "topics", ())]
-    asked += [(name, None) for name in getattr(request, "topic_names", ())]
+    topics = [(topic.name, topic.topic_id) for topic in getattr(request, "topics", ())]
+    topics += [(name, None) for name in getattr(request, "topic_names", ())]
     return {
         "responses": [
             {"name": name, "topic_id": topic_id, "error_code": int(error.code), "error_message": error.text}
-            for name, topic_id in asked
+            for name, topic_id in topics
         ]
     }

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), versions 0-1. Quotas are kept as Kafka keeps them; nothing enforces them. KIP-546."""
+"""DescribeClientQuotas (key 48), versions 0-1. Client quotas are stored like in Kafka, but not enforced. KIP-546."""
 
 from __future__ import annotations
 

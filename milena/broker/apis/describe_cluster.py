@@ -1,15 +1,15 @@
 """DescribeCluster (key 60), versions 0-2.
 
-The brokers behind the listener of the request, from v2 on with the fenced ones if asked. ``controller_id`` is some
-alive broker, as in Metadata. A request meant for controllers (v1, endpoint type 2) is MISMATCHED_ENDPOINT_TYPE.
-KIPs: 700, 919, 1073.
+Returns the brokers that have the listener of the request, from v2 on with fenced ones if requested. ``controller_id``
+is a random unfenced broker, as in Metadata. A request for controllers (v1, endpoint type 2) gets
+MISMATCHED_ENDPOINT_TYPE. KIPs: 700, 919, 1073.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, alive_brokers
+from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, unfenced_brokers
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -35,15 +35,15 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponseFields:
-    kind = messages.get(request, "endpoint_type", BROKERS)
-    if kind == CONTROLLERS:
+    endpoint_type = messages.get(request, "endpoint_type", BROKERS)
+    if endpoint_type == CONTROLLERS:
         raise KafkaError(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         )
-    if kind != BROKERS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}")
-    fenced_too = messages.get(request, "include_fenced_brokers", False)
+    if endpoint_type != BROKERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
+    include_fenced = messages.get(request, "include_fenced_brokers", False)
     image, listener = node.image, ctx.listener_name
     brokers: list[DescribeClusterBrokerFields] = [
         {
@@ -54,15 +54,15 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeClusterRequest) ->
             "is_fenced": broker.fenced,
         }
         for _, broker in sorted(image.brokers.items())
-        if (fenced_too or not broker.fenced) and (endpoint := broker.endpoint(listener)) is not None
+        if (include_fenced or not broker.fenced) and (endpoint := broker.endpoint(listener)) is not None
     ]
-    alive = alive_brokers(image, listener)
+    unfenced = unfenced_brokers(image, listener)
     return {
         "error_code": 0,
         "error_message": None,
         "endpoint_type": BROKERS,
         "cluster_id": node.cluster_id,
-        "controller_id": node.runtime.random.choice(alive)[0].id if alive else -1,
+        "controller_id": node.runtime.random.choice(unfenced)[0].id if unfenced else -1,
         "brokers": brokers,
         "cluster_authorized_operations": (
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32), versions 1-4: topics, this broker and its loggers, the dynamic defaults of all brokers.
 
-Values with their sources and, if asked, synonyms and documentation. A broker tells of itself alone, as Kafka's does.
-KIPs: 133, 226, 412 (loggers), 569 (documentation).
+Returns values with their sources and, if requested, synonyms and documentation. A broker describes only itself, as in
+Kafka. KIPs: 133, 226, 412 (loggers), 569 (documentation).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeGroups (15), v0 to v6: state and members of classic groups.
+"""DescribeGroups (key 15), versions 0-6: state and members of classic groups.
 
-A group that does not exist is Dead; from v6 it has the error GROUP_ID_NOT_FOUND too (KIP-1043).
+A group that does not exist has the state Dead; from v6 on the error GROUP_ID_NOT_FOUND too (KIP-1043).
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
         DescribeGroupsResponseFields,
     )
 
-BYTES_OF_AN_ELEMENT: Final = 100
+BYTES_PER_ELEMENT: Final = 100
+"""Bytes of members' metadata and assignments that count as one element of the response."""
 NOT_ASKED: Final = -(1 << 31)
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that there is for a group, as nothing is forbidden."""
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on a group. Without an authorizer, all are
+allowed."""
 
 
 class Needs(Protocol):
@@ -41,22 +43,22 @@ class Needs(Protocol):
 def handle(
     node: Needs, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> Cooperative[DescribeGroupsResponseFields]:
-    """Raises KafkaError INVALID_REQUEST if the same groups are named over and over."""
+    """Raises KafkaError INVALID_REQUEST if repeated groups make the response too large (``Repeats``)."""
     operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
     repeats = Repeats()
 
     def describe(group_id: str) -> DescribedGroupFields:
-        told = _describe(node, ctx, group_id)
-        repeats.note(group_id, _weight(told.get("members", ())))
-        return {"group_id": group_id, "authorized_operations": operations, **told}
+        described = _describe(node, ctx, group_id)
+        repeats.note(group_id, _weight(described.get("members", ())))
+        return {"group_id": group_id, "authorized_operations": operations, **described}
 
     return {"groups": (yield from YieldBudget().apply(request.groups, describe))}
 
 
 def _weight(members: Sequence[DescribedGroupMemberFields]) -> int:
-    """Members, and their bytes as so many elements."""
+    """The size of one group in the response, in elements."""
     size = sum(len(member["member_metadata"]) + len(member["member_assignment"]) for member in members)
-    return 1 + len(members) + size // BYTES_OF_AN_ELEMENT
+    return 1 + len(members) + size // BYTES_PER_ELEMENT
 
 
 def _describe(node: Needs, ctx: RequestContext, group_id: str) -> DescribedGroupFields:
@@ -77,7 +79,7 @@ def _describe(node: Needs, ctx: RequestContext, group_id: str) -> DescribedGroup
 
 
 def _group(group: Group) -> DescribedGroupFields:
-    # Only a stable group has a protocol that its members agreed on and got assignments for.
+    # As in Kafka, protocol and metadata are shown only for a stable group.
     stable = group.state is GroupState.STABLE
     return {
         "error_code": ErrorCode.NONE,

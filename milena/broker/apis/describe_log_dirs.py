@@ -1,8 +1,8 @@
 """DescribeLogDirs (key 35), versions 1-5: the log directories of this broker, and what is in them.
 
-An offline directory is a result with KAFKA_STORAGE_ERROR and nothing in it. From v4 on with the bytes of the file
-system, from v5 on with whether the directory is cordoned. A copy on its way into a directory is a future replica; its
-lag is what it still has to copy. KIPs: 113, 827, 1066.
+An offline directory has the error KAFKA_STORAGE_ERROR and no replicas. From v4 on the response has the total and usable
+bytes of the file system, from v5 on whether the directory is cordoned. The copy of a moving replica is a future
+replica; its lag is the number of records not copied yet. KIPs: 113, 827, 1066.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponseFields:
-    wanted = None
+    requested = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return {"error_code": 0, "results": [_directory(node, directory, wanted) for directory in node.logs.dirs]}
+        requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return {"error_code": 0, "results": [_directory(node, directory, requested) for directory in node.logs.dirs]}
 
 
-def _directory(node: Needs, directory: LogDir, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResultFields:
+def _directory(node: Needs, directory: LogDir, requested: set[tuple[str, int]] | None) -> DescribeLogDirsResultFields:
     fields: DescribeLogDirsResultFields = {
         "error_code": int(ErrorCode.NONE if directory.online else ErrorCode.KAFKA_STORAGE_ERROR),
         "log_dir": directory.path,
@@ -65,7 +65,7 @@ def _directory(node: Needs, directory: LogDir, wanted: set[tuple[str, int]] | No
         return fields | {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR)}
     topics: dict[str, list[DescribeLogDirsPartitionFields]] = {}
     for (topic, index), log in sorted((directory.logs | directory.futures).items()):
-        if wanted is None or (topic, index) in wanted:
+        if requested is None or (topic, index) in requested:
             topics.setdefault(topic, []).append(_replica(node, log, is_future=(topic, index) in directory.futures))
     named: list[DescribeLogDirsTopicFields] = [
         {"name": name, "partitions": partitions} for name, partitions in topics.items()
@@ -88,5 +88,6 @@ def _replica(node: Needs, log: UnifiedLog, *, is_future: bool) -> DescribeLogDir
 
 
 def is_cordoned(config: NodeConfig, directory: LogDir) -> bool:
+    """Whether ``cordoned.log.dirs`` contains the directory: it takes no new replicas (KIP-1066)."""
     cordoned = config.get_list("cordoned.log.dirs")
     return directory.path in cordoned or "*" in cordoned

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: the active producers of partitions hosted here. KIP-664."""
+"""DescribeProducers (key 61), version 0: the active producers of partitions that this broker hosts. KIP-664."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Needs(Protocol):
 def handle(
     node: Needs, ctx: RequestContext, request: DescribeProducersRequest
 ) -> Cooperative[DescribeProducersResponseFields]:
-    """Raises KafkaError INVALID_REQUEST if the same partitions are named over and over."""
+    """Raises KafkaError INVALID_REQUEST if repeated partitions make the response too large (``Repeats``)."""
     repeats = Repeats()
 
     def describe(topic: str, index: int) -> PartitionResponseFields:
-        told = _partition(node, topic, index)
-        repeats.note((topic, index), 1 + len(told["active_producers"]))
-        return told
+        described = _partition(node, topic, index)
+        repeats.note((topic, index), 1 + len(described["active_producers"]))
+        return described
 
     budget = YieldBudget()
     topics: list[TopicResponseFields] = []

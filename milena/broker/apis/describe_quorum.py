@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), versions 0-2: answered by the controller."""
+"""DescribeQuorum (key 55), versions 0-2: forwarded to the controller."""
 
 from __future__ import annotations
 

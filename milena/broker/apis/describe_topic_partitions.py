@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75), version 0.
 
-Topics in the order of their names, all of them if none is named, in pages: at most ``response_partition_limit``
-(and ``max.request.partition.size.limit``) partitions, then a cursor that names the first one left out. KIP-966.
+Returns topics sorted by name, all of them if none is named. A response has at most ``response_partition_limit`` (and
+``max.request.partition.size.limit``) partitions, and a cursor with the first omitted one. KIP-966.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ def handle(
 ) -> DescribeTopicPartitionsResponseFields:
     topics = node.image.topics
     names, first = _from_cursor(request, topics)
-    left = max(1, min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")))
+    limit = max(1, min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")))
     view = PartitionView(node.image, ctx.listener_name, filter_dead=False, name_listeners=True)
-    found, lost = [], []
+    described, unknown = [], []
     next_cursor: ResponseCursorFields | None = None
     for name in names:
         topic = topics.get(name)
-        if left <= 0:  # also before a topic that is not there, as in Kafka
+        if limit <= 0:  # also before a topic that does not exist, as in Kafka
             next_cursor = {"topic_name": name, "partition_index": 0}
             break
         if topic is None:
-            lost.append(_missing(name))
+            unknown.append(_missing(name))
         else:
             indexes = [index for index in sorted(topic.partitions) if index >= first]
-            found.append(_topic(view, topic, indexes[:left]))
-            if len(indexes) > left:
-                next_cursor = {"topic_name": name, "partition_index": indexes[left]}
+            described.append(_topic(view, topic, indexes[:limit]))
+            if len(indexes) > limit:
+                next_cursor = {"topic_name": name, "partition_index": indexes[limit]}
                 break
-            left -= len(indexes)
+            limit -= len(indexes)
         first = 0
-    return {"topics": lost + found, "next_cursor": next_cursor}
+    return {"topics": unknown + described, "next_cursor": next_cursor}
 
 
 def failed(
@@ -70,7 +70,8 @@ def failed(
 
 
 def _from_cursor(request: DescribeTopicPartitionsRequest, topics: Iterable[str]) -> tuple[list[str], int]:
-    """The names to describe, in order, and the first one's first partition. Raises KafkaError INVALID_REQUEST."""
+    """Return the topics to describe, in order, and the first partition of the first one. Raises KafkaError
+    INVALID_REQUEST."""
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics} or topics)
     if cursor is None:

@@ -1,4 +1,5 @@
-"""DescribeUserScramCredentials (key 50), version 0: those in the metadata, which no listener uses. KIP-554."""
+"""DescribeUserScramCredentials (key 50), version 0: the credentials in the metadata. No listener uses them yet.
+KIP-554."""
 
 from __future__ import annotations
 

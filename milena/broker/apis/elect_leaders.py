@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43), versions 0-2: answered by the controller."""
+"""ElectLeaders (key 43), versions 0-2: forwarded to the controller."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Fetch (key 1), versions 4-18, from partitions led here.
+"""Fetch (key 1), versions 4-18, for followers and consumers.
 
-Records leave as ranges of the log's files, never through Python. A fetch is answered at once when it has enough, an
-error or a divergence; otherwise it waits for ``min_bytes`` or its time. Bounds: the high watermark, the last stable
-offset for readers of committed records, the log end for replicas.
+Records are sent as ranges of the log's files, without a copy in Python. A fetch is answered at once if there are
+``min_bytes``, an error or a diverging epoch; otherwise it waits for one of these, at most ``max_wait_ms``. Consumers
+read up to the high watermark, with read_committed up to the last stable offset, followers up to the log end offset.
 
-A follower's fetch tells how far it has come: that moves the high watermark and the ISR before anything waits. Followers
-and consumers below v11 are served by the leader alone, other consumers by any replica.
-KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 392 (nearer replicas, v11), 516 (topic ids,
-v13), 595 (divergence, v12), 903 (replica state, v15), 951 (current leader, v16).
+A follower's fetch offset is applied to the high watermark and the ISR before the fetch waits. Followers, and consumers
+below v11, must fetch from the leader; other consumers may fetch from any replica.
+KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 392 (fetch from followers, v11), 516 (topic
+ids, v13), 595 (diverging epoch, v12), 903 (replica state, v15), 951 (current leader, v16).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from uuid import UUID
 from milena.broker.metadata.leader_hints import LeaderHints
 from milena.broker.reading.fetching import CONSUMER, Fetch, FetchLimits
 from milena.broker.reading.partition_read import PartitionRead
-from milena.broker.replica.expected_followers import FetchesOf
-from milena.broker.replica.fetch_sessions import FetchPlan, Key, Wanted
+from milena.broker.replica.expected_followers import FollowerFetches
+from milena.broker.replica.fetch_sessions import FetchPlan, Key, RequestedPartition
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import ELEMENTS_PER_YIELD, Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
 
 RAW: Final = True
-FEW_ELEMENTS: Final = 1_000
-"""Topics and partitions of a request that is decoded at once. A larger one waits for a slot first."""
+MAX_IMMEDIATE_ELEMENTS: Final = 1_000
+"""The most topics and partitions of a request that is decoded when it arrives. A larger one waits for a slot first."""
 
 _READ_COMMITTED: Final = 1
 _TOPIC_IDS_SINCE: Final = 13
@@ -92,39 +92,46 @@ class Needs(Protocol):
 
 def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
     try:
-        request = decode_fetch_request(ctx.version, body, FEW_ELEMENTS)
+        request = decode_fetch_request(ctx.version, body, MAX_IMMEDIATE_ELEMENTS)
     except TooManyElements:
-        return _many(node, ctx, bytes(body))
-    wanted = [_want(name, topic_id, asked) for name, topic_id, partitions in request.topics for asked in partitions]
-    return _fetch(node, ctx, request, wanted)
+        return _handle_large(node, ctx, bytes(body))
+    requested = [
+        _requested_partition(name, topic_id, fields)
+        for name, topic_id, partitions in request.topics
+        for fields in partitions
+    ]
+    return _fetch(node, ctx, request, requested)
 
 
-def _many(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]:
-    """Handle a request for many partitions in a slot of its own."""
-    yield
+def _handle_large(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]:
+    """Handle a request for many partitions, in a slot of the scheduler."""
+    yield  # the scheduler waits for a slot
     request = yield from decode_large_fetch_request(ctx.version, body)
-    wanted: list[Wanted] = []
+    requested: list[RequestedPartition] = []
     for name, topic_id, partitions in request.topics:
-        for asked in partitions:
-            wanted.append(_want(name, topic_id, asked))
-            if not len(wanted) % ELEMENTS_PER_YIELD:
+        for fields in partitions:
+            requested.append(_requested_partition(name, topic_id, fields))
+            if not len(requested) % ELEMENTS_PER_YIELD:
                 yield
-    yield
+    yield  # the first pass is a step of its own
     if not ctx.closed:
-        yield from _fetch(node, ctx, request, wanted)
+        yield from _fetch(node, ctx, request, requested)
 
 
-def _fetch(node: Needs, ctx: RequestContext, request: FetchRequest, wanted: list[Wanted]) -> Cooperative[None]:
+def _fetch(
+    node: Needs, ctx: RequestContext, request: FetchRequest, requested: list[RequestedPartition]
+) -> Cooperative[None]:
     """Read, then respond or wait for more records."""
-    plan = _plan(node, ctx, request, wanted)
+    plan = _plan(node, ctx, request, requested)
     if plan is None:
         return
     limits, now_ms = _limits(node, ctx, request), node.replication.now_ms()
-    _note_visit(node, ctx, plan, limits, now_ms)
+    _note_session_fetch(node, ctx, plan, limits, now_ms)
     done = partial(_resume_with_response, node, ctx, plan, limits)
     fetch = Fetch(node.partitions, plan, limits, done, ctx, ctx.resume, now_ms=now_ms)
     work, purgatory = fetch.run(), node.purgatory
     while True:
+        # A follower's progress completes other operations: after this one waits, or is answered.
         purgatory.hold()
         try:
             next(work)
@@ -143,13 +150,15 @@ def _fetch(node: Needs, ctx: RequestContext, request: FetchRequest, wanted: list
             return
 
 
-def _plan(node: Needs, ctx: RequestContext, request: FetchRequest, wanted: list[Wanted]) -> FetchPlan | None:
-    """None if the request was refused, and answered so."""
+def _plan(
+    node: Needs, ctx: RequestContext, request: FetchRequest, requested: list[RequestedPartition]
+) -> FetchPlan | None:
+    """Return the plan of the fetch session; None if the request was answered with an error."""
     try:
         return node.sessions.plan(
             request.session_id,
             request.session_epoch,
-            wanted,
+            requested,
             _forgotten(request),
             privileged=request.replica_id >= 0,
             uses_topic_ids=ctx.version >= _TOPIC_IDS_SINCE,
@@ -161,7 +170,7 @@ def _plan(node: Needs, ctx: RequestContext, request: FetchRequest, wanted: list[
 
 def _limits(node: Needs, ctx: RequestContext, request: FetchRequest) -> FetchLimits:
     replica = NodeId(request.replica_id)
-    follows = replica >= 0
+    is_follower = replica >= 0
     max_bytes = min(request.max_bytes, node.fetch_max_bytes)
     return FetchLimits(
         max_bytes=max_bytes,
@@ -170,30 +179,32 @@ def _limits(node: Needs, ctx: RequestContext, request: FetchRequest) -> FetchLim
         committed=request.isolation_level == _READ_COMMITTED,
         replica=replica,
         replica_epoch=BrokerEpoch(request.replica_epoch),
-        only_leader=follows or (replica == CONSUMER and ctx.version < _ANY_REPLICA_SINCE),
-        rack="" if follows or not node.selects_replicas else request.rack_id,
+        only_leader=is_follower or (replica == CONSUMER and ctx.version < _ANY_REPLICA_SINCE),
+        rack="" if is_follower or not node.selects_replicas else request.rack_id,
         listener=ctx.listener_name,
-        throttle=node.quotas.leader if follows and node.quotas.leader.limit is not None else None,
+        throttle=node.quotas.leader if is_follower and node.quotas.leader.limit is not None else None,
         tier=node.remote_reads,
-        refuses=None if ctx.refused is None or ctx.refused.handled else ctx.refused.error_of,
+        refusal_of=None if ctx.refused is None or ctx.refused.handled else ctx.refused.error_of,
     )
 
 
 def _wait(node: Needs, ctx: RequestContext, fetch: Fetch, limits: FetchLimits, watch: tuple[Hashable, ...]) -> None:
-    """Let the fetch wait for changes of ``watch``, as long as its client is connected. Later requests of the connection
-    wait, as in Kafka: each waiting fetch is checked with each change, and a client may ask for 24 days."""
+    """Let the fetch wait in the purgatory for changes of ``watch``. Later requests of the connection are not handled
+    until it is answered, as in Kafka, so that one connection cannot have many waiting fetches."""
     seconds = limits.max_wait_ms / 1000
     if limits.replica >= 0:
-        watch = (*watch, FetchesOf(limits.replica))
+        watch = (*watch, FollowerFetches(limits.replica))
         seconds = node.expected_followers.longest_wait(limits.replica, seconds)
     ctx.hold()
     node.purgatory.wait(fetch, watch, seconds, ctx)
 
 
-def _note_visit(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, now_ms: int) -> None:
-    """Note a follower's visit, which counts for all partitions of its session, also those that are not read. The fetch
-    of an earlier incarnation of the follower counts for none: each partition is read, and refuses it. If a rule refuses
-    a partition, the response says so, and the fetch is no visit of that partition."""
+def _note_session_fetch(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, now_ms: int) -> None:
+    """Note the time of a follower's fetch, which counts as progress for all partitions of its session.
+
+    It does not count if the fetch has a stale broker epoch: then all partitions are read, and each returns the error.
+    Nor if a fault rule refuses partitions: then all are read, and those not refused record their progress themselves.
+    """
     session = plan.session
     if session is not None and ctx.refused is not None:
         session.read_all_next()
@@ -203,20 +214,20 @@ def _note_visit(node: Needs, ctx: RequestContext, plan: FetchPlan, limits: Fetch
     if node.replication.is_stale(limits.replica, limits.replica_epoch):
         session.read_all_next()
     else:
-        session.visits.note(now_ms)
+        session.fetch_times.note(now_ms)
 
 
-def _want(name: str | None, topic_id: UUID | None, asked: FetchPartition) -> Wanted:
-    """Convert one partition of a request: None in place of the -1 that stands for no epoch."""
-    return Wanted(
+def _requested_partition(name: str | None, topic_id: UUID | None, fields: FetchPartition) -> RequestedPartition:
+    """Convert one partition of a request; epoch -1 becomes None."""
+    return RequestedPartition(
         name,
         topic_id,
-        asked.partition,
-        asked.fetch_offset,
-        asked.max_bytes,
-        None if asked.current_leader_epoch < 0 else asked.current_leader_epoch,
-        None if asked.last_fetched_epoch < 0 else asked.last_fetched_epoch,
-        asked.log_start_offset,
+        fields.partition,
+        fields.fetch_offset,
+        fields.max_bytes,
+        None if fields.current_leader_epoch < 0 else fields.current_leader_epoch,
+        None if fields.last_fetched_epoch < 0 else fields.last_fetched_epoch,
+        fields.log_start_offset,
     )
 
 
@@ -237,9 +248,9 @@ def _resume_with_response(
 def _respond(
     node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, results: list[PartitionRead]
 ) -> Cooperative[None]:
-    """Respond with the results, unless the client is gone."""
+    """Respond with the results, unless the client has disconnected."""
     if not ctx.closed:
-        topics, endpoints = yield from _topics(node, ctx, plan, limits, results)
+        topics, endpoints = yield from _build_topics(node, ctx, plan, limits, results)
         if len(results) > ELEMENTS_PER_YIELD:
             yield  # the encoding is a step of its own
         if not ctx.closed:
@@ -247,11 +258,11 @@ def _respond(
     plan.close()
 
 
-def _topics(
+def _build_topics(
     node: Needs, ctx: RequestContext, plan: FetchPlan, limits: FetchLimits, reads: list[PartitionRead]
 ) -> Cooperative[tuple[list[FetchedTopic], tuple[NodeEndpoint, ...]]]:
-    """Return the topics of the response and the endpoints of leaders. An incremental response has only partitions with
-    news."""
+    """Return the topics of the response and the endpoints of leaders. An incremental response has only changed
+    partitions. Also counts a follower's bytes for its quota."""
     version = ctx.version
     hints: LeaderHints | None = None
     topics: list[FetchedTopic] = []
@@ -260,7 +271,7 @@ def _topics(
     topic_id: UUID | None = None
     budget = YieldBudget()
     for entry in _with_refusals(ctx, reads):
-        wanted = entry.wanted
+        requested = entry.requested
         if entry.result is None and hints is None and version >= _LEADER_SINCE:
             hints = LeaderHints(node.image, ctx.listener_name)
         fetched = _fetched(entry, version, limits, hints)
@@ -273,10 +284,10 @@ def _topics(
             limits.throttle.record(entry.size)
         if budget.spend(1):
             yield
-        if not _selects(plan, limits, entry, fetched):
+        if not _includes(plan, limits, entry, fetched):
             continue
-        if not topics or wanted.topic != name or wanted.topic_id != topic_id:
-            name, topic_id, results = wanted.topic, wanted.topic_id, []
+        if not topics or requested.topic != name or requested.topic_id != topic_id:
+            name, topic_id, results = requested.topic, requested.topic_id, []
             topics.append((name, topic_id, results))
         results.append(fetched)
     endpoints: tuple[NodeEndpoint, ...] = () if hints is None or limits.replica >= 0 else hints.endpoints()
@@ -284,44 +295,46 @@ def _topics(
 
 
 def _with_refusals(ctx: RequestContext, reads: list[PartitionRead]) -> list[PartitionRead]:
-    """Replace the results of partitions that a rule refuses by errors."""
+    """Replace the results of partitions that a fault rule refuses by its errors."""
     refused = ctx.refused
     if refused is None or not refused.handled:
         return reads
-    errors = [refused.error_of(entry.wanted.topic, entry.wanted.index) for entry in reads]
+    errors = [refused.error_of(entry.requested.topic, entry.requested.index) for entry in reads]
     return [
-        PartitionRead(entry.wanted, entry.partition, None, error) if error else entry
+        PartitionRead(entry.requested, entry.partition, None, error) if error else entry
         for entry, error in zip(reads, errors, strict=True)
     ]
 
 
-def _selects(plan: FetchPlan, limits: FetchLimits, entry: PartitionRead, fetched: FetchedPartition) -> bool:
-    """Whether the response includes this partition. Also decides when the session reads it again."""
+def _includes(plan: FetchPlan, limits: FetchLimits, entry: PartitionRead, fetched: FetchedPartition) -> bool:
+    """Return whether the response includes this partition, and decide when the session reads it again: after a change,
+    or with the next fetch, after the other partitions if it had records."""
     session = plan.session
     if session is None:
         return True
-    news = plan.selects(
-        entry.wanted,
+    included = plan.includes(
+        entry.requested,
         high_watermark=fetched.high_watermark,
         log_start=fetched.log_start_offset,
         always=bool(entry.size) or entry.is_urgent,
         failed=fetched.error_code != 0,
     )
+    # A follower outside of the ISR is read with each fetch, because each may let it join.
     if (
         entry.partition is not None
         and entry.has_everything
         and not entry.high_watermark_has_moved
-        and plan.is_as_read(entry.wanted)
-        and not entry.partition.may_join(limits.replica)
+        and plan.is_unchanged_since_read(entry.requested)
+        and not entry.partition.may_join_isr(limits.replica)
     ):
-        session.read_on_change(entry.wanted, entry.partition)
+        session.read_on_change(entry.requested, entry.partition)
     elif entry.size:
-        session.served(entry.wanted)
-    return news
+        session.move_to_end(entry.requested)
+    return included
 
 
 def _fetched(entry: PartitionRead, version: int, limits: FetchLimits, hints: LeaderHints | None) -> FetchedPartition:
-    wanted, result = entry.wanted, entry.result
+    requested, result = entry.requested, entry.result
     if entry.partition is not None:
         meters = entry.partition.meters
         meters.fetches.value += 1
@@ -333,21 +346,21 @@ def _fetched(entry: PartitionRead, version: int, limits: FetchLimits, hints: Lea
         error = entry.error
         leader = None
         if hints is not None and error in _LEADER_ERRORS:
-            leader = hints.leader(wanted.topic, wanted.topic_id, wanted.index)
+            leader = hints.leader(requested.topic, requested.topic_id, requested.index)
         if error is ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_SINCE:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # Kafka looks for the topic before it reads, and then its schema's default is an empty list.
+        # As in Kafka, where an unknown topic is found before the read, and the field keeps its default.
         aborted = () if error in _UNKNOWN else None
-        return FetchedPartition(wanted.index, error, aborted=aborted, current_leader=leader)
+        return FetchedPartition(requested.index, error, aborted=aborted, current_leader=leader)
     diverging = result.diverging
     return FetchedPartition(
-        wanted.index,
+        requested.index,
         entry.error,
         result.high_watermark,
         result.last_stable_offset,
         result.log_start_offset,
         result.slice.part() if result.slice.length else b"",
         None if result.aborted is None else [AbortedTransaction._make(transaction) for transaction in result.aborted],
-        -1 if result.nearest is None else result.nearest,
+        -1 if result.preferred_replica is None else result.preferred_replica,
         diverging_epoch=None if diverging is None else EpochEndOffset(*diverging),
     )

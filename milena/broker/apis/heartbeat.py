@@ -1,4 +1,5 @@
-"""Heartbeat (12), v0 to v4: a member of a classic group lives. KIP-345 (static members, v3)."""
+"""Heartbeat (key 12), versions 0-4: extends the session of a member of a classic group. KIP-345 (static members,
+v3)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def handle(node: Needs, ctx: RequestContext, request: HeartbeatRequest) -> Heart
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:
-        # While groups are loaded nobody can be missed: the member need not do anything.
+        # No session expires while groups are loaded, so the member need not react, as in Kafka.
         loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return {"error_code": ErrorCode.NONE if loading else error.code}
     group = shard.get(request.group_id)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1: checked here, answered by the controller."""
+"""IncrementalAlterConfigs (key 44), versions 0-1: validated by this broker, then forwarded to the controller."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""InitProducerId (key 22), versions 0-5: a fresh id for an idempotent producer.
+"""InitProducerId (key 22), versions 0-5: a new producer id for an idempotent producer.
 
-Transactions come later (M8). A producer with a transactional id is refused here and now with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it is the one code that every client takes as final, where others are retried
-until the client's own timeout. The broker's log says what it means. KIPs: 98, 360.
+Transactions are not supported yet. A producer with a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the
+one error code that every client treats as fatal; others are retried until the client's timeout. The broker logs the
+reason. KIPs: 98, 360.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from milena.broker.controller_link.transactions import Refusing, log_refusal
+from milena.broker.controller_link.transactions import HasClientLog, log_refusal
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from milena.protocol.apis import InitProducerIdRequest, InitProducerIdResponseFields
 
 
-class Needs(Refusing, Protocol):
+class Needs(HasClientLog, Protocol):
     """What this handler uses of its broker."""
 
     @property
@@ -28,7 +28,7 @@ class Needs(Refusing, Protocol):
 
 async def handle(node: Needs, ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponseFields:
     if (messages.get(request, "producer_id", -1) == -1) != (messages.get(request, "producer_epoch", -1) == -1):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and epoch go together")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a request must have both a producer id and an epoch, or neither")
     if request.transactional_id is not None:
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -1,7 +1,8 @@
-"""JoinGroup (11), v0 to v9: enter a classic group and wait for its next generation.
+"""JoinGroup (key 11), versions 0-9: join a classic group and wait for its next generation.
 
-The answer comes when all members have joined, or ``group.initial.rebalance.delay.ms`` has passed for a new group.
-KIPs: 62 (rebalance timeout), 345 (static members), 394 (member id required, v4), 800 (reason), 814 (skip assignment).
+The response is sent when all members have joined; in a new group after ``group.initial.rebalance.delay.ms``.
+KIPs: 62 (rebalance timeout), 345 (static members), 394 (member id required, v4), 800 (reason), 814 (skip assignment,
+v9).
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponseFields | None:
-    wanted = _request(ctx, request)
+    join_request = _request(ctx, request)
     settings = node.groups.settings
     if not request.group_id:
-        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_GROUP_ID, wanted.member_id))
-    if not settings.min_session_ms <= wanted.session_timeout_ms <= settings.max_session_ms:
-        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, wanted.member_id))
+        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_GROUP_ID, join_request.member_id))
+    if not settings.min_session_ms <= join_request.session_timeout_ms <= settings.max_session_ms:
+        return _fields(ctx, JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, join_request.member_id))
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:
         return _fields(ctx, JoinAnswer(error.code, ""))
     group = shard.get(request.group_id)
-    if group is None and wanted.member_id:
-        return _fields(ctx, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, wanted.member_id))
+    if group is None and join_request.member_id:
+        return _fields(ctx, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join_request.member_id))
     group = group or shard.get_or_create(request.group_id)
     reply = ReplyOnce[JoinAnswer](lambda answer: ctx.respond_fields(**_fields(ctx, answer)), ctx.lost)
-    if not shard.attempt(group, lambda: join(group, wanted, reply, node.runtime.clock.time_ms())):
-        reply(JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, wanted.member_id))
+    if not shard.attempt(group, lambda: join(group, join_request, reply, node.runtime.clock.time_ms())):
+        reply(JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, join_request.member_id))
     return None
 
 
@@ -67,7 +68,7 @@ def _request(ctx: RequestContext, request: JoinGroupRequest) -> JoinRequest:
 
 
 def _fields(ctx: RequestContext, answer: JoinAnswer) -> JoinGroupResponseFields:
-    # The protocol name became nullable in v7; before, no protocol is the empty name.
+    # The protocol name is nullable from v7 on; before, it is empty if there is no protocol.
     no_protocol = None if ctx.version >= 7 else ""
     return {
         "error_code": answer.error,

@@ -1,4 +1,5 @@
-"""LeaveGroup (13), v0 to v5: members leave a classic group; from v3 several at once (KIP-345), v5 with a reason."""
+"""LeaveGroup (key 13), versions 0-5: members leave a classic group; several from v3 on (KIP-345), with a reason from v5
+on."""
 
 from __future__ import annotations
 
@@ -40,15 +41,16 @@ def handle(node: Needs, ctx: RequestContext, request: LeaveGroupRequest) -> Leav
     return {"error_code": ErrorCode.NONE if ctx.version >= 3 else errors[0], "members": members}
 
 
-def _result(left: tuple[tuple[str, str | None], ErrorCode]) -> MemberResponseFields:
-    (member_id, instance_id), error = left
+def _result(member_error: tuple[tuple[str, str | None], ErrorCode]) -> MemberResponseFields:
+    (member_id, instance_id), error = member_error
     return {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
 
 
 def _leave(
     node: Needs, shard: Shard, group: Group | None, leaving: Sequence[tuple[str, str | None]]
 ) -> list[ErrorCode]:
-    """All in one step, after which the group's deadlines are met."""
+    """Remove all members in one step of the group, so that its timer is set once. Returns one error per member; after
+    an unexpected error the remaining members have UNKNOWN_SERVER_ERROR."""
     if group is None:
         return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
     errors: list[ErrorCode] = []

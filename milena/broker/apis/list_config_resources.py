@@ -1,7 +1,7 @@
 """ListConfigResources (key 74), versions 0-1.
 
-Version 0 lists client metrics subscriptions only; version 1 the resources of the types asked for, all types where
-none is named. KIPs: 714, 1142.
+Version 0 lists only client metrics subscriptions; version 1 the resources of the requested types, or of all types if
+none is requested. KIPs: 714, 1142.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ def handle(node: Needs, ctx: RequestContext, request: ListConfigResourcesRequest
     types: tuple[int, ...] = (CLIENT_METRICS_RESOURCE,)
     if ctx.version > 0:
         types = tuple(dict.fromkeys(messages.get(request, "resource_types", ()))) or _TYPES
-    unsupported = [kind for kind in types if kind not in _TYPES]
+    unsupported = [resource_type for resource_type in types if resource_type not in _TYPES]
     if unsupported:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return {
         "error_code": 0,
         "config_resources": [
-            {"resource_name": name, "resource_type": kind} for kind in types for name in _names(node.image, kind)
+            {"resource_name": name, "resource_type": resource_type}
+            for resource_type in types
+            for name in _names(node.image, resource_type)
         ],
     }
 
 
-def _names(image: MetadataImage, kind: int) -> list[str]:
-    if kind == TOPIC_RESOURCE:
+def _names(image: MetadataImage, resource_type: int) -> list[str]:
+    if resource_type == TOPIC_RESOURCE:
         return sorted(image.topics)
-    if kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
+    if resource_type in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
         return [str(broker) for broker in sorted(image.brokers)]
-    return sorted(name for resource, name in image.configs if resource == kind and name)
+    return sorted(name for resource, name in image.configs if resource == resource_type and name)

@@ -1,4 +1,5 @@
-"""ListGroups (16), v0 to v5: the groups that this broker coordinates, by state (KIP-518) and type (KIP-848)."""
+"""ListGroups (key 16), versions 0-5: the groups that this broker coordinates, filtered by state (KIP-518) and type
+(KIP-848)."""
 
 from __future__ import annotations
 

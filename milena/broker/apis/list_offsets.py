@@ -1,9 +1,9 @@
 """ListOffsets (key 2), versions 1-11.
 
-Looks up offsets by timestamp, and Kafka's special timestamps. Without a tier EARLIEST_LOCAL is EARLIEST, and the
-offsets of the tier are -1. With one, a time is looked for in both, while the request waits: for TimeoutMs (v10), or
-``remote.list.offsets.request.timeout.ms``; then the error is REQUEST_TIMED_OUT. MAX_TIMESTAMP knows local segments
-only, as in Kafka. Leaders answer; a debugging replica (-2) may ask any.
+Returns offsets for timestamps and for Kafka's special timestamps. Without a tier, EARLIEST_LOCAL is EARLIEST, and the
+offsets of the tier are -1. With a tier, a timestamp is searched in the tier and locally while the request waits, at
+most TimeoutMs (v10) or ``remote.list.offsets.request.timeout.ms``; the error is then REQUEST_TIMED_OUT. MAX_TIMESTAMP
+searches only local segments, as in Kafka. Only leaders answer, except for debugging consumers (replica id -2).
 KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 405, 1005, 1023.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.replica.offset_search import NOTHING, Asker, Found, TimeSearch, found_record
+from milena.broker.replica.offset_search import NOT_FOUND, FoundOffset, OffsetRequester, TimeSearch, found_offset
 from milena.broker.replica.partition import Partition
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative, YieldBudget
@@ -64,43 +64,45 @@ def handle(
     node: Needs, ctx: RequestContext, request: ListOffsetsRequest
 ) -> Cooperative[ListOffsetsResponseFields | None]:
     committed = messages.get(request, "isolation_level", 0) == 1
-    wanted = _Wanted()
+    requested = _RequestedPartitions()
     searches: list[TimeSearch] = []
 
-    def answer(name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponseFields:
-        fields: ListOffsetsPartitionResponseFields = {"partition_index": asked.partition_index}
+    def answer(name: str, partition_request: ListOffsetsPartition) -> ListOffsetsPartitionResponseFields:
+        fields: ListOffsetsPartitionResponseFields = {"partition_index": partition_request.partition_index}
 
-        def tell(found: Found, error: ErrorCode = ErrorCode.NONE) -> None:
+        def set_result(result: FoundOffset, error: ErrorCode = ErrorCode.NONE) -> None:
             if error is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _OFFSET_NOT_AVAILABLE_SINCE:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
-            timestamp, offset, leader_epoch = found
+            timestamp, offset, leader_epoch = result
             fields.update(
                 {"error_code": int(error), "timestamp": timestamp, "offset": offset, "leader_epoch": leader_epoch}
             )
 
         try:
-            if (name, asked.partition_index) in wanted.repeated:
+            if (name, partition_request.partition_index) in requested.repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            if asked.timestamp < 0 and ctx.version < _SINCE.get(asked.timestamp, ctx.version + 1):
+            if partition_request.timestamp < 0 and ctx.version < _SINCE.get(
+                partition_request.timestamp, ctx.version + 1
+            ):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            partition = node.partitions.get(name, asked.partition_index)
-            epoch = messages.get(asked, "current_leader_epoch", -1)
-            asker = Asker(request.replica_id, committed, None if epoch == -1 else epoch)
-            log = partition.require(asker.current_leader_epoch, leader=asker.needs_leader)
-            if asked.timestamp >= 0 and log.remote_enabled and node.remote_reads is not None:
-                searches.append(TimeSearch(partition, asked.timestamp, asker, tell))
+            partition = node.partitions.get(name, partition_request.partition_index)
+            epoch = messages.get(partition_request, "current_leader_epoch", -1)
+            requester = OffsetRequester(request.replica_id, committed, None if epoch == -1 else epoch)
+            log = partition.require(requester.current_leader_epoch, leader=requester.needs_leader)
+            if partition_request.timestamp >= 0 and log.remote_enabled and node.remote_reads is not None:
+                searches.append(TimeSearch(partition, partition_request.timestamp, requester, set_result))
             else:
-                tell(look_up(partition, log, asked.timestamp, asker))
+                set_result(look_up(partition, log, partition_request.timestamp, requester))
         except KafkaError as failure:
-            tell(NOTHING, failure.code)
+            set_result(NOT_FOUND, failure.code)
         return fields
 
-    def finish(found: Iterable[ListOffsetsPartitionResponseFields]) -> ListOffsetsResponseFields | None:
-        each = iter(found)
+    def finish(result: Iterable[ListOffsetsPartitionResponseFields]) -> ListOffsetsResponseFields | None:
+        remaining = iter(result)
         answers: ListOffsetsResponseFields = {
             "topics": [
-                {"name": name, "partitions": list(islice(each, len(partitions)))}
-                for name, partitions in wanted.topics.items()
+                {"name": name, "partitions": list(islice(remaining, len(partitions)))}
+                for name, partitions in requested.topics.items()
             ]
         }
         if not searches:
@@ -110,58 +112,63 @@ def handle(
         node.remote_reads.search(searches, timeout_ms, lambda: ctx.respond_fields(**answers), ctx)
         return None
 
-    yield from wanted.read(request)
+    yield from requested.read(request)
     return finish(
-        (yield from YieldBudget(PARTITIONS_PER_YIELD).apply(wanted.partitions(), lambda asked: answer(*asked)))
+        (
+            yield from YieldBudget(PARTITIONS_PER_YIELD).apply(
+                requested.partitions(), lambda partition_request: answer(*partition_request)
+            )
+        )
     )
 
 
-class _Wanted:
-    """The partitions of a request, each once."""
+class _RequestedPartitions:
+    """The partitions of a request, each once. Those in ``repeated`` get INVALID_REQUEST, as in Kafka."""
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, ListOffsetsPartition]] = {}
         self.repeated: set[tuple[str, int]] = set()
 
     def read(self, request: ListOffsetsRequest) -> Cooperative[None]:
+        """Add the partitions of a request."""
         budget = YieldBudget()
         for topic in request.topics:
-            for asked in topic.partitions:
-                known = self.topics.setdefault(topic.name, {})
-                if asked.partition_index in known:
-                    self.repeated.add((topic.name, asked.partition_index))
-                known[asked.partition_index] = asked
+            for partition_request in topic.partitions:
+                partitions = self.topics.setdefault(topic.name, {})
+                if partition_request.partition_index in partitions:
+                    self.repeated.add((topic.name, partition_request.partition_index))
+                partitions[partition_request.partition_index] = partition_request
                 if budget.spend(1):
                     yield
 
     def partitions(self) -> Iterator[tuple[str, ListOffsetsPartition]]:
         for name, partitions in self.topics.items():
-            for asked in partitions.values():
-                yield name, asked
+            for partition_request in partitions.values():
+                yield name, partition_request
 
 
-def look_up(partition: Partition, log: UnifiedLog, timestamp: int, asker: Asker) -> Found:
-    """Raises KafkaError."""
+def look_up(partition: Partition, log: UnifiedLog, timestamp: int, requester: OffsetRequester) -> FoundOffset:
+    """Look up an offset locally, for a timestamp (ms) or a special one. Raises KafkaError."""
     match timestamp:
         case -1:
-            if asker.finds_lagging(partition, log):
+            if requester.is_high_watermark_lagging(partition, log):
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-            return -1, asker.last_fetchable(log), partition.leader_epoch
+            return -1, requester.last_fetchable(log), partition.leader_epoch
         case -2 | -4:
-            return _at(log, log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset)
+            return _with_epoch(log, log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset)
         case -5 | -6:
             last = log.highest_offset_in_remote_storage if log.remote_enabled else Offset(-1)
-            offset = last if timestamp == LATEST_TIERED else _pending(log, last)
-            return asker.shown(partition, log, _at(log, offset)) if offset >= 0 else NOTHING
+            offset = last if timestamp == LATEST_TIERED else _first_not_in_tier(log, last)
+            return requester.visible(partition, log, _with_epoch(log, offset)) if offset >= 0 else NOT_FOUND
         case -3:
-            found = log.max_timestamp_offset()
+            result = log.max_timestamp_offset()
         case _:
-            found = log.offset_for_timestamp(timestamp)
-    return asker.shown(partition, log, found_record(found))
+            result = log.offset_for_timestamp(timestamp)
+    return requester.visible(partition, log, found_offset(result))
 
 
-def _pending(log: UnifiedLog, last: Offset) -> Offset:
-    """The first offset that is not in the tier yet, -1 if that cannot be said."""
+def _first_not_in_tier(log: UnifiedLog, last: Offset) -> Offset:
+    """The first offset after ``last``, the highest one in the tier; -1 if it is unknown which records are there."""
     if not log.remote_enabled:
         return Offset(-1)
     if last < 0:
@@ -169,6 +176,6 @@ def _pending(log: UnifiedLog, last: Offset) -> Offset:
     return max(Offset(last + 1), log.log_start_offset)
 
 
-def _at(log: UnifiedLog, offset: Offset) -> Found:
+def _with_epoch(log: UnifiedLog, offset: Offset) -> FoundOffset:
     epoch = log.epochs.epoch_for_offset(offset)
     return -1, offset, -1 if epoch is None else epoch

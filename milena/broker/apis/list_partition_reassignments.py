@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), version 0: answered by the controller."""
+"""ListPartitionReassignments (key 46), version 0: forwarded to the controller."""
 
 from __future__ import annotations
 

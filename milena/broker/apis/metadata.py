@@ -1,11 +1,11 @@
 """Metadata (key 3), versions 0-13.
 
-Brokers that are not fenced, with the endpoint of the listener on which the request came in; topics by name or, from
-v12 on, by id. Missing topics are created if both sides allow it, and answered UNKNOWN_TOPIC_OR_PARTITION until
-they are there, as Kafka does. ``controller_id`` is some alive broker, since clients cannot reach a KRaft controller.
+Returns unfenced brokers with their endpoints on the listener of the request, and topics by name or, from v12 on, by id.
+Unknown topics are created if client and broker allow it, and have UNKNOWN_TOPIC_OR_PARTITION until they exist, as in
+Kafka. ``controller_id`` is a random unfenced broker, because clients cannot connect to a KRaft controller.
 
-Answers are kept as bytes until topics or brokers change, since building one for 1,000 partitions holds the loop for
-milliseconds. KIPs: 4, 430, 516, 700 (cluster operations left v11).
+Encoded responses are cached until topics or brokers change, because building one for 1,000 partitions blocks the loop
+for milliseconds. KIPs: 4, 430, 516, 700 (no cluster operations from v11 on).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milena.broker.metadata.metadata_view import (
     NOT_ASKED,
     TOPIC_OPERATIONS,
     PartitionView,
-    alive_brokers,
+    unfenced_brokers,
 )
 from milena.node.api import RequestContext
 from milena.protocol.api_keys import ApiKey
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 RAW: Final = True
 MAX_CACHED_BODY: Final = 16 << 10
-"""Bytes of a request whose response is cached. A larger one names thousands of topics, and is decoded cooperatively."""
+"""The most bytes of a request whose response is cached. A larger one names thousands of topics, and is decoded
+cooperatively."""
 
 
 class Needs(Protocol):
@@ -79,10 +80,10 @@ def _respond(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]
     else:
         request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
     image = node.image
-    fields, final = yield from _answer(node, ctx, image, request)
+    fields, cacheable = yield from _answer(node, ctx, image, request)
     encoded = yield from messages.encode_large_response(ApiKey.METADATA, ctx.version, **fields)
-    # The cache is emptied by each change of the metadata, one of which may have come between two steps.
-    if final and node.image is image and len(body) <= MAX_CACHED_BODY:
+    # Each change of the metadata clears the cache; one may have happened at a yield.
+    if cacheable and node.image is image and len(body) <= MAX_CACHED_BODY:
         node.metadata_answers.put((ctx.version, ctx.listener_name, body), encoded, len(body))
     if not ctx.closed:
         ctx.respond([encoded])
@@ -91,22 +92,22 @@ def _respond(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]
 def _answer(
     node: Needs, ctx: RequestContext, image: MetadataImage, request: MetadataRequest
 ) -> Cooperative[tuple[MetadataResponseFields, bool]]:
-    """The response's fields, and whether they stay right until the metadata changes."""
-    wanted = request.topics
-    everything = ctx.version == 0 and not wanted
+    """Return the response's fields, and whether they are valid until the metadata changes."""
+    requested = request.topics
+    all_requested = ctx.version == 0 and not requested
     view = PartitionView(image, ctx.listener_name, filter_dead=ctx.version == 0, name_listeners=ctx.version >= 6)
     operations = bool(messages.get(request, "include_topic_authorized_operations", False))
-    final = True
-    if wanted is None or everything:
-        topics = yield from _every(view, image, operations=operations)
+    cacheable = True
+    if requested is None or all_requested:
+        topics = yield from _all_topics(view, image, operations=operations)
     else:
-        asked = yield from _read(wanted, ctx.version)
-        if asked.malformed:
-            return (yield from _refused(wanted)), True
-        topics, missing = yield from _named(image, view, asked, operations=operations)
+        named = yield from _read_topics(requested, ctx.version)
+        if named.malformed:
+            return (yield from _malformed_response(requested)), True
+        topics, creatable = yield from _named_topics(image, view, named, operations=operations)
         create = bool(messages.get(request, "allow_auto_topic_creation", True))
-        final = not (create and node.auto_create.create(missing))
-    brokers = alive_brokers(image, ctx.listener_name)
+        cacheable = not (create and node.auto_create.create(creatable))
+    brokers = unfenced_brokers(image, ctx.listener_name)
     cluster_operations = messages.get(request, "include_cluster_authorized_operations", False)
     return {
         "brokers": [
@@ -117,11 +118,11 @@ def _answer(
         "controller_id": node.runtime.random.choice(brokers)[0].id if brokers else -1,
         "topics": topics,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
-    }, final
+    }, cacheable
 
 
-class _Asked:
-    """Topics asked for, each once."""
+class _RequestedTopics:
+    """The topics of a request, each once."""
 
     __slots__ = ("ids", "malformed", "names")
 
@@ -129,29 +130,30 @@ class _Asked:
         self.names: dict[str, None] = {}
         self.ids: dict[UUID, None] = {}
         self.malformed = False
-        """Versions 10 and 11 have topic ids, but only v12 and later may ask by them."""
+        """Whether a topic has no name, or has an id below v12: versions 10 and 11 have the field, but must not use
+        it."""
 
 
-def _read(wanted: Iterable[MetadataRequestTopic], version: int) -> Cooperative[_Asked]:
-    asked = _Asked()
+def _read_topics(requested: Iterable[MetadataRequestTopic], version: int) -> Cooperative[_RequestedTopics]:
+    named = _RequestedTopics()
 
     def read(topic: MetadataRequestTopic) -> None:
         topic_id: UUID | None = getattr(topic, "topic_id", None)
         if topic_id is None or topic_id == ZERO_UUID:
-            asked.malformed |= topic.name is None
-            asked.names[str(topic.name)] = None
+            named.malformed |= topic.name is None
+            named.names[str(topic.name)] = None
         else:
-            asked.malformed |= version < 12
-            asked.ids[topic_id] = None
+            named.malformed |= version < 12
+            named.ids[topic_id] = None
 
-    yield from YieldBudget().apply(wanted, read)
-    return asked
+    yield from YieldBudget().apply(requested, read)
+    return named
 
 
-def _every(
+def _all_topics(
     view: PartitionView, image: MetadataImage, *, operations: bool
 ) -> Cooperative[list[MetadataResponseTopicFields]]:
-    """All topics, in the order of their names."""
+    """The fields of all topics, sorted by name."""
     budget = YieldBudget()
     topics: list[MetadataResponseTopicFields] = []
     for name in sorted(image.topics):
@@ -162,52 +164,52 @@ def _every(
     return topics
 
 
-def _refused(wanted: Iterable[MetadataRequestTopic]) -> Cooperative[MetadataResponseFields]:
-    """A malformed request is answered with the topics alone."""
+def _malformed_response(requested: Iterable[MetadataRequestTopic]) -> Cooperative[MetadataResponseFields]:
+    """The response to a malformed request, which has an error for each topic, and no brokers."""
     error = ErrorCode.INVALID_REQUEST
     topics = yield from YieldBudget().apply(
-        wanted, lambda asked: _failed(asked.name or "", getattr(asked, "topic_id", None), error)
+        requested, lambda named: _failed(named.name or "", getattr(named, "topic_id", None), error)
     )
     return {"controller_id": -1, "topics": topics, "error_code": int(error)}
 
 
-def _named(
-    image: MetadataImage, view: PartitionView, asked: _Asked, *, operations: bool
+def _named_topics(
+    image: MetadataImage, view: PartitionView, named: _RequestedTopics, *, operations: bool
 ) -> Cooperative[tuple[list[MetadataResponseTopicFields], list[str]]]:
-    """The topics asked for, and the names of those that do not exist and could. Kafka passes over the names in a
-    request that has an id."""
-    found: list[MetadataResponseTopicFields] = []
-    lost: list[MetadataResponseTopicFields] = []
-    missing: list[str] = []
+    """Return the fields of the requested topics, existing ones first, and the names of unknown topics that could be
+    created. As in Kafka, names are ignored in a request with topic ids."""
+    described: list[MetadataResponseTopicFields] = []
+    unknown: list[MetadataResponseTopicFields] = []
+    creatable: list[str] = []
 
     def by_name(name: str) -> int:
         topic = image.topics.get(name)
         if topic is not None:
-            found.append(view.topic(topic, operations=operations))
+            described.append(view.topic(topic, operations=operations))
             return len(topic.partitions)
         if topic_name_problem(name) is None:
-            missing.append(name)
-            lost.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations=operations))
+            creatable.append(name)
+            unknown.append(_failed(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, operations=operations))
         else:
-            lost.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations))
+            unknown.append(_failed(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION, operations=operations))
         return 0
 
     def by_id(topic_id: UUID) -> int:
         topic = image.topics_by_id.get(topic_id)
         if topic is None:
-            lost.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+            unknown.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             return 0
-        found.append(view.topic(topic, operations=operations))
+        described.append(view.topic(topic, operations=operations))
         return len(topic.partitions)
 
     budget = YieldBudget()
-    for topic_id in asked.ids:
+    for topic_id in named.ids:
         if budget.spend(1 + by_id(topic_id)):
             yield
-    for name in asked.names if not asked.ids else ():
+    for name in named.names if not named.ids else ():
         if budget.spend(1 + by_name(name)):
             yield
-    return found + lost, missing
+    return described + unknown, creatable
 
 
 def _failed(

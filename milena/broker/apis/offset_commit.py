@@ -1,7 +1,7 @@
-"""OffsetCommit (8), v2 to v10: remember how far a group has read.
+"""OffsetCommit (key 8), versions 2-10: store the offsets of a group.
 
-v2 to v4 may carry a retention time, v6 a leader epoch (KIP-320), v7 an instance id, v10 names topics by id (KIP-848).
-Limit: ``offset.metadata.max.bytes`` for each partition's metadata.
+Versions 2-4 may have a retention time, v6 and later a leader epoch (KIP-320), v7 an instance id; v10 has topic ids
+(KIP-848). Each partition's metadata is limited by ``offset.metadata.max.bytes``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     )
     from milena.runtime.context import Runtime
 
-_Told: TypeAlias = "tuple[UUID, OffsetCommitResponsePartitionFields]"
-"""The answer for a partition of the topic with this id."""
+_PartitionResult: TypeAlias = "tuple[UUID, OffsetCommitResponsePartitionFields]"
+"""A topic id and the result of one of its partitions."""
 DEFAULT_RETENTION: Final = -1
 _GROUP_NOT_FOUND_SINCE: Final = 9
 
@@ -54,27 +54,30 @@ class Needs(Protocol):
 
 
 class _Commit:
-    """What a request commits, and its answer: each partition without an error until one is set."""
+    """The offsets of a request, and its response, in which no partition has an error until one is set."""
 
     def __init__(self) -> None:
         self.topics: list[OffsetCommitResponseTopicFields] = []
         self.topic_ids: dict[UUID, None] = {}
-        """Of the topics that exist."""
-        self.known: list[_Told] = []
-        """The answers for partitions that exist."""
-        self.accepted: list[_Told] = []
-        """The answers for those in ``offsets``."""
+        """The ids of existing topics."""
+        self.existing: list[_PartitionResult] = []
+        """The results of partitions that exist."""
+        self.accepted: list[_PartitionResult] = []
+        """The results of partitions in ``offsets``."""
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
 
-    def leave_out_deleted(self, image: MetadataImage, error: ErrorCode) -> None:
-        """Topics may be deleted while the request is read: their offsets have been removed from all groups by now."""
-        gone = {topic_id for topic_id in self.topic_ids if topic_id not in image.topics_by_id}
-        if not gone:
+    def remove_deleted_topics(self, image: MetadataImage, error: ErrorCode) -> None:
+        """Set ``error`` for topics that were deleted while the request was read. Their offsets must not be committed:
+        those in the groups have been removed already."""
+        deleted = {topic_id for topic_id in self.topic_ids if topic_id not in image.topics_by_id}
+        if not deleted:
             return
-        _set_error([told for told in self.known if told[0] in gone], error)
-        self.known = [told for told in self.known if told[0] not in gone]
-        self.accepted = [told for told in self.accepted if told[0] not in gone]
-        self.offsets = {place: offset for place, offset in self.offsets.items() if offset.topic_id not in gone}
+        _set_error([result for result in self.existing if result[0] in deleted], error)
+        self.existing = [result for result in self.existing if result[0] not in deleted]
+        self.accepted = [result for result in self.accepted if result[0] not in deleted]
+        self.offsets = {
+            partition: offset for partition, offset in self.offsets.items() if offset.topic_id not in deleted
+        }
 
     @property
     def answer(self) -> OffsetCommitResponseFields:
@@ -84,17 +87,17 @@ class _Commit:
 def handle(
     node: Needs, ctx: RequestContext, request: OffsetCommitRequest
 ) -> Cooperative[OffsetCommitResponseFields | None]:
-    """What does not exist is UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID whatever the group's error is; the group
-    is not even looked for if nothing else is asked, as in Kafka's handleOffsetCommitRequest."""
+    """Topics and partitions that do not exist have their own error, whatever the error of the group is. If there are no
+    others, the group is not looked up, as in Kafka's handleOffsetCommitRequest."""
     commit = yield from _read(node, ctx, request)
-    commit.leave_out_deleted(node.image, _no_topic(ctx))
-    if not commit.known:
+    commit.remove_deleted_topics(node.image, _unknown_topic_error(ctx))
+    if not commit.existing:
         return commit.answer
     try:
         shard = node.groups.shard_for_offsets(request.group_id)
         group = _committing_group(node, ctx, request, shard)
     except KafkaError as error:
-        _set_error(commit.known, error.code)
+        _set_error(commit.existing, error.code)
         return commit.answer
 
     @ctx.answering
@@ -115,8 +118,8 @@ def _committing_group(node: Needs, ctx: RequestContext, request: OffsetCommitReq
     group = shard.get(request.group_id)
     if group is None:
         if generation >= 0:
-            old = ctx.version < _GROUP_NOT_FOUND_SINCE
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if old else ErrorCode.GROUP_ID_NOT_FOUND)
+            before_v9 = ctx.version < _GROUP_NOT_FOUND_SINCE
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if before_v9 else ErrorCode.GROUP_ID_NOT_FOUND)
         group = shard.get_or_create(request.group_id)
     refusal = commit_refusal(
         group,
@@ -130,24 +133,24 @@ def _committing_group(node: Needs, ctx: RequestContext, request: OffsetCommitReq
     return group
 
 
-def _image(node: Needs, ctx: RequestContext, topic: OffsetCommitRequestTopic) -> TopicImage | None:
+def _topic_image(node: Needs, ctx: RequestContext, topic: OffsetCommitRequestTopic) -> TopicImage | None:
     by_id = ctx.version >= 10
     return node.image.topics_by_id.get(topic.topic_id or ZERO_UUID) if by_id else node.image.topics.get(topic.name)
 
 
-def _no_topic(ctx: RequestContext) -> ErrorCode:
+def _unknown_topic_error(ctx: RequestContext) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_ID if ctx.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Cooperative[_Commit]:
-    """What the request wants to commit, as far as it may be, whatever its group says."""
+    """Read the request: the offsets of existing partitions with valid metadata, and the errors of the others."""
     now_ms = node.runtime.clock.time_ms()
     limit = node.config.get_int("offset.metadata.max.bytes")
     retention_ms = get(request, "retention_time", DEFAULT_RETENTION)
     expire_ms = now_ms + retention_ms if retention_ms != DEFAULT_RETENTION else -1
     commit, budget = _Commit(), YieldBudget()
     for topic in request.topics:
-        image = _image(node, ctx, topic)
+        image = _topic_image(node, ctx, topic)
         if image is not None:
             commit.topic_ids[image.id] = None
 
@@ -156,35 +159,35 @@ def _read(node: Needs, ctx: RequestContext, request: OffsetCommitRequest) -> Coo
         ) -> OffsetCommitResponsePartitionFields:
             index = partition.partition_index
             if image is None or index not in image.partitions:
-                error = _no_topic(ctx) if image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                error = _unknown_topic_error(ctx) if image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 return {"partition_index": index, "error_code": error}
-            told: OffsetCommitResponsePartitionFields = {"partition_index": index, "error_code": ErrorCode.NONE}
-            commit.known.append((image.id, told))
+            result: OffsetCommitResponsePartitionFields = {"partition_index": index, "error_code": ErrorCode.NONE}
+            commit.existing.append((image.id, result))
             metadata = partition.committed_metadata or ""
             if len(metadata) > limit or _java_length(metadata) > limit:
-                told["error_code"] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                return told
+                result["error_code"] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                return result
             leader_epoch = get(partition, "committed_leader_epoch", -1)
-            commit.accepted.append((image.id, told))
+            commit.accepted.append((image.id, result))
             commit.offsets[image.name, index] = CommittedOffset(
                 partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms, image.id
             )
-            return told
+            return result
 
-        told = yield from budget.apply(topic.partitions, read)
-        if told:
+        result = yield from budget.apply(topic.partitions, read)
+        if result:
             commit.topics.append(
-                {"name": get(topic, "name", ""), "topic_id": get(topic, "topic_id", None), "partitions": told}
+                {"name": get(topic, "name", ""), "topic_id": get(topic, "topic_id", None), "partitions": result}
             )
     return commit
 
 
-def _set_error(told: list[_Told], error: ErrorCode) -> None:
+def _set_error(result: list[_PartitionResult], error: ErrorCode) -> None:
     if error is not ErrorCode.NONE:
-        for _, partition in told:
+        for _, partition in result:
             partition["error_code"] = error
 
 
 def _java_length(text: str) -> int:
-    """What Kafka counts: UTF-16 units, whatever the config's name says."""
+    """The length that Kafka compares with ``offset.metadata.max.bytes``: UTF-16 units, not bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -1,4 +1,5 @@
-"""OffsetDelete (47), v0: forget single offsets of a group (KIP-496), but none of a topic that a member reads."""
+"""OffsetDelete (key 47), version 0: delete single offsets of a group, except those of topics to which a member is
+subscribed. KIP-496."""
 
 from __future__ import annotations
 
@@ -45,13 +46,13 @@ def handle(node: Needs, ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         subscribed = group.state is not GroupState.EMPTY and group.subscribes_to(topic.name)
         for partition in topic.partitions:
             errors[topic.name, partition.partition_index] = _error(node, topic.name, partition, subscribed)
-    doomed = [key for key, error in errors.items() if error is ErrorCode.NONE and key in group.offsets]
+    removable = [key for key, error in errors.items() if error is ErrorCode.NONE and key in group.offsets]
 
     @ctx.answering
     def written(error: ErrorCode) -> None:
         ctx.respond_fields(error_code=error, topics=_topics(request, errors) if error is ErrorCode.NONE else [])
 
-    shard.remove_offsets(group, doomed, written)
+    shard.remove_offsets(group, removable, written)
     return None
 
 

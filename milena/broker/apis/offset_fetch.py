@@ -1,7 +1,8 @@
-"""OffsetFetch (9), v1 to v10: what groups have committed. Several groups from v8 (KIP-709), topic ids from v10.
+"""OffsetFetch (key 9), versions 1-10: the committed offsets of groups. Several groups from v8 on (KIP-709), topic ids
+from v10 on.
 
-An offset that nobody committed is -1 without an error, for a group that does not exist too. A null list of topics asks
-for all of a group's offsets.
+A partition without a committed offset, also in a group that does not exist, has offset -1 and no error. A null list of
+topics requests all offsets of a group.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     )
 
 Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
-Asked: TypeAlias = "OffsetFetchRequestGroup | OffsetFetchRequest"
-AskedTopic: TypeAlias = "OffsetFetchRequestTopics | OffsetFetchRequestTopic"
-"""In versions 8 and later, and in those before."""
+GroupRequest: TypeAlias = "OffsetFetchRequestGroup | OffsetFetchRequest"
+TopicRequest: TypeAlias = "OffsetFetchRequestTopics | OffsetFetchRequestTopic"
+"""In versions 8 and later, and in earlier ones."""
 
 
 class Needs(Protocol):
@@ -54,162 +55,171 @@ class Needs(Protocol):
 def handle(
     node: Needs, ctx: RequestContext, request: OffsetFetchRequest
 ) -> Cooperative[OffsetFetchResponseFields | None]:
-    """RequireStable waits until all is committed that was written before; without it what is committed now is told.
-    Each group is told as it was at one moment.
+    """With RequireStable, each group is read when everything that was appended before is committed; without it, the
+    committed offsets are read at once. Each group is read at one moment, although the response is built cooperatively.
 
-    Raises KafkaError INVALID_REQUEST if all offsets of the same groups are asked for over and over.
+    Raises KafkaError INVALID_REQUEST if repeated groups make the response too large (``Repeats``).
     """
-    asked: Sequence[Asked] = request.groups if ctx.version >= 8 else [request]
-    look = partial(_look, node, ctx, Repeats())
+    requested: Sequence[GroupRequest] = request.groups if ctx.version >= 8 else [request]
+    read_group = partial(_read_group, node, ctx, Repeats())
     if not get(request, "require_stable", False):
-        return (yield from _answer(node, ctx, map(look, asked)))
-    seen: dict[int, _Seen] = {}
-    in_order = (seen[place] for place in range(len(asked)))
-    later = False
+        return (yield from _answer(node, ctx, map(read_group, requested)))
+    results: dict[int, _GroupOffsets] = {}
+    in_order = (results[position] for position in range(len(requested)))
+    waited = False
 
     def respond() -> Cooperative[None]:
         ctx.respond_fields(**(yield from _answer(node, ctx, in_order)))
 
     @ctx.answering
-    def settled(place: int, error: ErrorCode) -> None:
+    def on_committed(position: int, error: ErrorCode) -> None:
         if ctx.closed:
             return
         failed = ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error
         try:
-            seen[place] = _Seen(asked[place], failed) if failed else look(asked[place])
+            results[position] = (
+                _GroupOffsets(requested[position], failed) if failed else read_group(requested[position])
+            )
         except KafkaError as refusal:
             ctx.disconnect(refusal.text)
             return
-        if later and len(seen) == len(asked):
+        if waited and len(results) == len(requested):
             ctx.resume(respond())
 
-    def wait(place: int) -> None:
+    def wait_until_committed(position: int) -> None:
         try:
-            node.groups.shard_for_offsets(asked[place].group_id).when_all_committed(partial(settled, place))
+            node.groups.shard_for_offsets(requested[position].group_id).when_all_committed(
+                partial(on_committed, position)
+            )
         except KafkaError as error:
-            settled(place, error.code)
+            on_committed(position, error.code)
 
-    yield from YieldBudget().apply(range(len(asked)), wait)
-    later = True
-    return (yield from _answer(node, ctx, in_order)) if len(seen) == len(asked) else None
+    yield from YieldBudget().apply(range(len(requested)), wait_until_committed)
+    waited = True
+    return (yield from _answer(node, ctx, in_order)) if len(results) == len(requested) else None
 
 
-class _Seen(NamedTuple):
-    """What is to be told of a group: as it was at one moment, whatever is committed while the answer is made."""
+class _GroupOffsets(NamedTuple):
+    """The offsets of one group for the response, read at one moment."""
 
-    asked: Asked
+    requested: GroupRequest
     error: ErrorCode
     committed: Iterable[CommittedOffset | None] = ()
-    """Of all partitions that are asked for, in order."""
-    everything: list[OffsetFetchResponseTopicsFields] | None = None
-    """If all offsets are asked for."""
+    """The offsets of the requested partitions, in order."""
+    all_topics: list[OffsetFetchResponseTopicsFields] | None = None
+    """The result if all offsets are requested."""
 
 
-def _look(node: Needs, ctx: RequestContext, repeats: Repeats, asked: Asked) -> _Seen:
+def _read_group(node: Needs, ctx: RequestContext, repeats: Repeats, requested: GroupRequest) -> _GroupOffsets:
     try:
-        offsets = node.groups.shard_for_offsets(asked.group_id).committed_offsets(asked.group_id)
+        offsets = node.groups.shard_for_offsets(requested.group_id).committed_offsets(requested.group_id)
     except KafkaError as error:
-        return _Seen(asked, error.code, repeat(None))
-    if asked.topics is None:
-        everything = _all(node, ctx, offsets)
-        repeats.note(asked.group_id, 1 + sum(len(topic["partitions"]) for topic in everything))
-        return _Seen(asked, ErrorCode.NONE, everything=everything)
-    find = offsets.get
-    named = [(_name(node, ctx, topic), topic.partition_indexes) for topic in asked.topics]
-    return _Seen(asked, ErrorCode.NONE, [find((name, index)) for name, indexes in named for index in indexes])
+        return _GroupOffsets(requested, error.code, repeat(None))
+    if requested.topics is None:
+        all_topics = _all_topics(node, ctx, offsets)
+        repeats.note(requested.group_id, 1 + sum(len(topic["partitions"]) for topic in all_topics))
+        return _GroupOffsets(requested, ErrorCode.NONE, all_topics=all_topics)
+    get_offset = offsets.get
+    topics = [(_topic_name(node, ctx, topic), topic.partition_indexes) for topic in requested.topics]
+    return _GroupOffsets(
+        requested, ErrorCode.NONE, [get_offset((name, index)) for name, indexes in topics for index in indexes]
+    )
 
 
-def _name(node: Needs, ctx: RequestContext, asked: AskedTopic) -> str:
-    """Empty for a topic id that is not known."""
+def _topic_name(node: Needs, ctx: RequestContext, requested: TopicRequest) -> str:
+    """The name of a requested topic; empty for an unknown topic id."""
     if ctx.version < 10:
-        return asked.name
-    topic = _by_id(node, asked)
+        return requested.name
+    topic = _by_id(node, requested)
     return "" if topic is None else topic.name
 
 
-def _by_id(node: Needs, asked: AskedTopic) -> TopicImage | None:
-    return node.image.topics_by_id.get(get(asked, "topic_id", None) or ZERO_UUID)
+def _by_id(node: Needs, requested: TopicRequest) -> TopicImage | None:
+    return node.image.topics_by_id.get(get(requested, "topic_id", None) or ZERO_UUID)
 
 
-def _answer(node: Needs, ctx: RequestContext, seen: Iterable[_Seen]) -> Cooperative[OffsetFetchResponseFields]:
+def _answer(
+    node: Needs, ctx: RequestContext, results: Iterable[_GroupOffsets]
+) -> Cooperative[OffsetFetchResponseFields]:
     groups: list[OffsetFetchResponseGroupFields] = []
     budget = YieldBudget()
-    for group in seen:
-        topics = group.everything
+    for group in results:
+        topics = group.all_topics
         if topics is None:
             topics = yield from _topics(node, ctx, group, budget)
-        groups.append({"group_id": group.asked.group_id, "error_code": group.error, "topics": topics})
+        groups.append({"group_id": group.requested.group_id, "error_code": group.error, "topics": topics})
         if budget.spend(1):
             yield
     if ctx.version >= 8:
         return {"groups": groups}
-    (only,) = groups
+    (only_group,) = groups
     old: list[OffsetFetchResponseTopicFields] = [
-        {"name": topic["name"], "partitions": topic["partitions"]} for topic in only["topics"]
+        {"name": topic["name"], "partitions": topic["partitions"]} for topic in only_group["topics"]
     ]
-    return {"error_code": only["error_code"], "topics": old}
+    return {"error_code": only_group["error_code"], "topics": old}
 
 
 def _topics(
-    node: Needs, ctx: RequestContext, group: _Seen, budget: YieldBudget
+    node: Needs, ctx: RequestContext, group: _GroupOffsets, budget: YieldBudget
 ) -> Cooperative[list[OffsetFetchResponseTopicsFields]]:
     topics: list[OffsetFetchResponseTopicsFields] = []
-    if group.error and ctx.version >= 2:  # v1 has no error but those of partitions
+    if group.error and ctx.version >= 2:  # v1 has only errors of partitions
         return topics
     committed = iter(group.committed)
-    for asked in group.asked.topics or ():
-        told = _topic(node, ctx, asked, group.error)
-        entries = zip(asked.partition_indexes, committed, strict=False)
-        partitions = yield from budget.apply(entries, told.shown)
-        topics.append({"name": told.name, "topic_id": told.topic_id, "partitions": partitions})
+    for requested in group.requested.topics or ():
+        topic_result = _topic(node, ctx, requested, group.error)
+        entries = zip(requested.partition_indexes, committed, strict=False)
+        partitions = yield from budget.apply(entries, topic_result.result)
+        topics.append({"name": topic_result.name, "topic_id": topic_result.topic_id, "partitions": partitions})
         if budget.spend(1):
             yield
     return topics
 
 
-def _topic(node: Needs, ctx: RequestContext, asked: AskedTopic, error: ErrorCode) -> _Topic:
+def _topic(node: Needs, ctx: RequestContext, requested: TopicRequest, error: ErrorCode) -> _TopicResult:
     if ctx.version < 10:
-        return _Topic(asked.name, None, node.image.topics.get(asked.name), error)
-    topic_id = get(asked, "topic_id", None) or ZERO_UUID
-    topic = _by_id(node, asked)
+        return _TopicResult(requested.name, None, node.image.topics.get(requested.name), error)
+    topic_id = get(requested, "topic_id", None) or ZERO_UUID
+    topic = _by_id(node, requested)
     return (
-        _Topic("", topic_id, None, ErrorCode.UNKNOWN_TOPIC_ID)
+        _TopicResult("", topic_id, None, ErrorCode.UNKNOWN_TOPIC_ID)
         if topic is None
-        else _Topic(topic.name, topic_id, topic, error)
+        else _TopicResult(topic.name, topic_id, topic, error)
     )
 
 
-def _all(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[OffsetFetchResponseTopicsFields]:
+def _all_topics(node: Needs, ctx: RequestContext, offsets: Offsets) -> list[OffsetFetchResponseTopicsFields]:
     by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
     for (name, index), committed in offsets.items():
         by_topic.setdefault(name, []).append((index, committed))
-    shown: list[OffsetFetchResponseTopicsFields] = []
+    result: list[OffsetFetchResponseTopicsFields] = []
     for name, entries in by_topic.items():
         image = node.image.topics.get(name)
         if image is None and ctx.version >= 10:
             continue
-        topic = _Topic(name, None if image is None else image.id, image, ErrorCode.NONE)
-        partitions = [topic.shown(entry) for entry in entries if topic.has(entry[1])]
+        topic = _TopicResult(name, None if image is None else image.id, image, ErrorCode.NONE)
+        partitions = [topic.result(entry) for entry in entries if topic.is_of_this_topic(entry[1])]
         if partitions:
-            shown.append({"name": name, "topic_id": topic.topic_id, "partitions": partitions})
-    return shown
+            result.append({"name": name, "topic_id": topic.topic_id, "partitions": partitions})
+    return result
 
 
-class _Topic(NamedTuple):
-    """A topic as it is told."""
+class _TopicResult(NamedTuple):
+    """A topic of the response."""
 
     name: str
     topic_id: UUID | None
     image: TopicImage | None
     error: ErrorCode
 
-    def has(self, committed: CommittedOffset) -> bool:
-        """Whether that was not committed for another topic of this name, which was deleted since."""
+    def is_of_this_topic(self, committed: CommittedOffset) -> bool:
+        """Whether the offset was not committed for an earlier topic of the same name, which was deleted."""
         return self.image is None or committed.topic_id in (self.image.id, ZERO_UUID)
 
-    def shown(self, entry: tuple[int, CommittedOffset | None]) -> OffsetFetchResponsePartitionsFields:
+    def result(self, entry: tuple[int, CommittedOffset | None]) -> OffsetFetchResponsePartitionsFields:
+        """The fields of one partition, given (index, offset or None)."""
         index, committed = entry
-        if committed is not None and not self.has(committed):
+        if committed is not None and not self.is_of_this_topic(committed):
             committed = None
         return {
             "partition_index": index,

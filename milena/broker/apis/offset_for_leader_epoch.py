@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch (key 23), versions 2-4.
 
-Where a leader epoch ends in the leader's log: the start of the next epoch, or the log end (not the high watermark)
-for the newest. An epoch that the log does not know is answered with -1/-1 and no error. Leaders only.
-KIPs: 101, 279, 320.
+Returns the largest leader epoch up to the requested one and its end offset in the leader's log: the start of the next
+epoch, or the log end offset (not the high watermark) for the latest epoch. Both are -1, without an error, if the log
+has no such epoch. Only leaders answer. KIPs: 101, 279, 320.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ def handle(
 ) -> OffsetForLeaderEpochResponseFields:
     topics: list[OffsetForLeaderTopicResultFields] = []
     for topic in request.topics:
-        partitions = [_answer(node, topic.topic, asked) for asked in topic.partitions]
+        partitions = [_answer(node, topic.topic, requested) for requested in topic.partitions]
         topics.append({"topic": topic.topic, "partitions": partitions})
     return {"topics": topics}
 
 
-def _answer(node: Needs, topic: str, asked: OffsetForLeaderPartition) -> OffsetForLeaderEpochEpochEndOffsetFields:
+def _answer(node: Needs, topic: str, requested: OffsetForLeaderPartition) -> OffsetForLeaderEpochEpochEndOffsetFields:
     fields: OffsetForLeaderEpochEpochEndOffsetFields = {
-        "partition": asked.partition,
+        "partition": requested.partition,
         "error_code": 0,
         "leader_epoch": -1,
         "end_offset": -1,
     }
-    current = messages.get(asked, "current_leader_epoch", -1)
+    current = messages.get(requested, "current_leader_epoch", -1)
     try:
-        epoch, end = node.partitions.get(topic, asked.partition).end_of_epoch(
-            LeaderEpoch(asked.leader_epoch), current_leader_epoch=None if current == -1 else current
+        epoch, end = node.partitions.get(topic, requested.partition).end_of_epoch(
+            LeaderEpoch(requested.leader_epoch), current_leader_epoch=None if current == -1 else current
         )
     except KafkaError as error:
         return fields | {"error_code": int(error.code)}

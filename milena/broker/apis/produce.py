@@ -1,13 +1,13 @@
 """Produce (key 0), versions 3-13.
 
-Decode, check, append, respond: one flow (``_Produce.run``), which for nearly all requests ends without a yield, with no
-task and no copy of the records. If the checks take longer, the rest continues in turns with other work, on copies,
-while later requests of the connection wait (``broker.replica.checked_appends``). acks=0 has no response, and an error
-closes the connection so that the client asks for new metadata; acks=all responds when the high watermark has passed.
-Each partition has its own error; from v10 on, one that another broker leads comes with the leader and its endpoint.
+Nearly all requests are decoded, checked, appended and answered (``_Produce.run``) without a yield, a task, or a copy of
+the records. If the checks take longer, the request continues as cooperative work on copies of the records, while later
+requests of the connection wait (``broker.replica.checked_appends``).
 
-Transactions are refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until they exist.
-KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current leader).
+acks=0 has no response; an error closes the connection, so that the client refreshes its metadata. With acks=all the
+response is sent when the records are committed. Each partition has its own error; from v10 on, a partition that another
+broker leads has the leader and its endpoint. Transactional requests get TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because
+transactions are not supported yet. KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current leader).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from milena.broker.controller_link.transactions import Refusing, log_refusal
+from milena.broker.controller_link.transactions import HasClientLog, log_refusal
 from milena.broker.metadata.leader_hints import LeaderHints
-from milena.broker.reading.producing import CommitWait, Uncommitted
-from milena.broker.replica.checked_appends import CheckedAppends, Target
+from milena.broker.reading.producing import CommitWait, PendingAppend
+from milena.broker.replica.checked_appends import AppendTarget, CheckedAppends
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.node.api import RequestContext
 from milena.node.serving.scheduler import LARGE_JOB_BYTES
@@ -47,24 +47,24 @@ if TYPE_CHECKING:
     from milena.node.metadata.image import MetadataImage
 
 RAW: Final = True
-FEW_ELEMENTS: Final = 1_000
-"""Topics and partitions of a request that is decoded at once. A larger one waits for a slot first."""
+MAX_IMMEDIATE_ELEMENTS: Final = 1_000
+"""The most topics and partitions of a request that is decoded when it arrives. A larger one waits for a slot first."""
 PARTITIONS_PER_YIELD: Final = 500
-"""Partitions of such a request between two yields, at most."""
+"""The most partitions of such a large request between two yields."""
 _TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"
 """A topic by name or id, and the number of its partitions."""
 ADMIN_CLIENT: Final = "__admin_client"
-"""Kafka lets the client of this id write to internal topics."""
+"""The client id that may write to internal topics, as in Kafka."""
 _ACKS: Final = (0, 1, ACKS_ALL)
 _ZSTD: Final = 4
 _ZSTD_SINCE: Final = 7
 _CODEC: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
-_MAGIC_AT: Final = 16
-_LENGTH_AT: Final = 8
+_MAGIC_POSITION: Final = 16
+_LENGTH_POSITION: Final = 8
 _LENGTH_END: Final = 12
-_ATTRIBUTES: Final = 22
-"""Position of the low byte of a batch's attributes."""
+_ATTRIBUTES_POSITION: Final = 22
+"""The position of the low byte of a batch's attributes."""
 _WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -75,11 +75,11 @@ _WITHOUT_LOG_START: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""What the log refuses without telling where it starts."""
+"""The errors of an append whose result has no log start offset, as in Kafka."""
 _LEADER_SINCE: Final = 10
 
 
-class Needs(Refusing, Protocol):
+class Needs(HasClientLog, Protocol):
     """What this handler uses of its broker."""
 
     @property
@@ -92,18 +92,18 @@ class Needs(Refusing, Protocol):
 
 def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
     try:
-        request = decode_produce_request(ctx.version, body, FEW_ELEMENTS)
+        request = decode_produce_request(ctx.version, body, MAX_IMMEDIATE_ELEMENTS)
     except TooManyElements:
-        return _many(node, ctx, memoryview(bytearray(body)))
+        return _handle_large(node, ctx, memoryview(bytearray(body)))
     return _produce(node, ctx, request)
 
 
-def _many(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
-    """Handle a request for many partitions in a slot of its own. ``body`` is a copy."""
+def _handle_large(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
+    """Handle a request for many partitions, in a slot of the scheduler. ``body`` is a copy."""
     ctx.memory = LARGE_JOB_BYTES + 1
-    yield
+    yield  # the scheduler waits for a slot
     request = yield from decode_large_produce_request(ctx.version, body)
-    yield
+    yield  # the first append is a step of its own
     yield from _produce(node, ctx, request, copied=True)
 
 
@@ -111,20 +111,20 @@ def _produce(node: Needs, ctx: RequestContext, request: ProduceRequest, *, copie
     """Append the batches of a request and respond. ``copied``: the records are not in the receive buffer."""
     work = _Produce(node, ctx, request, copied=copied).run()
     purgatory = node.purgatory
-    ended = False
-    while not ended:
+    is_done = False
+    while not is_done:
         # Fetches that wait for these records are checked after the response was sent.
         purgatory.hold()
         try:
             next(work)
         except StopIteration:
-            ended = True
+            is_done = True
         finally:
             purgatory.release()
-        if not ended:
+        if not is_done:
             yield
-            # A client that is gone repeats what was not acknowledged.
-            ended = ctx.closed and request.acks != 0
+            # Without a connection the remaining appends are dropped: the client retries what was not acknowledged.
+            is_done = ctx.closed and request.acks != 0
     if ctx.is_large:
         ctx.release()  # the next requests of the connection need not wait until the records are committed
 
@@ -140,15 +140,15 @@ class _Produce:
         "_meters",
         "_node",
         "_partition",
+        "_pending",
         "_results",
         "_targets",
         "_timeout_ms",
         "_topics",
-        "_uncommitted",
     )
 
     _partition: Partition | None
-    """The current partition; None if it was looked up again and is gone."""
+    """The current partition; None if the last look-up failed."""
     _meters: TopicMeters
 
     def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool) -> None:
@@ -157,18 +157,18 @@ class _Produce:
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._topics = [(name, topic_id, len(partitions)) for name, topic_id, partitions in request.topics]
-        self._targets: list[Target] = [
+        self._targets: list[AppendTarget] = [
             (name, topic_id, index, records)
             for name, topic_id, partitions in request.topics
             for index, records in partitions
         ]
         self._budget = YieldBudget(PARTITIONS_PER_YIELD) if copied else None
         self._appends = CheckedAppends(self._targets, request.acks, ctx, copied=copied)
-        self._uncommitted: list[_Uncommitted] = []
+        self._pending: list[_PendingResult] = []
         self._results: list[ProducedPartition] = []
-        refused = _refusal(node, ctx, request)
-        if refused is not None:
-            self._results += [ProducedPartition(target[2], refused) for target in self._targets]
+        request_error = _request_error(node, ctx, request)
+        if request_error is not None:
+            self._results += [ProducedPartition(target[2], request_error) for target in self._targets]
 
     def run(self) -> Cooperative[None]:
         """Append to all partitions in order, then respond. Yields if the checks of the batches take long."""
@@ -176,7 +176,7 @@ class _Produce:
         for position in range(len(results), len(self._targets)):
             if self._budget is not None and self._budget.spend(1):
                 yield
-            partition = self._admitted(position)
+            partition = self._partition_for(position)
             if partition is None:
                 continue
             try:
@@ -189,8 +189,8 @@ class _Produce:
                 self._appended(info)
         self._respond()
 
-    def _admitted(self, position: int) -> Partition | None:
-        """Return the partition to append to; None, with its result, if the request may not."""
+    def _partition_for(self, position: int) -> Partition | None:
+        """Return the partition to append to; None if the request may not, whose error is then in the results."""
         target = self._targets[position]
         index, records = target[2:]
         try:
@@ -208,17 +208,17 @@ class _Produce:
             return None
         return partition
 
-    def _find(self, target: Target) -> Partition:
+    def _find(self, target: AppendTarget) -> Partition:
         """Look up the partition. Raises KafkaError."""
         name, topic_id, index, _ = target
         self._partition = None
         if topic_id is not None:
-            found = self._node.partitions.get_by_id(topic_id, index)
+            partition = self._node.partitions.get_by_id(topic_id, index)
         else:
             assert name is not None
-            found = self._node.partitions.get(name, index)
-        self._partition = found
-        return found
+            partition = self._node.partitions.get(name, index)
+        self._partition = partition
+        return partition
 
     def _failed(self, error: KafkaError) -> None:
         self._meters.failed_produces.value += 1
@@ -226,7 +226,7 @@ class _Produce:
         self._results.append(
             ProducedPartition(self._targets[len(self._results)][2], error.code)
             if partition is None
-            else _not_appended(partition, error)
+            else _error_result(partition, error)
         )
 
     def _appended(self, info: AppendInfo) -> None:
@@ -236,28 +236,28 @@ class _Produce:
         meters.bytes_in.value += info.size
         result = ProducedPartition(partition.index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
         if self._acks == ACKS_ALL:
-            append = Uncommitted(partition, partition.term, Offset(info.last_offset + 1))
+            append = PendingAppend(partition, partition.term, Offset(info.last_offset + 1))
             if not append.check():
-                self._uncommitted.append(_Uncommitted(append, len(self._results)))
+                self._pending.append(_PendingResult(append, len(self._results)))
             elif append.error:
                 result = ProducedPartition(partition.index, append.error)
         self._results.append(result)
 
     def _respond(self) -> None:
-        """Respond, or wait until all appends are committed. The wait does not keep the records."""
-        node, ctx, topics, results, uncommitted = self._node, self._ctx, self._topics, self._results, self._uncommitted
+        """Respond, with acks=all after all appends are committed. The waiting operation does not keep the records."""
+        node, ctx, topics, results, pending_results = self._node, self._ctx, self._topics, self._results, self._pending
         if self._acks == 0:
-            _respond_nothing(ctx, results)
+            _end_without_response(ctx, results)
             return
 
         def committed() -> None:
-            for entry in uncommitted:
+            for entry in pending_results:
                 if entry.append.error:
                     results[entry.position] = ProducedPartition(results[entry.position].partition, entry.append.error)
             _respond(node, ctx, topics, results)
 
-        # Appends before a yield may have been committed, or lost, since.
-        pending = [entry.append for entry in uncommitted if not entry.append.check()]
+        # Appends before a yield may have been committed or truncated since.
+        pending = [entry.append for entry in pending_results if not entry.append.check()]
         if pending:
             keys = dict.fromkeys(append.partition for append in pending)
             node.purgatory.wait(CommitWait(pending, committed), keys, self._timeout_ms / 1000, ctx)
@@ -265,18 +265,18 @@ class _Produce:
             committed()
 
 
-class _Uncommitted:
-    """An append that is not committed yet, and the position of its result."""
+class _PendingResult:
+    """An append that is not committed yet, and the position of its result in the response."""
 
     __slots__ = ("append", "position")
 
-    def __init__(self, append: Uncommitted, position: int) -> None:
+    def __init__(self, append: PendingAppend, position: int) -> None:
         self.append = append
         self.position = position
 
 
-def _refusal(node: Needs, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
-    """The error that all partitions get, None for none."""
+def _request_error(node: Needs, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
+    """The error of the whole request, which all partitions get; None if there is none."""
     if request.transactional_id is not None:
         log_refusal(node, ctx, request.transactional_id)
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -288,31 +288,38 @@ def _refusal(node: Needs, ctx: RequestContext, request: ProduceRequest) -> Error
 
 
 def _check_request(ctx: RequestContext, partition: Partition, records: memoryview | None, acks: int) -> None:
-    """Raises KafkaError for what this client and version may not send."""
+    """Check what does not depend on the log. Raises KafkaError."""
     if not records:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one record batch for each partition")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition of a Produce request must have one record batch")
     if ctx.version < _ZSTD_SINCE and _attributes(records) & _CODEC == _ZSTD and _is_whole(records):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    # As late as in Kafka, where a partition that is not there and records that are none come first.
+    # After the look-up of the partition, and before other errors of the batch's contents: Kafka's order.
     if acks not in _ACKS:
-        right = _is_whole(records, alone=True) and records[_MAGIC_AT] == MAGIC
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS if right else ErrorCode.INVALID_RECORD)
+        is_valid_batch = _is_whole(records, is_only=True) and records[_MAGIC_POSITION] == MAGIC
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS if is_valid_batch else ErrorCode.INVALID_RECORD)
     if partition.is_internal and ctx.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
 
 
 def _attributes(records: memoryview) -> int:
-    """Of the first batch; 0 if that is none of the current format, which the log refuses."""
-    return records[_ATTRIBUTES] if len(records) > _ATTRIBUTES and records[_MAGIC_AT] == MAGIC else 0
+    """The low byte of the first batch's attributes; 0 if the batch has another format, which the log refuses."""
+    return (
+        records[_ATTRIBUTES_POSITION]
+        if len(records) > _ATTRIBUTES_POSITION and records[_MAGIC_POSITION] == MAGIC
+        else 0
+    )
 
 
-def _is_whole(records: memoryview, *, alone: bool = False) -> bool:
-    """Whether the first batch is not longer than the records, and is all of them where it is to be ``alone``."""
-    size, rest = int.from_bytes(records[_LENGTH_AT:_LENGTH_END], "big", signed=True), len(records) - _LENGTH_END
-    return size == rest if alone else 0 < size <= rest
+def _is_whole(records: memoryview, *, is_only: bool = False) -> bool:
+    """Whether the records contain the first batch completely and, with ``is_only``, nothing else."""
+    size, following = (
+        int.from_bytes(records[_LENGTH_POSITION:_LENGTH_END], "big", signed=True),
+        len(records) - _LENGTH_END,
+    )
+    return size == following if is_only else 0 < size <= following
 
 
-def _not_appended(partition: Partition, error: KafkaError) -> ProducedPartition:
+def _error_result(partition: Partition, error: KafkaError) -> ProducedPartition:
     errors = tuple(map(RecordError._make, error.record_errors)) if isinstance(error, InvalidRecords) else ()
     start = -1
     if partition.log is not None and error.code not in _WITHOUT_LOG_START and not isinstance(error, MalformedRecords):
@@ -326,8 +333,8 @@ def _respond(node: Needs, ctx: RequestContext, sizes: list[_TopicSize], results:
     if ctx.closed:
         return
     endpoints: tuple[NodeEndpoint, ...] = ()
-    left = iter(results)
-    topics: list[ProducedTopic] = [(name, topic_id, list(islice(left, count))) for name, topic_id, count in sizes]
+    remaining = iter(results)
+    topics: list[ProducedTopic] = [(name, topic_id, list(islice(remaining, count))) for name, topic_id, count in sizes]
     version = ctx.version
     if version >= _LEADER_SINCE and ErrorCode.NOT_LEADER_OR_FOLLOWER in [result.error_code for result in results]:
         hints = LeaderHints(node.image, ctx.listener_name)
@@ -347,7 +354,7 @@ def _with_leader(
     return result._replace(current_leader=hints.leader(name, topic_id, result.partition))
 
 
-def _respond_nothing(ctx: RequestContext, results: list[ProducedPartition]) -> None:
+def _end_without_response(ctx: RequestContext, results: list[ProducedPartition]) -> None:
     failed = next((result for result in results if result.error_code), None)
     if failed is None:
         ctx.no_response()

@@ -1,4 +1,4 @@
-"""SyncGroup (14), v0 to v5: the leader hands in the assignment, every member gets its share of it.
+"""SyncGroup (key 14), versions 0-5: the leader sends all assignments, each member gets its own.
 
 KIPs: 345 (static members, v3), 559 (protocol type and name, v5).
 """
@@ -36,7 +36,7 @@ def handle(node: Needs, ctx: RequestContext, request: SyncGroupRequest) -> SyncG
     try:
         shard = node.groups.shard(request.group_id)
     except KafkaError as error:
-        # A coordinator that is loading has forgotten the generation: the member shall join again.
+        # As in Kafka: the group that is being loaded has no members that wait, so this member has to rejoin.
         loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return _fields(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
     group = shard.get(request.group_id)

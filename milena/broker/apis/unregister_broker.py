@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64), version 0: answered by the controller."""
+"""UnregisterBroker (key 64), version 0: forwarded to the controller."""
 
 from __future__ import annotations
 

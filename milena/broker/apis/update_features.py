@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57), versions 0-2: answered by the controller."""
+"""UpdateFeatures (key 57), versions 0-2: forwarded to the controller."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The broker's way to the controller: registration, heartbeats, forwarded requests."""
+"""The broker's requests to the controller: registration, heartbeats, forwarded requests."""

@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody asks for them."""
+"""Automatic creation of topics, like Kafka's AutoTopicCreationManager."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from milena.protocol.apis import CreatableTopicFields, CreateTopicsResponse
 
 MAX_IN_FLIGHT: Final = 1000
-_OF_THE_CLUSTER: Final = -1
-"""Partitions or replicas: the controller's defaults."""
+_CLUSTER_DEFAULT: Final = -1
+"""The number of partitions or replicas in a request that leaves it to the controller's defaults."""
 
 
 class AutoCreation:
-    """Asks the controller for missing topics, once for each as long as the answer is out."""
+    """Sends CreateTopics requests for missing topics, at most one per topic at a time."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class AutoCreation:
         self._log = log
 
     def create(self, names: Iterable[str]) -> bool:
-        """Begin to create topics on a client's behalf. False if ``auto.create.topics.enable`` forbids it or there
-        is nothing to create."""
+        """Start creating topics for a client. Returns False if ``auto.create.topics.enable`` is false or no topic is
+        being created."""
         return self._config().get_bool("auto.create.topics.enable") and self.create_internal(names)
 
     def create_internal(self, names: Iterable[str]) -> bool:
-        """Begin to create topics that Kafka itself needs, whatever the configuration says."""
-        wanted = [name for name in names if name not in self._in_flight]
-        for name in wanted[: MAX_IN_FLIGHT - len(self._in_flight)]:
+        """Start creating internal topics, whatever ``auto.create.topics.enable`` is."""
+        missing = [name for name in names if name not in self._in_flight]
+        for name in missing[: MAX_IN_FLIGHT - len(self._in_flight)]:
             self._in_flight.add(name)
             self._tasks.attempt(self._create(name), name=f"create {name}")
-        return bool(wanted) or bool(self._in_flight)
+        return bool(missing) or bool(self._in_flight)
 
     async def _create(self, name: str) -> None:
         try:
@@ -64,7 +64,7 @@ class AutoCreation:
                 timeout=self._config().get_int("request.timeout.ms") / 1000,
             )
             if len(response.topics) != 1:
-                self._failed(name, f"the controller answered for {len(response.topics)} topics")
+                self._failed(name, f"the controller's response has {len(response.topics)} topics instead of one")
                 return
             topic = response.topics[0]
             error = ErrorCode(int(topic.error_code))
@@ -78,7 +78,7 @@ class AutoCreation:
             self._in_flight.discard(name)
 
     def _failed(self, name: str, reason: str) -> None:
-        """Clients ask again and again: say it once for each reason."""
+        """Log a failure, unless the last one of the topic had the same reason: clients retry often."""
         if self._failures.get(name) == reason:
             return
         if len(self._failures) >= MAX_IN_FLIGHT:
@@ -89,8 +89,8 @@ class AutoCreation:
     def _creatable(self, name: str) -> CreatableTopicFields:
         topic: CreatableTopicFields = {
             "name": name,
-            "num_partitions": _OF_THE_CLUSTER,
-            "replication_factor": _OF_THE_CLUSTER,
+            "num_partitions": _CLUSTER_DEFAULT,
+            "replication_factor": _CLUSTER_DEFAULT,
             "assignments": [],
             "configs": [],
         }

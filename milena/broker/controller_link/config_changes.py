@@ -1,7 +1,8 @@
-"""AlterConfigs and IncrementalAlterConfigs: what the broker refuses before the controller hears of it (KAFKA-13749).
+"""AlterConfigs and IncrementalAlterConfigs: the broker validates each resource before it forwards the request, like
+Kafka's ConfigAdminManager (KAFKA-13749).
 
-A broker's own configuration is changed through that broker alone, and the levels of its loggers end with it. Resources
-that pass are sent on together; the answer has all in the order of the request.
+The configuration of a broker can be changed only through that broker, which also changes the levels of its loggers
+itself. Valid resources are forwarded in one request; the response has all resources in the order of the request.
 """
 
 from __future__ import annotations
@@ -39,60 +40,62 @@ if TYPE_CHECKING:
     )
     from milena.protocol.types import NodeId
 
-_OF_THE_CONTROLLER: Final = frozenset({TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
-_BOUND: Final = frozenset({"listeners", "advertised.listeners"})
+_CONTROLLER_RESOURCES: Final = frozenset({TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
+_FIXED_KEYS: Final = frozenset({"listeners", "advertised.listeners"})
 _DELETE: Final = 1
 
 
-class Altering(Forwarding, Protocol):
-    """What a change of configurations needs of the broker."""
+class ConfigOwner(Forwarding, Protocol):
+    """What these handlers use of their broker."""
 
     @property
     def node_id(self) -> NodeId: ...
 
 
 async def handle(
-    node: Altering, ctx: RequestContext, request: AlterConfigsRequest
+    node: ConfigOwner, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponseFields | None:
-    """Answer either of the two requests; None if the controller's answer has been passed on. Raises KafkaError if
-    the controller gives none."""
+    """Handle either request. Returns None if the whole request was forwarded and the controller's response sent on.
+    Raises KafkaError if the controller does not answer."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
-    twice = repeated_in(resources)
-    own: dict[int, KafkaError | None] = {}
+    repeated = repeated_in(resources)
+    local_results: dict[int, KafkaError | None] = {}
     for index, resource in enumerate(request.resources):
-        error = _refusal(node, ctx, resource, repeated=resources[index] in twice)
+        error = _refusal(node, ctx, resource, repeated=resources[index] in repeated)
         if error is not None or resource.resource_type == BROKER_LOGGER_RESOURCE:
-            own[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
-    if not own:
+            local_results[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
+    if not local_results:
         await forward(node, ctx, request)
         return None
-    rest = tuple(resource for index, resource in enumerate(request.resources) if index not in own)
-    answered: dict[tuple[int, str], AlterConfigsResourceResponseFields] = {}
-    if rest:
-        body = await ask_controller(node, ctx, messages.replaced(request, resources=rest))
+    forwarded = tuple(resource for index, resource in enumerate(request.resources) if index not in local_results)
+    controller_results: dict[tuple[int, str], AlterConfigsResourceResponseFields] = {}
+    if forwarded:
+        body = await ask_controller(node, ctx, messages.replaced(request, resources=forwarded))
         answer: AlterConfigsResponse = messages.decode_response(ctx.header.api_key, ctx.version, body)
-        answered = {
-            (outcome.resource_type, outcome.resource_name): {
-                "resource_type": outcome.resource_type,
-                "resource_name": outcome.resource_name,
-                "error_code": outcome.error_code,
-                "error_message": outcome.error_message,
+        controller_results = {
+            (result.resource_type, result.resource_name): {
+                "resource_type": result.resource_type,
+                "resource_name": result.resource_name,
+                "error_code": result.error_code,
+                "error_message": result.error_message,
             }
-            for outcome in answer.responses
+            for result in answer.responses
         }
     return {
         "responses": [
-            _outcome(request.resources[index], own[index]) if index in own else answered[resource]
+            _result(request.resources[index], local_results[index])
+            if index in local_results
+            else controller_results[resource]
             for index, resource in enumerate(resources)
         ]
     }
 
 
 def failed(ctx: RequestContext, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponseFields:
-    return {"responses": [_outcome(resource, error) for resource in request.resources]}
+    return {"responses": [_result(resource, error) for resource in request.resources]}
 
 
-def _outcome(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponseFields:
+def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponseFields:
     return {
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
@@ -102,7 +105,7 @@ def _outcome(resource: AlterConfigsResource, error: KafkaError | None) -> AlterC
 
 
 def _change_levels(
-    node: Altering, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
+    node: ConfigOwner, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
 ) -> KafkaError | None:
     if not _is_incremental(resource, ctx):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"The resource type {resource.resource_type} is unknown.")
@@ -120,11 +123,11 @@ def _is_incremental(
 
 
 def _refusal(
-    node: Altering, ctx: RequestContext, resource: AlterConfigsResource, *, repeated: bool
+    node: ConfigOwner, ctx: RequestContext, resource: AlterConfigsResource, *, repeated: bool
 ) -> KafkaError | None:
-    problem = "This resource is given twice." if repeated else _problem(node.node_id, resource)
+    problem = "The resource is given twice." if repeated else _problem(node.node_id, resource)
     if problem is None and resource.resource_type == BROKER_RESOURCE:
-        problem = _problem_of_cleaner(node.config, resource, incremental=_is_incremental(resource, ctx))
+        problem = _cleaner_problem(node.config, resource, incremental=_is_incremental(resource, ctx))
     return KafkaError(ErrorCode.INVALID_REQUEST, problem) if problem else None
 
 
@@ -135,28 +138,33 @@ def _problem(node_id: int, resource: AlterConfigsResource) -> str | None:
     for config in resource.configs:
         if config.value is None and messages.get(config, "config_operation", 0) != _DELETE:
             return f"The key {config.name} has no value."
-    kind, name = resource.resource_type, resource.resource_name
-    if kind == BROKER_LOGGER_RESOURCE or kind in _OF_THE_CONTROLLER or (kind == BROKER_RESOURCE and not name):
+    resource_type, name = resource.resource_type, resource.resource_name
+    if (
+        resource_type == BROKER_LOGGER_RESOURCE
+        or resource_type in _CONTROLLER_RESOURCES
+        or (resource_type == BROKER_RESOURCE and not name)
+    ):
         return None
-    if kind != BROKER_RESOURCE:
-        return f"The resource type {kind} is unknown."
+    if resource_type != BROKER_RESOURCE:
+        return f"The resource type {resource_type} is unknown."
     if whole(name) != node_id:
-        return f"The configuration of broker {shown(name)} is not for broker {node_id} to change."
-    bound = sorted(_BOUND.intersection(keys))
-    return f"A running broker keeps its {' and '.join(bound)}." if bound else None
+        return f"Broker {node_id} cannot change the configuration of broker {shown(name)}."
+    fixed = sorted(_FIXED_KEYS.intersection(keys))
+    return f"A running broker cannot change its {' and '.join(fixed)}." if fixed else None
 
 
-def _problem_of_cleaner(config: NodeConfig, resource: AlterConfigsResource, *, incremental: bool) -> str | None:
-    """Of what the broker's configuration would be: only the broker knows which values it has now."""
+def _cleaner_problem(config: NodeConfig, resource: AlterConfigsResource, *, incremental: bool) -> str | None:
+    """Return why the log cleaner would reject the changed configuration, or None. Only the broker can check this,
+    because it has the static values."""
     per_broker = bool(resource.resource_name)
     values: dict[str, str] = {}
     if incremental:
         values |= config.dynamic_broker if per_broker else config.dynamic_default
-    for one in resource.configs:
-        if one.value is None or messages.get(one, "config_operation", 0) == _DELETE:
-            values.pop(one.name, None)
+    for config_change in resource.configs:
+        if config_change.value is None or messages.get(config_change, "config_operation", 0) == _DELETE:
+            values.pop(config_change.name, None)
         else:
-            values[one.name] = one.value
+            values[config_change.name] = config_change.value
     try:
         check_cleaner_change(config, values, per_broker=per_broker)
     except ConfigError as error:

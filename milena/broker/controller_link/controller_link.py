@@ -1,4 +1,4 @@
-"""The broker's way to the active controller: one channel, moved on to the next address when it is not the one."""
+"""The broker's connection to the active controller, like Kafka's NodeToControllerChannelManager."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from milena.runtime.logging import get_logger
 if TYPE_CHECKING:
     from milena.protocol.apis import DescribeClusterResponse
 
-RETRY_PAUSE: Final = 0.02
-"""Seconds between attempts; a channel that cannot connect adds its own, growing pause."""
-LONGEST_PAUSE: Final = 1.0
-"""Seconds between attempts where connections break again and again before the answer, as with a peer that talks
-rubbish."""
-ASKING_TIMEOUT: Final = 60.0
-"""Seconds that a new broker waits for a controller to tell the cluster's id."""
+RETRY_SECONDS: Final = 0.02
+"""Seconds between attempts; the channel adds a growing pause between attempts to connect."""
+MAX_RETRY_SECONDS: Final = 1.0
+"""The most seconds between attempts if connections repeatedly break before a response, as with a peer that violates the
+protocol."""
+CLUSTER_ID_TIMEOUT: Final = 60.0
+"""Seconds that a new broker waits for the cluster id from a controller."""
 CONTROLLERS: Final = 2
-"""The type of endpoint that DescribeCluster is sent to."""
-PATIENCE: Final = 3.0
-"""Seconds without a controller before the log says so: at a start, all nodes come up at once."""
+"""The endpoint type of controllers in DescribeCluster."""
+LOG_AFTER_SECONDS: Final = 3.0
+"""Seconds without a controller until it is logged: when a cluster starts, controllers are unavailable for a while."""
 
 
 class ControllerLink:
-    """Requests to whichever controller is active. One connection, so requests arrive in the order they were made."""
+    """Sends requests to the active controller: over one connection, so that they arrive in order, to the next address
+    if a controller is not active or not reachable."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class ControllerLink:
         *,
         request_timeout: float,
     ) -> None:
-        """``addresses`` are asked for with the first request."""
+        """``addresses`` is called with the first request."""
         self._runtime = runtime
         self._find_addresses = addresses
         self._client_id = client_id
@@ -49,9 +50,9 @@ class ControllerLink:
         self._channel: Channel | None = None
         self._closed = False
         self._missing_since: float | None = None
-        self._told = False
-        self._broken = 0
-        """Connections in a row that came about and brought no answer."""
+        self._is_logged = False
+        self._consecutive_breaks = 0
+        """The number of consecutive connections that broke before a response."""
         self._log = get_logger("controller-link")
 
     @cached_property
@@ -68,20 +69,20 @@ class ControllerLink:
     async def request(
         self, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: object
     ) -> Any:  # noqa: ANN401 - decoded response; callers annotate it
-        """Ask the active controller, again and again until it answers. Raises KafkaError REQUEST_TIMED_OUT after
-        ``timeout`` seconds (``controller.socket.timeout.ms`` where None), and ChannelError when the link is closed.
+        """Send a request until the active controller answers it. Raises KafkaError REQUEST_TIMED_OUT after ``timeout``
+        seconds (None: ``controller.socket.timeout.ms``), and ChannelError when the link is closed.
 
-        An attempt whose outcome is unknown is repeated: only for requests that bear it, as Kafka's own do.
+        A request whose result is unknown is sent again, so it must be idempotent, as Kafka's are.
         """
         clock = self._runtime.clock
         deadline = clock.monotonic() + (self._timeout if timeout is None else timeout)
         while True:
-            left = deadline - clock.monotonic()
-            if left <= 0:
+            remaining = deadline - clock.monotonic()
+            if remaining <= 0:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no active controller at {self.address}")
             channel = self._open()
             try:
-                async with asyncio.timeout(left):  # connecting may take longer than all of the time that there is
+                async with asyncio.timeout(remaining):  # connecting has no timeout of its own
                     await channel.connect()
                 response = await channel.request(key, version, timeout=deadline - clock.monotonic(), **fields)
             except TimeoutError:
@@ -90,53 +91,54 @@ class ControllerLink:
                 if self._closed:
                     raise
                 self._note_missing(error)
-                self._broken += not isinstance(error, Unreachable)
+                self._consecutive_breaks += not isinstance(error, Unreachable)
             else:
                 self._missing_since = None
-                self._broken = 0
+                self._consecutive_breaks = 0
                 if int(getattr(response, "error_code", 0)) != ErrorCode.NOT_CONTROLLER:
                     return response
             if self._channel is channel:
                 self._rotate()
-            await clock.sleep(min(RETRY_PAUSE * 2.0 ** min(self._broken, 10), LONGEST_PAUSE))
+            await clock.sleep(min(RETRY_SECONDS * 2.0 ** min(self._consecutive_breaks, 10), MAX_RETRY_SECONDS))
 
     async def cluster_id(self) -> str:
-        """For a broker whose directories are new. Raises as ``request``."""
-        asked: DescribeClusterResponse = await self.request(
-            ApiKey.DESCRIBE_CLUSTER, timeout=ASKING_TIMEOUT, endpoint_type=CONTROLLERS
+        """The cluster id, for a broker with unformatted directories. Raises like ``request``."""
+        response: DescribeClusterResponse = await self.request(
+            ApiKey.DESCRIBE_CLUSTER, timeout=CLUSTER_ID_TIMEOUT, endpoint_type=CONTROLLERS
         )
-        return asked.cluster_id
+        return response.cluster_id
 
     def offered(self, key: ApiKey) -> int | None:
-        """The highest version of an API that both sides have, None while there is no connection to know it from."""
+        """The highest version of an API that both sides support; None while not connected."""
         channel = self._channel
         return channel.choose(key) if channel is not None and channel.connected else None
 
     def _note_missing(self, error: ChannelError) -> None:
-        """The log hears of each absence once."""
+        """Log once if no controller has been reached for ``LOG_AFTER_SECONDS``."""
         now = self._runtime.clock.monotonic()
         if self._missing_since is None:
-            self._missing_since, self._told = now, False
-        elif not self._told and now - self._missing_since >= PATIENCE:
-            self._told = True
+            self._missing_since, self._is_logged = now, False
+        elif not self._is_logged and now - self._missing_since >= LOG_AFTER_SECONDS:
+            self._is_logged = True
             self._log.warning("controller not reached", controller=self.address, error=str(error))
 
     def close(self) -> None:
-        """Close for good; what waits fails. Idempotent."""
+        """Close the link. Waiting and later requests raise ChannelError."""
         self._closed = True
         if self._channel is not None:
             self._channel.close()
 
     def _open(self) -> Channel:
         if self._closed:
-            raise ChannelError("the broker stops")
+            raise ChannelError("the broker is stopping")
         if self._channel is None:
             host, port = self._addresses[self._current]
             self._channel = Channel(self._runtime, host, port, self._client_id, request_timeout=self._timeout)
         return self._channel
 
     def _rotate(self) -> None:
-        """Try the next address. A single one keeps its channel, which knows how long to wait."""
+        """Use the next address for the next attempt. With a single address the channel is kept, because it has the
+        growing pause between attempts to connect."""
         if len(self._addresses) > 1 and self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -1,11 +1,11 @@
-"""Requests that the controller answers: sent on inside an Envelope with their header and principal (KIP-590)."""
+"""Forwards requests to the controller in an Envelope, with their header and principal (KIP-590)."""
 
 from __future__ import annotations
 
 import ipaddress
 from typing import TYPE_CHECKING, Protocol
 
-from milena.broker.metadata.own_changes import CHANGING
+from milena.broker.metadata.own_changes import CHANGES_METADATA
 from milena.node.api import Principal, RequestContext
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Forwarding(Protocol):
-    """What a request to the controller needs of the broker."""
+    """What forwarding uses of the broker."""
 
     @property
     def config(self) -> NodeConfig: ...
@@ -32,14 +32,16 @@ class Forwarding(Protocol):
 
 
 async def forward(node: Forwarding, ctx: RequestContext, request: object) -> None:
-    """Let the controller answer ``request`` and pass its answer on as it is. Raises KafkaError if there is none."""
+    """Forward ``request`` to the controller and send its response on unchanged. Raises KafkaError if there is no
+    response."""
     body = await ask_controller(node, ctx, request)
     if not ctx.closed:
         ctx.respond([body])
 
 
 async def ask_controller(node: Forwarding, ctx: RequestContext, request: object) -> bytes:
-    """The body of the controller's answer to ``request``, in the version of ``ctx``. Raises KafkaError."""
+    """Return the body of the controller's response to ``request``, in the version of ``ctx``. If the request may change
+    metadata, first wait until this broker has applied the change (``own_changes``). Raises KafkaError."""
     header = ctx.header
     data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
     response: EnvelopeResponse = await node.controller.request(
@@ -52,17 +54,17 @@ async def ask_controller(node: Forwarding, ctx: RequestContext, request: object)
     error = ErrorCode(int(response.error_code))
     if error is not ErrorCode.NONE:
         raise KafkaError(error)
-    answer = messages.get(response, "response_data", None)
-    if answer is None:
+    response_data = messages.get(response, "response_data", None)
+    if response_data is None:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    if header.api_key in CHANGING:
-        await node.own_changes.seen()
-    _, body = parse_response_header(header.api_key, header.api_version, memoryview(answer))
+    if header.api_key in CHANGES_METADATA:
+        await node.own_changes.wait_visible()
+    _, body = parse_response_header(header.api_key, header.api_version, memoryview(response_data))
     return bytes(body)
 
 
 def serialized(principal: Principal) -> bytes:
-    """DefaultPrincipalData v0, behind its version."""
+    """The principal in the Envelope: the version 0, then DefaultPrincipalData."""
     writer = Writer()
     writer.int16(0)
     writer.compact_string(principal.kind)

@@ -1,14 +1,14 @@
-"""The life of this broker in the controller's eyes (docs/kafka-semantics.md: Broker lifecycle): registration,
-heartbeats, the way out.
+"""Registration, heartbeats and controlled shutdown of this broker, like Kafka's BrokerLifecycleManager
+(docs/kafka-semantics.md: Broker lifecycle).
 
 ::
 
     NOT_RUNNING -> STARTING -> RECOVERY -> RUNNING -> PENDING_CONTROLLED_SHUTDOWN -> SHUTTING_DOWN
-                   registered,  caught up,   unfenced    wants to leave;               nothing is led
-                   fenced       logs load                leaders move away
+                   registered,  caught up,   unfenced    shutdown requested;           leads no partition
+                   fenced       logs load                leaderships move away
 
-Until it is unfenced a broker speaks every 10 ms, then every ``broker.heartbeat.interval.ms``. What changes in between
-(ready, an offline directory, the wish to leave) is said at once.
+Until it is unfenced, a broker sends a heartbeat every 10 ms, then every ``broker.heartbeat.interval.ms``. A change that
+the controller must know (ready, an offline directory, a controlled shutdown) is sent immediately.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ if TYPE_CHECKING:
     )
 
 SUPPORTED_FEATURES: Final = {name: RANGES[name] for name in (ELR_VERSION, KRAFT_VERSION, METADATA_VERSION)}
-"""What this broker can live with; a feature that is not named counts as level 0 alone."""
+"""The supported levels of features; for any other feature this broker supports only level 0."""
 STARTING_INTERVAL: Final = 0.01
-FAILURE_PAUSE: Final = 0.05
+"""Seconds between heartbeats until the broker is unfenced, and during a controlled shutdown."""
+RETRY_SECONDS: Final = 0.05
+"""Seconds until a failed heartbeat is retried."""
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
 IN_KAFKA: Final = "Transitioning from RECOVERY to RUNNING"
-"""What Kafka's BrokerLifecycleManager logs, and tools such as Testcontainers wait for."""
+"""A message of Kafka's BrokerLifecycleManager, for which tools such as Testcontainers wait."""
 
 
 class BrokerState(IntEnum):
-    """Kafka's numbers (gauge ``BrokerState``)."""
+    """The states, with Kafka's numbers (gauge ``BrokerState``)."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -66,8 +68,8 @@ class BrokerState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says of itself. ``previous_epoch`` is the epoch it left in order with, None after a crash;
-    ``compacts_tier``: it can host compacted topics in the tier."""
+    """The contents of a BrokerRegistration request. ``previous_epoch``: the broker epoch before a clean shutdown; None
+    after a crash. ``compacts_tier``: whether the broker supports compacted topics in the tier."""
 
     node_id: NodeId
     cluster_id: str
@@ -80,11 +82,11 @@ class Registration:
 
     @property
     def features(self) -> Mapping[str, tuple[int, int]]:
-        """Levels by name, lowest and highest."""
+        """The lowest and highest supported level of each feature."""
         return {**SUPPORTED_FEATURES, REMOTE_COMPACTION: (0, 1)} if self.compacts_tier else SUPPORTED_FEATURES
 
     def hint(self, error: ErrorCode) -> str:
-        """What a refusal may mean that has no message of its own."""
+        """An explanation of an error code that comes without a message; may be empty."""
         if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             return f" (the log directories belong to cluster {self.cluster_id}, and that controller leads another one)"
         if error is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
@@ -95,7 +97,7 @@ class Registration:
 
 
 class Lifecycle:
-    """Registers, keeps the session alive, and knows whether the broker is unfenced."""
+    """Registers the broker, sends heartbeats, and tracks whether it is unfenced."""
 
     def __init__(
         self,
@@ -111,16 +113,16 @@ class Lifecycle:
         registration_timeout: float,
         failure_timeout: float,
     ) -> None:
-        """``metadata_ahead``: the controller has lost metadata, so that this broker cannot follow it and asks to be
-        fenced. ``metadata_current_at``: when all that was committed was last carried out here (monotonic seconds).
-        ``failure_timeout``: seconds in which the controller must hear of a failed directory, or the broker ends."""
+        """``metadata_ahead``: whether this broker has metadata that the controller lacks, so that it asks to be fenced.
+        ``metadata_current_at``: when this broker had last applied all committed metadata (monotonic seconds).
+        ``failure_timeout``: seconds within which a failed directory must be reported, or the broker ends."""
         self.state = BrokerState.NOT_RUNNING
         self.epoch = BrokerEpoch(-1)
         self.caught_up = asyncio.Event()
-        """The image contains this broker's own registration."""
+        """Set when the image contains this broker's registration."""
         self.unfenced = asyncio.Event()
         self.may_stop = asyncio.Event()
-        """The controller has nothing more for this broker to do, or is not there to say so."""
+        """Set when the controller has granted the shutdown, or cannot be reached for it."""
         self._runtime = runtime
         self._controller = controller
         self._registration = registration
@@ -130,13 +132,13 @@ class Lifecycle:
         self._interval = heartbeat_interval
         self._registration_timeout = registration_timeout
         self._failure_timeout = failure_timeout
-        self._untold_since: float | None = None
-        self._trouble: str | None = None
+        self._unreported_since: float | None = None
+        self._last_failure: str | None = None
         self._wants_fence = True
         self._wants_shutdown = False
-        self._consented = False
+        self._is_granted = False
         self._offline_dirs: dict[UUID, None] = {}
-        self._nudge = asyncio.Event()
+        self._wake = asyncio.Event()
         self._log = get_logger("lifecycle")
 
     def start(self, tasks: Tasks) -> None:
@@ -145,48 +147,49 @@ class Lifecycle:
 
     @property
     def in_session(self) -> bool:
-        """Whether what this broker knows of its leadership can be no older than a session."""
+        """Whether the broker is unfenced and its metadata is not older than a session timeout."""
         return self.unfenced.is_set() and self._session.is_current
 
     def ready_to_unfence(self) -> None:
-        """Logs are loaded and the metadata is applied: ask for clients."""
+        """Ask the controller to unfence the broker: logs are loaded and the metadata is applied."""
         self._wants_fence = False
-        self._nudge.set()
+        self._wake.set()
 
     def directory_failed(self, directory: UUID) -> None:
-        """Tell the controller, so that replicas in it are led elsewhere."""
+        """Report a failed log directory to the controller, which elects other leaders for its replicas (KIP-858)."""
         self._offline_dirs[directory] = None
-        if self._untold_since is None:
-            self._untold_since = self._runtime.clock.monotonic()
-        self._nudge.set()
+        if self._unreported_since is None:
+            self._unreported_since = self._runtime.clock.monotonic()
+        self._wake.set()
 
-    async def leave(self, timeout: float) -> bool:
-        """Ask for a controlled shutdown and wait for the controller's consent. False if it does not come in time,
-        or no controller answers; the caller stops all the same."""
+    async def controlled_shutdown(self, timeout: float) -> bool:
+        """Request a controlled shutdown and wait at most ``timeout`` seconds until it is granted. Returns False if it
+        was not, or if no controller answers; the caller stops in any case."""
         if self.state not in (BrokerState.RECOVERY, BrokerState.RUNNING):
             return False
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         self._wants_shutdown = True
-        self._nudge.set()
+        self._wake.set()
         try:
             async with asyncio.timeout(timeout):
                 await self.may_stop.wait()
         except TimeoutError:
-            self._log.warning("no consent to the controlled shutdown", seconds=timeout)
+            self._log.warning("controlled shutdown timed out", seconds=timeout)
         finally:
             self.state = BrokerState.SHUTTING_DOWN
-        return self._consented
+        return self._is_granted
 
     async def _run(self) -> None:
         if self.epoch < 0:
             await self._register()
         while not self.may_stop.is_set():
-            pause = await self._beat()
+            pause = await self._send_heartbeat()
             await self._sleep(pause)
 
     async def _register(self) -> None:
-        """Register, waiting while the controller keeps an earlier incarnation's session or is not there."""
-        clock, mine = self._runtime.clock, self._registration
+        """Register the broker. Retry while the controller is not reachable or still has the session of an earlier
+        incarnation, at most for the registration timeout; then the process ends."""
+        clock, registration = self._runtime.clock, self._registration
         deadline = clock.monotonic() + self._registration_timeout
         waiting = False
         while True:
@@ -194,18 +197,18 @@ class Lifecycle:
                 response: BrokerRegistrationResponse = await self._controller.request(
                     ApiKey.BROKER_REGISTRATION,
                     timeout=deadline - clock.monotonic(),
-                    broker_id=mine.node_id,
-                    cluster_id=mine.cluster_id,
-                    incarnation_id=mine.incarnation,
-                    listeners=mine.listeners,
+                    broker_id=registration.node_id,
+                    cluster_id=registration.cluster_id,
+                    incarnation_id=registration.incarnation,
+                    listeners=registration.listeners,
                     features=[
                         {"name": name, "min_supported_version": low, "max_supported_version": high}
-                        for name, (low, high) in mine.features.items()
+                        for name, (low, high) in registration.features.items()
                     ],
-                    rack=mine.rack,
+                    rack=registration.rack,
                     is_migrating_zk_broker=False,
-                    log_dirs=mine.log_dirs,
-                    previous_broker_epoch=-1 if mine.previous_epoch is None else mine.previous_epoch,
+                    log_dirs=registration.log_dirs,
+                    previous_broker_epoch=-1 if registration.previous_epoch is None else registration.previous_epoch,
                 )
                 error = ErrorCode(int(response.error_code))
             except KafkaError as failure:
@@ -215,20 +218,21 @@ class Lifecycle:
                 self._log.info("registered", broker_epoch=self.epoch, controller=self._controller.address)
                 return
             if waiting and error is ErrorCode.REQUEST_TIMED_OUT:
-                error = ErrorCode.DUPLICATE_BROKER_REGISTRATION  # the last try had too little time to hear so again
+                error = ErrorCode.DUPLICATE_BROKER_REGISTRATION  # the last attempt had no time for a response
             if error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION or clock.monotonic() >= deadline:
-                reason = f"broker {mine.node_id} could not register with {self._controller.address}: {error.name}"
-                reason += mine.hint(error)
+                address = self._controller.address
+                reason = f"broker {registration.node_id} could not register with {address}: {error.name}"
+                reason += registration.hint(error)
                 self._runtime.fatal(reason, None)
                 return
             if not waiting:
                 waiting = True
-                self._log.info("an earlier incarnation's session still runs", controller=self._controller.address)
-            await self._sleep(FAILURE_PAUSE * 4)
+                self._log.info("waiting for the session of an earlier incarnation", controller=self._controller.address)
+            await self._sleep(RETRY_SECONDS * 4)
 
-    async def _beat(self) -> float:
-        """One heartbeat; returns the seconds until the next."""
-        told, sent = tuple(self._offline_dirs), self._runtime.clock.monotonic()
+    async def _send_heartbeat(self) -> float:
+        """Send one heartbeat. Returns the seconds until the next one."""
+        reported, sent = tuple(self._offline_dirs), self._runtime.clock.monotonic()
         try:
             response: BrokerHeartbeatResponse = await self._controller.request(
                 ApiKey.BROKER_HEARTBEAT,
@@ -238,42 +242,44 @@ class Lifecycle:
                 current_metadata_offset=self._metadata_offset(),
                 want_fence=self._wants_fence or self._metadata_ahead(),
                 want_shut_down=self._wants_shutdown,
-                offline_log_dirs=told,
+                offline_log_dirs=reported,
             )
         except (KafkaError, ChannelError) as error:
-            if self._wants_shutdown:  # it has been tried for longer than one interval: nobody is there to hand over to
+            if self._wants_shutdown:  # no controller is reachable that could move the leaderships
                 self.may_stop.set()
-            return self._no_heartbeat(str(error))
+            return self._heartbeat_failed(str(error))
         if response.error_code:
             if self.state is BrokerState.STARTING and response.error_code == ErrorCode.STALE_BROKER_EPOCH:
-                # The controller's log was mended, or cut, since: nothing of this broker depends on its epoch yet.
+                # The controller's log was repaired or truncated, and has lost the registration. The broker may register
+                # again, since nothing depends on its epoch yet.
                 await self._register()
-            return self._no_heartbeat(error_name(int(response.error_code)))
+            return self._heartbeat_failed(error_name(int(response.error_code)))
         self._session.answered(sent, fenced=response.is_fenced)
-        if self._trouble is not None:
-            self._log.info("heartbeats are answered again", broker_epoch=self.epoch)
-            self._trouble = None
-        if len(told) == len(self._offline_dirs):
-            self._untold_since = None
-        self._understand(response)
+        if self._last_failure is not None:
+            self._log.info("heartbeats succeed again", broker_epoch=self.epoch)
+            self._last_failure = None
+        if len(reported) == len(self._offline_dirs):
+            self._unreported_since = None
+        self._apply_response(response)
         if self.state in (BrokerState.STARTING, BrokerState.RECOVERY, BrokerState.PENDING_CONTROLLED_SHUTDOWN):
             return STARTING_INTERVAL
         return self._interval
 
-    def _no_heartbeat(self, reason: str) -> float:
-        """Say so once, and end where a failed directory could not be told for too long: it would still be led here."""
-        if reason != self._trouble:
-            self._trouble = reason
-            self._log.warning("no heartbeat", reason=reason, broker_epoch=self.epoch)
-        since = self._untold_since
+    def _heartbeat_failed(self, reason: str) -> float:
+        """Log a failure once per reason. End the process if a failed directory could not be reported in time, because
+        the controller would not elect other leaders for its replicas. Returns the seconds until the next heartbeat."""
+        if reason != self._last_failure:
+            self._last_failure = reason
+            self._log.warning("heartbeat failed", reason=reason, broker_epoch=self.epoch)
+        since = self._unreported_since
         if since is not None and self._runtime.clock.monotonic() - since >= self._failure_timeout:
-            self._runtime.fatal("the controller could not be told of a failed log directory", None)
-        return FAILURE_PAUSE
+            self._runtime.fatal("a failed log directory could not be reported to the controller", None)
+        return RETRY_SECONDS
 
-    def _understand(self, response: BrokerHeartbeatResponse) -> None:
-        """What a heartbeat's answer means for the state."""
+    def _apply_response(self, response: BrokerHeartbeatResponse) -> None:
+        """Update the state from a heartbeat response."""
         if response.should_shut_down and self._wants_shutdown:
-            self._consented = True
+            self._is_granted = True
             self.may_stop.set()
         if self.state is BrokerState.STARTING and response.is_caught_up:
             self.state = BrokerState.RECOVERY
@@ -290,20 +296,20 @@ class Lifecycle:
             self.state = BrokerState.RUNNING
 
     async def _sleep(self, seconds: float) -> None:
-        """Until ``seconds`` are over or there is something to say."""
-        timer: Timer = self._runtime.clock.call_later(seconds, self._nudge.set)
+        """Sleep for ``seconds``, or until a heartbeat must be sent immediately."""
+        timer: Timer = self._runtime.clock.call_later(seconds, self._wake.set)
         try:
-            await self._nudge.wait()
+            await self._wake.wait()
         finally:
             timer.cancel()
-            self._nudge.clear()
+            self._wake.clear()
 
 
 def advertised_listeners(
     config: NodeConfig, bound: Mapping[str, tuple[str, int]]
 ) -> list[BrokerRegistrationListenerFields]:
-    """What a broker registers: its advertised listeners, with the port that was really bound where 0 was asked for, and
-    with this machine's name where no host is given."""
+    """The listeners of the registration. Port 0 is replaced by the port that was bound, a missing host by the host name
+    of this machine."""
     return [
         {
             "name": endpoint.name,

@@ -1,4 +1,4 @@
-"""Which cluster a broker belongs to, before it writes anything."""
+"""Determines the cluster of a broker before the broker writes anything."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from milena.config.values import ConfigError
 from milena.storage.manager.log_manager import LogManager
 
 
-async def cluster_of(logs: LogManager, controller: ControllerLink, wanted: str | None) -> str:
-    """The cluster that the log directories belong to; the controller's if they are new. ``wanted``: the only one that
-    it may be, None for any.
+async def cluster_of(logs: LogManager, controller: ControllerLink, required: str | None) -> str:
+    """Return the cluster id of the log directories; that of the controller if they are not formatted. ``required``: the
+    expected id; None for any.
 
-    Raises ConfigError if that is another one, KafkaError, ChannelError if the controller cannot be asked.
+    Raises ConfigError if the id is not the expected one, KafkaError or ChannelError if the controller does not answer.
     """
-    known = logs.cluster_id
-    cluster_id = known or await controller.cluster_id()
-    if wanted and wanted != cluster_id:
-        whose = f"the controller at {controller.address} leads" if known is None else "the log directories belong to"
-        raise ConfigError(f"--cluster-id or CLUSTER_ID is {wanted}, but {whose} cluster {cluster_id}")
+    formatted_for = logs.cluster_id
+    cluster_id = formatted_for or await controller.cluster_id()
+    if required and required != cluster_id:
+        source = (
+            f"the controller at {controller.address} leads"
+            if formatted_for is None
+            else "the log directories belong to"
+        )
+        raise ConfigError(f"--cluster-id or CLUSTER_ID is {required}, but {source} cluster {cluster_id}")
     return cluster_id

@@ -1,4 +1,5 @@
-"""Producer ids for this broker's clients, in blocks that the controller allocates (KIP-730)."""
+"""Producer ids for this broker's clients, from blocks that the controller allocates (KIP-730; Kafka's
+RPCProducerIdManager)."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 LAST_ID: Final = 2**63 - 1
 MAX_BLOCK: Final = 1_000_000
-"""Ids in one answer. Kafka's controllers give 1,000."""
+"""The most ids of a block that are accepted. Kafka's controllers allocate 1,000."""
 
 
 class ProducerIds:
-    """Hands out ids that no other broker hands out."""
+    """Returns ids that no other broker returns."""
 
     def __init__(self, controller: ControllerLink, node_id: NodeId, broker_epoch: Callable[[], BrokerEpoch]) -> None:
         self._controller = controller
@@ -30,15 +31,16 @@ class ProducerIds:
         self._fetching = asyncio.Lock()
 
     async def next(self) -> ProducerId:
-        """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which clients retry, where no block is to be had now."""
-        found = next(self._block, None)
-        while found is None:
+        """Return a new id. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be
+        allocated now."""
+        producer_id = next(self._block, None)
+        while producer_id is None:
             async with self._fetching:
-                found = next(self._block, None)
-                if found is None:
+                producer_id = next(self._block, None)
+                if producer_id is None:
                     self._block = iter(await self._allocate())
-                    found = next(self._block, None)
-        return ProducerId(found)
+                    producer_id = next(self._block, None)
+        return ProducerId(producer_id)
 
     async def _allocate(self) -> range:
         try:
@@ -51,5 +53,7 @@ class ProducerIds:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller refused a block of producer ids")
         first, count = int(response.producer_id_start), int(response.producer_id_len)
         if not (0 <= first <= LAST_ID - MAX_BLOCK and 0 < count <= MAX_BLOCK):
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller's block of producer ids is none")
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller's block of producer ids is invalid"
+            )
         return range(first, first + count)

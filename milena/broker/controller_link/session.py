@@ -1,7 +1,7 @@
-"""How long the controller has let a broker believe what it believes.
+"""Whether this broker can still have a session at the controller.
 
-The controller fences a broker that is silent for ``broker.session.timeout.ms``, and others lead from then on. The
-broker learns that from its metadata, which may come late, or never: until then it must be able to tell by itself.
+The controller fences a broker that sends no heartbeat for ``broker.session.timeout.ms``, and elects other leaders. The
+metadata with this change may reach the broker late, or never, so the broker also computes its session's end itself.
 """
 
 from __future__ import annotations
@@ -11,37 +11,39 @@ from typing import Final
 
 from milena.runtime.clock import Clock
 
-LEAST_FRESHNESS: Final = 2.0
-"""Seconds: an idle fetch of metadata alone takes half a second."""
+MIN_FRESHNESS: Final = 2.0
+"""Seconds that metadata counts as current even with a shorter session timeout: an idle fetch of metadata alone takes
+half a second."""
 
 
 class Session:
-    """One broker's, as it can know it. Times are monotonic seconds."""
+    """The broker's session, as far as the broker can know it. Times are monotonic seconds."""
 
-    __slots__ = ("_clock", "_heard_at", "_metadata_current_at", "_since", "_timeout")
+    __slots__ = ("_clock", "_last_answered", "_metadata_current_at", "_since", "_timeout")
 
     def __init__(self, clock: Clock, timeout: float, metadata_current_at: Callable[[], float]) -> None:
-        """``metadata_current_at``: when the metadata here was last all that was committed."""
+        """``metadata_current_at``: when this broker had last applied all committed metadata."""
         self._clock = clock
         self._timeout = timeout
         self._metadata_current_at = metadata_current_at
-        self._heard_at: float | None = None
-        """When the last heartbeat that was answered was sent: the controller's clock began then, or later."""
+        self._last_answered: float | None = None
+        """When the last answered heartbeat was sent. The controller's timeout started at that time or later."""
         self._since = 0.0
-        """When the session began that has not been broken since."""
+        """When the current uninterrupted session began."""
 
     def answered(self, sent: float, *, fenced: bool) -> None:
-        """A heartbeat that was sent at ``sent`` has been answered just now."""
+        """Note the response to a heartbeat that was sent at ``sent``."""
         now = self._clock.monotonic()
-        if fenced or self._heard_at is None or now - self._heard_at >= self._timeout:
-            self._since = now  # the controller may have fenced this broker in between, and unfenced it with this answer
-        self._heard_at = sent
+        if fenced or self._last_answered is None or now - self._last_answered >= self._timeout:
+            self._since = now  # the controller may have fenced the broker, and unfenced it with this response
+        self._last_answered = sent
 
     @property
     def is_current(self) -> bool:
-        """Whether the session cannot have run out, and the metadata is younger than its beginning, and than a
-        session: a broker that was paused is answered before it learns what has happened meanwhile."""
+        """Whether the session cannot have expired, and the metadata is from this session and not older than a session
+        timeout. Without the latter, a broker that was paused would count as current after its first heartbeat, before
+        it has applied what was committed during the pause."""
         now, current = self._clock.monotonic(), self._metadata_current_at()
-        if self._heard_at is None or now - self._heard_at >= self._timeout:
+        if self._last_answered is None or now - self._last_answered >= self._timeout:
             return False
-        return current >= self._since and now - current < max(self._timeout, LEAST_FRESHNESS)
+        return current >= self._since and now - current < max(self._timeout, MIN_FRESHNESS)

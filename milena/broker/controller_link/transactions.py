@@ -1,4 +1,4 @@
-"""There are no transactions yet: what is said of who asks for them."""
+"""Logs rejected transactional requests: transactions are not supported yet."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from milena.runtime.limited_log import LimitedLog
 
 
-class Refusing(Protocol):
-    """Where refusals are logged."""
+class HasClientLog(Protocol):
+    """A broker with a log for the errors of clients."""
 
     @property
     def client_log(self) -> LimitedLog: ...
 
 
-def log_refusal(node: Refusing, ctx: RequestContext, transactional_id: str) -> None:
-    """Say why in the log: the client's own message cannot."""
+def log_refusal(node: HasClientLog, ctx: RequestContext, transactional_id: str) -> None:
+    """Log why a request is rejected: most clients do not show the reason."""
     node.client_log.warning(
         "transactions are not supported yet", transactional_id=transactional_id, client=ctx.client_host
     )

@@ -1,1 +1,1 @@
-"""Replicas that follow: fetching from leaders, truncation, catching up (KIP-101, KIP-227, KIP-279, KIP-903)."""
+"""Fetchers of followers: fetching from leaders, truncation, start in the tier (KIP-101, 227, 279, 405, 903)."""

@@ -1,7 +1,7 @@
-"""Prepares followers whose next record the leader has only in the tier: finds the leader's local log start, and builds
-the auxiliary state of what precedes it.
+"""Prepares followers whose next record the leader has only in the tier, like Kafka's TierStateMachine: finds the
+leader's local log start, and builds the auxiliary state (leader epochs, producers) before it.
 
-Each follower has a task of its own, and all of them a separate connection: if the tier is slow or hangs, it holds up no
+Each follower has its own task, and the tasks of a fetcher share a second connection, so that a slow tier does not delay
 fetches. (KIP-405, KIP-1023; docs/kafka-semantics.md: Followers that begin in the tier.)
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from milena.broker.follower.fetch_states import Event, FetchState
-from milena.broker.follower.follower_state import FollowerState, refusal
+from milena.broker.follower.follower_state import FollowerState, lookup_error_event
 from milena.broker.follower.leader_link import EpochEnd, LeaderLink, ListedOffset
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.schemas.undecodable import DecodeError
@@ -28,16 +28,17 @@ EARLIEST_LOCAL: Final = -4
 EARLIEST_PENDING_UPLOAD: Final = -6
 FROM_LAST_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
 MAX_CONCURRENT_BUILDS: Final = 32
-"""The number of concurrent attempts; others wait."""
+"""The most concurrent attempts of a fetcher; others wait."""
 READY_WAIT: Final = 1.0
 """Seconds that an attempt waits for the metadata of remote segments."""
 MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The error code for a partition that the response lacks."""
 _STATES: Final = frozenset({FetchState.LOCATING_LOCAL, FetchState.BUILDING})
 
 
 class AuxBuilder:
-    """Works for one fetcher. ``done`` is called with the outcome of each attempt, unless it was cancelled or is
-    obsolete."""
+    """The attempts of one fetcher. ``done`` is called with the event of each, unless it was cancelled or the leader
+    epoch or the log has changed."""
 
     def __init__(self, link: LeaderLink, tier: Callable[[], Tier | None]) -> None:
         self._link = link
@@ -45,7 +46,7 @@ class AuxBuilder:
         self._tasks: Tasks | None = None
         self._done: Callable[[FollowerState, Event], None] = lambda _one, _event: None
         self._running: dict[FollowerState, TaskHandle] = {}
-        self._places = asyncio.Semaphore(MAX_CONCURRENT_BUILDS)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_BUILDS)
 
     def start(self, tasks: Tasks, done: Callable[[FollowerState, Event], None]) -> None:
         self._tasks = tasks
@@ -58,24 +59,24 @@ class AuxBuilder:
 
     @property
     def busy(self) -> bool:
-        """Whether an attempt is under way."""
+        """Whether an attempt is running."""
         return bool(self._running)
 
-    def begin(self, follower: FollowerState) -> None:
+    def start_attempt(self, follower: FollowerState) -> None:
         assert self._tasks is not None
         name = f"remote log aux state of {follower.partition.topic}-{follower.partition.index}"
         self._running[follower] = self._tasks.attempt(self._attempt(follower), name=name)
 
     def cancel(self, follower: FollowerState) -> None:
-        """Does nothing if it is missing."""
+        """Cancel the attempt of a follower, if there is one."""
         task = self._running.pop(follower, None)
         if task is not None:
             task.cancel()
 
-    def skips_copied(self, follower: FollowerState) -> bool:
-        """Whether this follower is empty and is to begin where the tier ends (KIP-1023)."""
+    def starts_at_tier_end(self, follower: FollowerState) -> bool:
+        """Whether this follower is empty and starts at the first offset that is not in the tier (KIP-1023)."""
         tier = self._tier()
-        return tier is not None and follower.log.remote_enabled and _skips(tier, follower)
+        return tier is not None and follower.log.remote_enabled and _starts_at_tier_end(tier, follower)
 
     # -- one attempt
 
@@ -88,42 +89,42 @@ class AuxBuilder:
         meters.aux_state_requests.value += 1
         event: Event | None
         try:
-            async with self._places:
+            async with self._slots:
                 event = await self._build(tier, follower)
         except (*FAILURES, DecodeError) as error:
-            if not self._fits(follower):
+            if not self._is_valid(follower):
                 return
             meters.aux_state_errors.value += 1
-            event = refusal(error.code) if isinstance(error, KafkaError) else Event.RETRIABLE
-            if follower.trouble != str(error):
-                follower.trouble = str(error)
+            event = lookup_error_event(error.code) if isinstance(error, KafkaError) else Event.RETRIABLE
+            if follower.last_error != str(error):
+                follower.last_error = str(error)
                 tier.report("remote log auxiliary state not built", follower.partition, error)
-        # The attempt is over: a later cancel would hit the callers of ``done``. If the log's directory has failed in
-        # the last step, it was cancelled there.
+        # Remove the task first: ``done`` may call ``cancel``, which would cancel this task. The task is missing if it
+        # was cancelled because the log directory failed in the last step.
         if event is not None and self._running.pop(follower, None) is not None:
             self._done(follower, event)
 
-    def _fits(self, follower: FollowerState) -> bool:
-        """Whether the results are still of use: same leader epoch, same log, not cancelled."""
+    def _is_valid(self, follower: FollowerState) -> bool:
+        """Whether the attempt was not cancelled, and leader epoch and log are still the same."""
         return follower in self._running and follower.is_current and follower.state in _STATES
 
     async def _build(self, tier: Tier, follower: FollowerState) -> Event | None:
-        """None if the leader epoch or the log has changed meanwhile."""
+        """Run one attempt. Returns None if the leader epoch or the log has changed."""
         from milena.tiered.aux_state.aux_state import build_aux_state
         from milena.tiered.metadata.metadata_manager import MetadataNotReady
         from milena.tiered.segments.segment_metadata import TopicIdPartition
 
         start = await self._local_start(tier, follower)
-        if not self._fits(follower):
+        if not self._is_valid(follower):
             return None
         follower.advance(Event.LOCATED)
         if start.offset <= start.log_start:
-            return follower.begin_at(start.offset)
+            return follower.start_at(start.offset)
         partition = TopicIdPartition(follower.partition.topic_id, follower.partition.topic, follower.partition.index)
         if not await tier.metadata.wait_ready(partition, READY_WAIT):
-            raise MetadataNotReady("the remote log metadata is not read yet")
+            raise MetadataNotReady("the remote log metadata has not been read yet")
         aux = await build_aux_state(tier, partition, start, lambda epoch: self._end_of_epoch(follower, epoch))
-        if not self._fits(follower):
+        if not self._is_valid(follower):
             return None
         return follower.start_in_tier(
             start.offset, log_start=start.log_start, epochs=aux.epochs, producers=aux.producers
@@ -132,40 +133,42 @@ class AuxBuilder:
     # -- offsets of the leader
 
     async def _local_start(self, tier: Tier, follower: FollowerState) -> LocalStart:
+        """Return the offset at which the follower starts, its epoch, and the leader's log start. Raises KafkaError."""
         from milena.tiered.aux_state.aux_state import LocalStart
 
-        skips = _skips(tier, follower)
-        first = await self._offset(follower, EARLIEST_PENDING_UPLOAD if skips else EARLIEST_LOCAL)
-        untold = skips and first.offset < 0
-        if untold:
+        at_tier_end = _starts_at_tier_end(tier, follower)
+        first = await self._offset(follower, EARLIEST_PENDING_UPLOAD if at_tier_end else EARLIEST_LOCAL)
+        copied_unknown = at_tier_end and first.offset < 0
+        if copied_unknown:
             first = await self._offset(follower, EARLIEST_LOCAL)
         log_start = await self._offset(follower, EARLIEST)
-        # A leader that does not know yet what is copied may still know that nothing is.
-        if first.offset < 0 or log_start.offset < 0 or (untold and first.offset != log_start.offset):
+        # A leader that has not read its remote log metadata does not know the last copied offset. The local start is
+        # used then only if it is also the log start, so that nothing is in the tier.
+        if first.offset < 0 or log_start.offset < 0 or (copied_unknown and first.offset != log_start.offset):
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         epoch = LeaderEpoch(first.epoch) if first.epoch >= 0 else None
         return LocalStart(Offset(first.offset), epoch, Offset(log_start.offset))
 
     async def _offset(self, follower: FollowerState, timestamp: int) -> ListedOffset:
-        """Raises KafkaError."""
-        answers = await self._link.offsets([follower], timestamp)
-        found = answers.get((follower.partition.topic, follower.partition.index), ListedOffset(MISSING, -1))
-        if found.error_code:
-            raise KafkaError(ErrorCode(found.error_code))
-        return found
+        """Return the leader's offset for a special timestamp. Raises KafkaError."""
+        results = await self._link.offsets([follower], timestamp)
+        result = results.get((follower.partition.topic, follower.partition.index), ListedOffset(MISSING, -1))
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code))
+        return result
 
     async def _end_of_epoch(self, follower: FollowerState, epoch: LeaderEpoch) -> EndOfEpoch:
-        """Raises KafkaError."""
+        """Return the end of a leader epoch in the leader's log. Raises KafkaError."""
         from milena.tiered.aux_state.aux_state import EndOfEpoch
 
-        answers = await self._link.epoch_ends({follower: epoch})
-        found = answers.get((follower.partition.topic, follower.partition.index), EpochEnd(MISSING, -1, -1))
-        if found.error_code:
-            raise KafkaError(ErrorCode(found.error_code))
+        results = await self._link.epoch_ends({follower: epoch})
+        result = results.get((follower.partition.topic, follower.partition.index), EpochEnd(MISSING, -1, -1))
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code))
         return EndOfEpoch(
-            LeaderEpoch(found.epoch) if found.epoch >= 0 else None, Offset(found.end) if found.end >= 0 else None
+            LeaderEpoch(result.epoch) if result.epoch >= 0 else None, Offset(result.end) if result.end >= 0 else None
         )
 
 
-def _skips(tier: Tier, follower: FollowerState) -> bool:
+def _starts_at_tier_end(tier: Tier, follower: FollowerState) -> bool:
     return follower.log.log_end_offset == 0 and tier.config().get_bool(FROM_LAST_TIERED)

@@ -1,8 +1,9 @@
-"""One fetcher: fetches from one leader the partitions (or a share of them) that this broker follows.
+"""One fetcher, like Kafka's ReplicaFetcherThread: fetches a share of the partitions that this broker follows from one
+leader.
 
 Each round sends up to three requests, in this order and only if needed: for the ends of epochs, the bounds of logs, and
-records. If there is nothing to send, the round waits. Each partition in a response is applied only if it still matches
-the follower's state.
+records. If there is nothing to send, the fetcher waits. Each partition of a response is applied only if it still
+matches the follower's state.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import Event, FetchState
-from milena.broker.follower.follower_state import FollowerState, refusal
+from milena.broker.follower.follower_state import FollowerState, lookup_error_event
 from milena.broker.follower.leader_link import EpochEnd, LeaderLink, LinkSettings, ListedOffset
 from milena.broker.follower.rate import Rate
 from milena.broker.follower.session import FollowerSession, SessionFetch
@@ -32,8 +33,8 @@ from milena.runtime.tasks import TaskHandle, Tasks
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-MAX_ASKED: Final = 500
-"""Partitions per request, other than fetches."""
+MAX_PARTITIONS: Final = 500
+"""The most partitions per OffsetForLeaderEpoch or ListOffsets request."""
 SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -42,7 +43,7 @@ SESSION_ERRORS: Final = frozenset(
     }
 )
 MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""Used for a partition that the response lacks."""
+"""The error code for a partition that the response lacks."""
 
 
 class Fetcher:
@@ -67,6 +68,7 @@ class Fetcher:
         self.rate = Rate(clock)
         """The rate of answered fetches."""
         self.died = False
+        """Whether the task has ended with an error."""
         self._link = link
         self._settings = settings
         self._clock = clock
@@ -79,13 +81,13 @@ class Fetcher:
         self._truncating: dict[FollowerState, None] = {}
         self._locating: dict[FollowerState, None] = {}
         self._syncing: dict[FollowerState, None] = {}
-        """Followers whose newest records must be synced before the next fetch may vouch for them."""
+        """Followers whose last records must be synced before the next fetch reports them as replicated."""
         self._paused: dict[FollowerState, float] = {}
-        """The time at which each continues."""
+        """The time (monotonic, s) at which each pause ends."""
         self._wake = asyncio.Event()
         self._task: TaskHandle | None = None
         self._stopping = False
-        self._trouble = ""
+        self._last_error = ""
         self._log = get_logger("fetcher")
 
     def __repr__(self) -> str:
@@ -107,28 +109,29 @@ class Fetcher:
     # -- members
 
     def add(self, follower: FollowerState) -> None:
+        """Start following a partition."""
         self.members[follower] = None
         self._enqueue(follower)
         self._wake.set()
 
     def remove(self, follower: FollowerState) -> None:
-        """Responses that arrive later do not change it."""
+        """Stop following a partition. Responses that arrive later are not applied to it."""
         del self.members[follower]
         self._dequeue(follower)
 
-    def note_changed(self, follower: FollowerState) -> None:
-        """Its log start has moved: the next fetch tells the leader."""
-        self._session.note_changed(follower)
+    def log_start_changed(self, follower: FollowerState) -> None:
+        """Let the next fetch report the follower's new log start."""
+        self._session.position_changed(follower)
 
-    def note_synced(self, follower: FollowerState) -> None:
-        """Its log has been synced."""
+    def log_synced(self, follower: FollowerState) -> None:
+        """Fetch again for a follower whose log has been synced."""
         if follower in self._syncing:
             self._dequeue(follower)
             self._enqueue(follower)
             self._wake.set()
 
     def _enqueue(self, follower: FollowerState) -> None:
-        """Put it in the queue for its state."""
+        """Add a follower to the queue for its state."""
         if follower.paused:
             self._paused[follower] = self._clock.monotonic() + follower.pause(self._settings.backoff)
             return
@@ -137,12 +140,12 @@ class Fetcher:
                 self._truncating[follower] = None
             case FetchState.LOCATING:
                 self._locating[follower] = None
-            case FetchState.FETCHING if _may_not_tell(follower):
+            case FetchState.FETCHING if _has_unsynced(follower):
                 self._syncing[follower] = None
             case FetchState.FETCHING:
                 self._session.add(follower)
             case FetchState.LOCATING_LOCAL | FetchState.BUILDING:
-                self._aux.begin(follower)
+                self._aux.start_attempt(follower)
             case FetchState.FAILED:
                 pass
 
@@ -155,14 +158,14 @@ class Fetcher:
         self._aux.cancel(follower)
 
     def _advance(self, follower: FollowerState, event: Event | None) -> None:
-        """Apply an event to a member by the table of transitions; None is no event."""
+        """Apply an event to a member; None is no event."""
         if event is None or follower not in self.members:
             return
         before = follower.state
         follower.advance(event)
         if follower.state is FetchState.FAILED:
             partition = follower.partition
-            # A fenced follower soon learns of its new leader: this is normal during an election.
+            # A follower is fenced in every election until it has applied the new metadata: that is not an error.
             (self._log.info if event is Event.FENCED else self._log.error)(
                 "partition failed",
                 topic=partition.topic,
@@ -170,7 +173,7 @@ class Fetcher:
                 leader_epoch=follower.leader_epoch,
                 reason=event.name,
             )
-        if follower.state is not before or follower.paused or _may_not_tell(follower):
+        if follower.state is not before or follower.paused or _has_unsynced(follower):
             self._dequeue(follower)
             self._enqueue(follower)
 
@@ -182,7 +185,7 @@ class Fetcher:
 
     async def _run(self) -> None:
         self.died = False
-        self._session.broke()
+        self._session.reset()
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -196,20 +199,20 @@ class Fetcher:
                 if failed:
                     await self._wait(self._settings.backoff)
                     continue
-                self._trouble = ""
+                self._last_error = ""
                 if not asked:
                     await self._wait(self._until_due())
         finally:
             self.died = not self._stopping
 
     async def _round(self) -> bool:
-        """Send the requests that are needed; False if there were none."""
+        """Send the requests that are needed. Returns False if there are none."""
         asked = False
         if self._truncating:
-            await self._find_ends(list(self._truncating)[:MAX_ASKED])
+            await self._request_epoch_ends(list(self._truncating)[:MAX_PARTITIONS])
             asked = True
         if self._locating:
-            await self._find_bounds(list(self._locating)[:MAX_ASKED])
+            await self._request_log_bounds(list(self._locating)[:MAX_PARTITIONS])
             asked = True
         if self._session.pending:
             await self._fetch()
@@ -219,10 +222,10 @@ class Fetcher:
     def _failed(self, error: Exception) -> None:
         if self._stopping:
             return
-        self._session.broke()
-        if str(error) != self._trouble:
-            self._trouble = str(error)
-            self._log.warning("cannot fetch", fetcher=self.name, leader=self.leader, reason=self._trouble)
+        self._session.reset()
+        if str(error) != self._last_error:
+            self._last_error = str(error)
+            self._log.warning("cannot fetch", fetcher=self.name, leader=self.leader, reason=self._last_error)
 
     def _resume_due(self) -> None:
         now = self._clock.monotonic()
@@ -236,7 +239,7 @@ class Fetcher:
         return None if due is None else max(0.0, due - self._clock.monotonic())
 
     async def _wait(self, seconds: float | None) -> None:
-        """Wait for new work, or until the time is up."""
+        """Wait for new work, at most ``seconds``."""
         timer = None if seconds is None else self._clock.call_later(seconds, self._wake.set)
         try:
             await self._wake.wait()
@@ -247,30 +250,30 @@ class Fetcher:
     # -- records
 
     async def _fetch(self) -> None:
-        await self._link.fetch(self._next_fetch, self._take)
+        await self._link.fetch(self._next_fetch, self._handle_response)
 
     def _next_fetch(self) -> SessionFetch | None:
         if self._quota.exceeded:
-            self._hold_back()
-        self._link.hurried = self._aux.busy or bool(self._syncing)
+            self._pause_throttled()
+        self._link.short_wait = self._aux.busy or bool(self._syncing)
         return self._session.next_fetch() if self._session.pending else None
 
-    def _hold_back(self) -> None:
-        """Throttled replicas that are out of sync pause as after an error (KIP-73)."""
+    def _pause_throttled(self) -> None:
+        """Pause throttled replicas that are out of sync, as after an error (KIP-73)."""
         for follower in self._session.ready():
             if not follower.caught_up and self._quota.throttles(follower.partition):
                 follower.paused = True
                 self._dequeue(follower)
                 self._enqueue(follower)
 
-    def _take(self, response: FetchResponse, may_go_on: bool) -> SessionFetch | None:
-        """Apply a response while its records are in the receive buffer. Returns what to fetch next, unless another
-        request comes first.
+    def _handle_response(self, response: FetchResponse, may_continue: bool) -> SessionFetch | None:
+        """Apply a Fetch response while its records are in the receive buffer. Returns the next fetch, or None if
+        another request must be sent first or the link does not allow it (``may_continue``).
 
         Raises KafkaError for an error of the whole request that is not a session error.
         """
         self.rate.count += 1
-        if not self._session.answered(response.session_id, response.error_code):
+        if not self._session.response_received(response.session_id, response.error_code):
             if response.error_code not in SESSION_ERRORS:
                 raise KafkaError(ErrorCode(response.error_code))
             self._log.info("fetch session ended", fetcher=self.name, error=ErrorCode(response.error_code).name)
@@ -280,13 +283,13 @@ class Fetcher:
             for fetched in partitions:
                 follower = None if known_id is None else self._session.find((known_id, fetched.partition))
                 if follower is not None:
-                    self._take_partition(follower, fetched)
-        if not may_go_on or self._stopping or self._truncating or self._locating or self._until_due() == 0:
+                    self._handle_partition(follower, fetched)
+        if not may_continue or self._stopping or self._truncating or self._locating or self._until_due() == 0:
             return None
         return self._next_fetch()
 
-    def _take_partition(self, follower: FollowerState, fetched: FetchedPartition) -> None:
-        event = self._contain(follower, lambda: follower.take(fetched, self._bytes_in))
+    def _handle_partition(self, follower: FollowerState, fetched: FetchedPartition) -> None:
+        event = self._apply_safely(follower, lambda: follower.apply_fetch(fetched, self._bytes_in))
         if (
             event is Event.RECORDS
             and isinstance(fetched.records, memoryview)
@@ -295,77 +298,79 @@ class Fetcher:
             self._quota.record(len(fetched.records))
         self._advance(follower, event)
         if event is Event.DIVERGED or (event is Event.RECORDS and fetched.records):
-            self._session.served(follower)
+            self._session.move_to_end(follower)
 
-    def _contain(self, follower: FollowerState, do: Callable[[], Event | None]) -> Event | None:
-        """Apply a response to one partition. An unexpected error fails only that partition, as in Kafka's
-        ``AbstractFetcherThread``."""
+    def _apply_safely(self, follower: FollowerState, apply: Callable[[], Event | None]) -> Event | None:
+        """Call ``apply``, which applies a response to one partition. An unexpected error fails only that partition, as
+        in Kafka's ``AbstractFetcherThread``."""
         try:
-            return do()
+            return apply()
         except KafkaError:
             return Event.BROKEN
         except Exception as error:
             partition = follower.partition
-            self._contained.note("answer of a leader", error, topic=partition.topic, partition=partition.index)
+            self._contained.note("leader's response", error, topic=partition.topic, partition=partition.index)
             return Event.BROKEN
 
     # -- truncation and log bounds
 
-    async def _find_ends(self, some: Sequence[FollowerState]) -> None:
+    async def _request_epoch_ends(self, followers: Sequence[FollowerState]) -> None:
         """Send one OffsetForLeaderEpoch request (KIP-279) and apply the response."""
         asked: dict[FollowerState, LeaderEpoch] = {}
-        for follower in some:
-            newest = follower.log.epochs.latest
-            if newest is None:
+        for follower in followers:
+            latest = follower.log.epochs.latest
+            if latest is None:
                 self._advance(follower, Event.EPOCHS_AGREE)
             else:
-                asked[follower] = newest
+                asked[follower] = latest
         if not asked:
             return
         ends = await self._link.epoch_ends(asked)
         for follower, epoch in asked.items():
             if follower in self.members:
                 end = ends.get((follower.partition.topic, follower.partition.index), EpochEnd(MISSING, -1, -1))
-                self._advance(follower, self._contain(follower, partial(follower.take_epoch_end, epoch, *end)))
+                self._advance(follower, self._apply_safely(follower, partial(follower.apply_epoch_end, epoch, *end)))
 
-    async def _find_bounds(self, some: Sequence[FollowerState]) -> None:
-        """The leader has said that the next offset is not in its log: find the bounds of that log
-        (docs/kafka-semantics.md: Offset out of range)."""
-        ends = await self._link.offsets(some, LATEST)
-        longer = [follower for follower in some if self._apply_bound(follower, ends, self._shorten)]
-        if longer:
-            starts = await self._link.offsets(longer, EARLIEST)
-            for follower in longer:
-                self._apply_bound(follower, starts, _move_up)
+    async def _request_log_bounds(self, followers: Sequence[FollowerState]) -> None:
+        """Send ListOffsets requests for the leader's log end and, if this log is not longer, log start, and apply them:
+        the fetch offset was out of range (docs/kafka-semantics.md: Offset out of range)."""
+        ends = await self._link.offsets(followers, LATEST)
+        shorter_logs = [
+            follower for follower in followers if self._apply_bound(follower, ends, self._truncate_to_leader_end)
+        ]
+        if shorter_logs:
+            starts = await self._link.offsets(shorter_logs, EARLIEST)
+            for follower in shorter_logs:
+                self._apply_bound(follower, starts, _start_at_leader_start)
 
     def _apply_bound(
         self,
         follower: FollowerState,
         offsets: dict[tuple[str, int], ListedOffset],
-        do: Callable[[FollowerState, Offset], Event | None],
+        apply: Callable[[FollowerState, Offset], Event | None],
     ) -> bool:
-        """Apply one bound; True if the other one is needed too."""
+        """Apply one bound of the leader's log. Returns whether the other one is needed too."""
         if follower not in self.members or follower.state is not FetchState.LOCATING or not follower.is_current:
             return False
         error, offset, _ = offsets.get((follower.partition.topic, follower.partition.index), ListedOffset(MISSING, -1))
         if error or offset < 0:
-            self._advance(follower, refusal(error))
+            self._advance(follower, lookup_error_event(error))
             return False
-        event = self._contain(follower, lambda: do(follower, Offset(offset)))
+        event = self._apply_safely(follower, lambda: apply(follower, Offset(offset)))
         self._advance(follower, event)
         return event is None
 
-    def _shorten(self, follower: FollowerState, leader_end: Offset) -> Event | None:
-        if follower.shorten(leader_end):
+    def _truncate_to_leader_end(self, follower: FollowerState, leader_end: Offset) -> Event | None:
+        if follower.truncate_to_leader_end(leader_end):
             return Event.LOCATED
-        return follower.leave_to_tier() if leader_end > 0 and self._aux.skips_copied(follower) else None
+        return follower.remove_local_log() if leader_end > 0 and self._aux.starts_at_tier_end(follower) else None
 
 
-def _may_not_tell(follower: FollowerState) -> bool:
-    """Whether the next fetch would vouch for records that are not synced yet. They soon are."""
+def _has_unsynced(follower: FollowerState) -> bool:
+    """Whether the next fetch would report records as replicated that are not synced yet. A sync has been started."""
     return follower.state is FetchState.FETCHING and follower.log.reportable_end < follower.log.log_end_offset
 
 
-def _move_up(follower: FollowerState, leader_start: Offset) -> Event | None:
-    follower.move_up(leader_start)
+def _start_at_leader_start(follower: FollowerState, leader_start: Offset) -> Event | None:
+    follower.start_at_leader_start(leader_start)
     return Event.LOCATED

@@ -1,5 +1,5 @@
-"""All fetchers of a broker: which partitions follow which leader, and over how many connections
-(``num.replica.fetchers`` per leader)."""
+"""All fetchers of a broker, like Kafka's ReplicaFetcherManager: each followed partition is assigned to one of the
+``num.replica.fetchers`` fetchers of its leader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAG: Final = "kafka_server_fetcherlagmetrics_consumerlag"
 
 
 class Fetchers:
-    """The owner of all fetchers. Its methods are called on each change of a replica's role, and await nothing."""
+    """Creates, assigns and stops fetchers. All methods are synchronous."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Fetchers:
     ) -> None:
         """``broker_epoch``: returns this broker's current epoch, which is sent with each fetch (KIP-903)."""
         self.tier: Tier | None = None
-        """The tier, for followers whose leaders' logs begin there."""
+        """The tier, for followers that start there; None without one."""
         self._quota = quota
         self._runtime = runtime
         self._tasks = tasks
@@ -60,24 +60,24 @@ class Fetchers:
         self._broker_epoch = broker_epoch
         self._bytes_in = metrics.counter(_BYTES_IN, "Bytes appended that leaders sent.")
         self._fetchers: dict[tuple[NodeId, int], Fetcher] = {}
-        self._places: dict[tuple[str, int], tuple[FollowerState, Fetcher]] = {}
+        self._assignments: dict[tuple[str, int], tuple[FollowerState, Fetcher]] = {}
         self._closed = False
         self._log = get_logger("fetchers", node=config.node_id)
         self._register_gauges()
 
-    # -- roles
+    # -- followers
 
     def follow(self, partition: Partition) -> None:
-        """The metadata names a leader: fetch from it. If the partition is already fetched in that leader epoch, nothing
-        changes; if it has failed in it, it stays failed."""
+        """Fetch a partition from its leader, or stop fetching if it has none or is offline. If the partition is already
+        fetched in its leader epoch, nothing changes; if it has failed in that epoch, it stays failed."""
         leader = partition.leader
         if leader is None or partition.log is None or self._closed:
             self.unfollow(partition)
             return
-        place = self._places.get((partition.topic, partition.index))
-        if place is not None:
-            known, fetcher = place
-            if known.partition is partition and known.is_current and fetcher.leader == leader:
+        assigned = self._assignments.get((partition.topic, partition.index))
+        if assigned is not None:
+            follower_, fetcher = assigned
+            if follower_.partition is partition and follower_.is_current and fetcher.leader == leader:
                 return
         try:
             follower = FollowerState(partition)
@@ -85,9 +85,9 @@ class Fetchers:
             self._log.error("cannot follow", topic=partition.topic, partition=partition.index, reason=error.message)
             self.unfollow(partition)
             return
-        fetcher = self._fetcher(leader, self._number(partition))
-        self._remove(partition, spared=fetcher)
-        self._places[partition.topic, partition.index] = follower, fetcher
+        fetcher = self._fetcher(leader, self._fetcher_id(partition))
+        self._remove(partition, kept=fetcher)
+        self._assignments[partition.topic, partition.index] = follower, fetcher
         fetcher.add(follower)
         labels = {"topic": partition.topic, "partition": str(partition.index)}
         self._metrics.gauge(
@@ -95,51 +95,53 @@ class Fetchers:
         )
 
     def unfollow(self, partition: Partition) -> None:
-        """The replica leads, has no leader, is offline or was removed. Does nothing if it is not followed."""
-        self._remove(partition, spared=None)
+        """Stop fetching a partition, if it is fetched: it leads, has no leader, is offline or was removed."""
+        self._remove(partition, kept=None)
 
     def log_start_moved(self, partition: Partition) -> None:
-        place = self._places.get((partition.topic, partition.index))
-        if place is not None:
-            place[1].note_changed(place[0])
+        """Let the next fetch report a follower's new log start."""
+        assigned = self._assignments.get((partition.topic, partition.index))
+        if assigned is not None:
+            assigned[1].log_start_changed(assigned[0])
 
     def log_synced(self, partition: Partition) -> None:
-        place = self._places.get((partition.topic, partition.index))
-        if place is not None:
-            place[1].note_synced(place[0])
+        """Fetch again for a follower that waits for a sync of its log."""
+        assigned = self._assignments.get((partition.topic, partition.index))
+        if assigned is not None:
+            assigned[1].log_synced(assigned[0])
 
     def resize(self, per_leader: int) -> None:
-        """``num.replica.fetchers`` has changed: move partitions to the fetchers that they now belong to."""
+        """Reassign all partitions after a change of ``num.replica.fetchers``."""
         if per_leader == self._per_leader:
             return
         self._per_leader = per_leader
-        moving = [follower.partition for follower, _ in self._places.values()]
+        moving = [follower.partition for follower, _ in self._assignments.values()]
         for partition in moving:
             self.unfollow(partition)
         for partition in moving:
             self.follow(partition)
 
     def close(self) -> None:
-        """End all fetchers; nothing is followed from now on. Idempotent."""
+        """Stop all fetchers. ``follow`` does nothing from now on."""
         self._closed = True
-        self._places.clear()
+        self._assignments.clear()
         for fetcher in self._fetchers.values():
             fetcher.stop()
         self._fetchers.clear()
 
-    def _remove(self, partition: Partition, *, spared: Fetcher | None) -> None:
-        place = self._places.pop((partition.topic, partition.index), None)
-        if place is None:
+    def _remove(self, partition: Partition, *, kept: Fetcher | None) -> None:
+        assigned = self._assignments.pop((partition.topic, partition.index), None)
+        if assigned is None:
             return
-        follower, fetcher = place
+        follower, fetcher = assigned
         fetcher.remove(follower)
         self._metrics.remove(_LAG, clientid=fetcher.name, topic=partition.topic, partition=str(partition.index))
-        if not fetcher.members and fetcher is not spared:
+        if not fetcher.members and fetcher is not kept:
             fetcher.stop()
             self._fetchers = {key: other for key, other in self._fetchers.items() if other is not fetcher}
 
-    def _number(self, partition: Partition) -> int:
-        """Kafka's choice among the fetchers of a leader."""
+    def _fetcher_id(self, partition: Partition) -> int:
+        """The fetcher id of a partition (AbstractFetcherManager.getFetcherId)."""
         mixed = (31 * java_string_hash(partition.topic) + partition.index) & 0xFFFF_FFFF
         signed = mixed - (1 << 32) if mixed >= 1 << 31 else mixed
         return (0 if signed == -(1 << 31) else abs(signed)) % self._per_leader
@@ -186,11 +188,11 @@ class Fetchers:
     # -- inspection
 
     def describe_partition(self, topic: str, index: int) -> dict[str, object] | None:
-        """The state of one partition's fetch, None if it is not followed."""
-        place = self._places.get((topic, index))
-        if place is None:
+        """The state of one followed partition; None if it is not followed."""
+        assigned = self._assignments.get((topic, index))
+        if assigned is None:
             return None
-        follower, fetcher = place
+        follower, fetcher = assigned
         return {
             "state": follower.state.value,
             "paused": follower.paused,
@@ -206,11 +208,11 @@ class Fetchers:
         """For each followed partition: topic, partition, state, offset, leader, lag."""
         return [
             {"topic": topic, "partition": index, **(self.describe_partition(topic, index) or {})}
-            for topic, index in sorted(self._places)
+            for topic, index in sorted(self._assignments)
         ]
 
     def _followers(self) -> Iterable[FollowerState]:
-        return (follower for follower, _ in self._places.values())
+        return (follower for follower, _ in self._assignments.values())
 
     def _register_gauges(self) -> None:
         manager, gauge = "kafka_server_replicafetchermanager", self._metrics.gauge

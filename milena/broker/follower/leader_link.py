@@ -1,4 +1,4 @@
-"""The requests of a fetcher to its leader, over a connection of its own.
+"""The requests of a fetcher to its leader, over its own connection.
 
 Fetch is encoded by hand, and its response is applied while it is in the receive buffer; the rare requests
 (OffsetForLeaderEpoch, ListOffsets) use the generated codecs. Each request uses the highest version that both sides and
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
     from milena.protocol.apis import ListOffsetsResponse, OffsetForLeaderEpochResponse
 
 BUFFER_BYTES: Final = 2 << 20
-"""Limit of one response, whatever ``replica.fetch.response.max.bytes`` allows: it is held in memory as a whole. (A
-single larger batch is still received.)"""
+"""An upper limit for ``replica.fetch.response.max.bytes``, because a whole response is held in memory. (A single larger
+batch is still received.)"""
 NO_EPOCH: Final = -1
 NO_BROKER_EPOCH: Final = BrokerEpoch(-1)
 CONNECT_TIMEOUT: Final = 10.0
-HURRIED_WAIT: Final = 0.03
+"""Seconds."""
+SHORT_WAIT: Final = 0.03
+"""Seconds that a fetch waits at the leader while ``LeaderLink.short_wait`` is set."""
 
 _FETCH_BY_METADATA_VERSION: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14))
-"""4.1-IV1, 3.9-IV0, 3.7-IV4, 3.5-IV1, 3.5-IV0, and their versions of Fetch."""
+"""The feature levels of 4.1-IV1, 3.9-IV0, 3.7-IV4, 3.5-IV1 and 3.5-IV0, with their versions of Fetch."""
 _OLDEST_FETCH: Final = 13
 
 
@@ -62,7 +64,7 @@ class ListedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """Sizes in bytes, times in seconds."""
+    """The settings of fetches. Sizes in bytes, times in seconds."""
 
     min_bytes: int
     wait: float
@@ -73,7 +75,7 @@ class LinkSettings:
 
     @classmethod
     def of(cls, config: NodeConfig) -> LinkSettings:
-        """``replica.fetch.*`` and ``replica.socket.timeout.ms``."""
+        """The settings from ``replica.fetch.*`` and ``replica.socket.timeout.ms``."""
         return cls(
             config.get_int("replica.fetch.min.bytes"),
             config.get_int("replica.fetch.wait.max.ms") / 1000,
@@ -85,12 +87,12 @@ class LinkSettings:
 
 
 def highest_fetch_version(metadata_version: int) -> int:
-    """As Kafka's ``MetadataVersion.fetchRequestVersion``."""
+    """The highest Fetch version for a metadata.version (Kafka's ``MetadataVersion.fetchRequestVersion``)."""
     return next((fetch for level, fetch in _FETCH_BY_METADATA_VERSION if metadata_version >= level), _OLDEST_FETCH)
 
 
 class LeaderLink:
-    """Requests to one leader. ``address`` is looked up anew before each: the leader may come back elsewhere."""
+    """Sends requests to one leader. ``address`` is called before each: the leader may restart with another one."""
 
     def __init__(
         self,
@@ -111,29 +113,32 @@ class LeaderLink:
         self._metadata_version = metadata_version
         self._broker_epoch = broker_epoch
         self._channel: Channel | None = None
-        self.hurried = False
-        """A partition may soon have to be added to the fetch, which is impossible while a fetch waits at the leader."""
+        self.short_wait = False
+        """Whether fetches wait only briefly at the leader: a partition is about to be added, which is impossible while
+        a fetch waits."""
 
     async def fetch(
-        self, first: Callable[[], SessionFetch | None], take: Callable[[FetchResponse, bool], SessionFetch | None]
+        self, get_fetch: Callable[[], SessionFetch | None], handle: Callable[[FetchResponse, bool], SessionFetch | None]
     ) -> None:
-        """Ask for records, and again in the same step of the loop as long as ``take`` says what for. It gets each
-        answer, whose memory is its only while it runs, and whether it may go on: not where the metadata.version has
-        changed, and with it perhaps the version of the requests.
+        """Send Fetch requests as long as there is a next one.
 
-        ``first`` is called once there is a connection, since what is wanted may change until then; None is nothing.
+        ``get_fetch`` returns the first one, or None; it is called when the link is connected, since the partitions may
+        change until then. ``handle`` gets each response, whose memory is valid only during the call, and whether it may
+        return a next fetch, which is then sent in the same step of the event loop. It may not after a change of the
+        metadata.version, which may change the version of requests.
+
         Raises ChannelError, KafkaError REQUEST_TIMED_OUT or UNSUPPORTED_VERSION.
         """
         channel = await self._connected()
-        fetch = first()
+        fetch = get_fetch()
         if fetch is None:
             return
         level = self._metadata_version()
         version = channel.choose(ApiKey.FETCH, at_most=highest_fetch_version(level))
 
         def answered(body: memoryview) -> list[bytes] | None:
-            following = take(decode_fetch_response(version, body), self._metadata_version() == level)
-            return None if following is None else [self._encode(version, following)]
+            next_fetch = handle(decode_fetch_response(version, body), self._metadata_version() == level)
+            return None if next_fetch is None else [self._encode(version, next_fetch)]
 
         await channel.repeat(
             ApiKey.FETCH, version, [self._encode(version, fetch)], answered, timeout=self._settings.timeout
@@ -143,10 +148,10 @@ class LeaderLink:
         settings = self._settings
         epoch = self._broker_epoch()
         request = FetchRequest(
-            max_wait_ms=round(1000 * min(settings.wait, HURRIED_WAIT if self.hurried else settings.wait)),
+            max_wait_ms=round(1000 * min(settings.wait, SHORT_WAIT if self.short_wait else settings.wait)),
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_bytes,
-            topics=_topics(fetch.wanted, settings.partition_bytes),
+            topics=_topics(fetch.partitions, settings.partition_bytes),
             session_id=fetch.session_id,
             session_epoch=fetch.session_epoch,
             forgotten_topics=[(topic, topic_id, (index,)) for topic, topic_id, index in fetch.forgotten],
@@ -155,8 +160,8 @@ class LeaderLink:
         )
         return encode_fetch_request(version, request)
 
-    async def epoch_ends(self, asked: Mapping[FollowerState, LeaderEpoch]) -> dict[tuple[str, int], EpochEnd]:
-        """Where these epochs end at the leader. Raises as ``fetch`` does."""
+    async def epoch_ends(self, followers: Mapping[FollowerState, LeaderEpoch]) -> dict[tuple[str, int], EpochEnd]:
+        """Request the ends of leader epochs, one per follower (OffsetForLeaderEpoch). Raises like ``fetch``."""
         topics = [
             {
                 "topic": topic,
@@ -164,12 +169,12 @@ class LeaderLink:
                     {
                         "partition": follower.partition.index,
                         "current_leader_epoch": follower.leader_epoch,
-                        "leader_epoch": asked[follower],
+                        "leader_epoch": followers[follower],
                     }
-                    for follower in some
+                    for follower in grouped
                 ],
             }
-            for topic, some in _by_topic(asked)
+            for topic, grouped in _by_topic(followers)
         ]
         response: OffsetForLeaderEpochResponse = await self._request(
             ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=self._node_id, topics=topics
@@ -184,8 +189,8 @@ class LeaderLink:
             for partition in topic.partitions
         }
 
-    async def offsets(self, asked: Sequence[FollowerState], timestamp: int) -> dict[tuple[str, int], ListedOffset]:
-        """ListOffsets for Kafka's special timestamps, as a replica. Raises as ``fetch`` does."""
+    async def offsets(self, followers: Sequence[FollowerState], timestamp: int) -> dict[tuple[str, int], ListedOffset]:
+        """Request the offsets of a special timestamp (ListOffsets) as a replica. Raises like ``fetch``."""
         topics = [
             {
                 "name": topic,
@@ -195,10 +200,10 @@ class LeaderLink:
                         "current_leader_epoch": follower.leader_epoch,
                         "timestamp": timestamp,
                     }
-                    for follower in some
+                    for follower in grouped
                 ],
             }
-            for topic, some in _by_topic(asked)
+            for topic, grouped in _by_topic(followers)
         ]
         response: ListOffsetsResponse = await self._request(
             ApiKey.LIST_OFFSETS, replica_id=self._node_id, isolation_level=0, topics=topics
@@ -222,7 +227,7 @@ class LeaderLink:
     async def _connected(self) -> Channel:
         address = self._address()
         if address is None:
-            raise Unreachable("the metadata names no address of the leader")
+            raise Unreachable("the metadata has no address of the leader")
         channel = self._channel
         if channel is None or (channel.host, channel.port) != address:
             self.close()
@@ -233,11 +238,11 @@ class LeaderLink:
         return channel
 
 
-def _topics(wanted: Sequence[FollowerState], max_bytes: int) -> list[FetchTopic]:
+def _topics(followers: Sequence[FollowerState], max_bytes: int) -> list[FetchTopic]:
     topics: list[FetchTopic] = []
     last: UUID | None = None
     partitions: list[FetchPartition] = []
-    for follower in wanted:
+    for follower in followers:
         partition, sent = follower.partition, follower.sent
         assert sent is not None
         if partition.topic_id != last:
@@ -250,8 +255,8 @@ def _topics(wanted: Sequence[FollowerState], max_bytes: int) -> list[FetchTopic]
     return topics
 
 
-def _by_topic(some: Iterable[FollowerState]) -> list[tuple[str, list[FollowerState]]]:
+def _by_topic(grouped: Iterable[FollowerState]) -> list[tuple[str, list[FollowerState]]]:
     topics: dict[str, list[FollowerState]] = {}
-    for follower in some:
+    for follower in grouped:
         topics.setdefault(follower.partition.topic, []).append(follower)
     return list(topics.items())

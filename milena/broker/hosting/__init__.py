@@ -1,1 +1,1 @@
-"""The partitions that this broker hosts: applies metadata changes to logs, directories and roles."""
+"""Applies metadata changes to the partitions that this broker hosts: logs, directories, leadership."""

@@ -1,8 +1,8 @@
 """Makes this broker's partitions match the metadata image (Kafka's ``ReplicaManager.applyDelta``).
 
-A delta only says which partitions have changed. Each of them is compared as it is in the current image with what is
-hosted, so several deltas may be applied late, together, or twice. A few partitions are handled within ``publish``, so
-that a new topic is served before any client learns of it. Many are handled in slices, and other tasks run in between.
+Of a delta only the names of changed partitions are used: each partition's state is compared with the current image, so
+several deltas may be applied late, together, or twice. A few partitions are applied within ``publish``, so that a new
+topic is served before any client sees it in metadata. Many are applied in several iterations of the event loop.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 Arg = TypeVar("Arg")
 PARTITIONS_PER_ITERATION: Final = 16
-"""Partitions that are handled within ``publish``, and in each iteration of the loop for a longer list."""
+"""The most partitions that are applied within ``publish``, and in each iteration of the loop."""
 
 
 class Coordinator(Protocol):
-    """Is told which partitions of an internal topic this broker leads (``broker.groups``)."""
+    """The coordinator of an internal topic, which follows the leaderships of its partitions (``broker.groups``)."""
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None: ...
 
@@ -80,7 +80,7 @@ class Applier:
         contained: Containment,
     ) -> None:
         self.applied_offset = -1
-        """The image has been applied up to this offset."""
+        """The offset of the last metadata record that has been applied; -1 for none."""
         self.started = False
         self._node_id = node_id
         self._image = image
@@ -92,72 +92,73 @@ class Applier:
         self._replication = replication
         self._groups = groups
         self._assigner = assigner
-        self._foreign: set[tuple[UUID, UUID]] = set()
+        self._warned_directories: set[tuple[UUID, UUID]] = set()
         self._fetchers = fetchers
         self._expected_followers = expected_followers
         self._mover = mover
         self._tier = tier
         self._clock = clock
         self._contained = contained
-        self._todo: dict[tuple[str, int], None] = {}
+        self._pending: dict[tuple[str, int], None] = {}
         self._led_when_deleted: set[tuple[UUID, int]] = set()
-        self._work = asyncio.Event()
+        self._has_pending = asyncio.Event()
         self._idle = asyncio.Event()
-        self._progressed: Callable[[], None] = lambda: None
+        self._on_progress: Callable[[], None] = lambda: None
         self._log = get_logger("applier")
-        logs.set_ended_listener(self.log_ended)
+        logs.set_ended_listener(self.log_failed)
 
     def start(self, tasks: Tasks) -> None:
-        """The logs are loaded: apply the whole image now, and every delta from now on."""
+        """Start applying the whole image, and every delta from now on. The logs must be loaded."""
         self.started = True
         tasks.keep(self._run, name="metadata applier")
-        self._set_strays_aside()
+        self._set_aside_strays()
         warn_of_new_disks(self._image(), self._node_id, self._logs, self._log)
         for topic, index, _ in self._image().partitions_of(self._node_id):
-            self._todo[topic.name, index] = None
-        self._note_progress()
+            self._pending[topic.name, index] = None
+        self._update_progress()
 
-    def on_progress(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` whenever ``applied_offset`` has moved."""
-        self._progressed = tell
+    def on_progress(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever ``applied_offset`` may have risen."""
+        self._on_progress = callback
 
     def current_at(self, known_at: float) -> float:
-        """When the applied state was last the committed one, given that the image was so at ``known_at``."""
-        return -inf if self._todo else known_at
+        """When everything that was committed had last been applied, given that the image contained it at
+        ``known_at``."""
+        return -inf if self._pending else known_at
 
-    async def caught_up(self) -> None:
+    async def wait_applied(self) -> None:
         """Wait until everything published so far is applied."""
         await self._idle.wait()
 
     def publish(self, delta: Delta) -> None:
-        """The image has changed. Before ``start`` nothing needs to be done: it applies the whole image."""
+        """Apply a change of the image. Does nothing before ``start``, which applies the whole image."""
         if not self.started:
             return
-        self._carry_out("configuration", self._configs.publish, delta)
+        self._apply_to("configuration", self._configs.publish, delta)
         if self._tier is not None:
-            self._led_when_deleted |= self._led_here(delta)
-        for key in self._touched(delta):
-            self._todo[key] = None
-        if not self._work.is_set() and len(self._todo) <= PARTITIONS_PER_ITERATION:
-            self._slice()
+            self._led_when_deleted |= self._led_partitions(delta)
+        for key in self._affected_partitions(delta):
+            self._pending[key] = None
+        if not self._has_pending.is_set() and len(self._pending) <= PARTITIONS_PER_ITERATION:
+            self._reconcile_some()
         if delta.brokers:
             for partition in list(self._partitions):
-                self._carry_out("review of a partition", Partition.review, partition)
+                self._apply_to("ISR check", Partition.check_isr, partition)
         if delta.deleted_topics:
             deleted = {topic.id: topic.name for topic in delta.deleted_topics}
-            self._carry_out("offsets of deleted topics", self._groups.topics_deleted, deleted)
-        self._note_progress()
+            self._apply_to("offsets of deleted topics", self._groups.topics_deleted, deleted)
+        self._update_progress()
 
-    def _carry_out(self, place: str, work: Callable[[Arg], None], argument: Arg) -> None:
-        """One part of a publication. The others have their turn if it fails."""
+    def _apply_to(self, subject: str, work: Callable[[Arg], None], argument: Arg) -> None:
+        """Call ``work``, one part of a publication. An unexpected error is logged, so that the other parts run."""
         try:
             work(argument)
         except Exception as error:
-            self._contained.note(place, error)
+            self._contained.note(subject, error)
 
-    def _led_here(self, delta: Delta) -> set[tuple[UUID, int]]:
-        """Partitions of deleted topics that this broker led. Leadership and deletion may arrive in one delta; it is
-        this broker that deletes their segments in the tier in any case."""
+    def _led_partitions(self, delta: Delta) -> set[tuple[UUID, int]]:
+        """The partitions of deleted topics that this broker led, even if the leadership arrived in the same delta: this
+        broker deletes their segments in the tier."""
         return {
             (topic.id, index)
             for topic in delta.deleted_topics
@@ -165,101 +166,102 @@ class Applier:
             if partition.leader == self._node_id and self._partitions.find(topic.name, index) is not None
         }
 
-    def _touched(self, delta: Delta) -> list[tuple[str, int]]:
-        """The partitions in the delta that this broker hosts, or should host."""
+    def _affected_partitions(self, delta: Delta) -> list[tuple[str, int]]:
+        """The partitions of the delta that this broker hosts or is a replica of."""
         hosted, image = self._partitions, self._image()
         keys = [(topic.name, index) for topic in delta.deleted_topics for index in topic.partitions]
         keys += [(name, index) for name, indexes in delta.topics.items() for index in sorted(indexes)]
         return [
             (name, index)
             for name, index in keys
-            if hosted.find(name, index) is not None or self._is_here(image.partition(name, index))
+            if hosted.find(name, index) is not None or self._is_replica(image.partition(name, index))
         ]
 
-    def _is_here(self, partition: PartitionImage | None) -> bool:
+    def _is_replica(self, partition: PartitionImage | None) -> bool:
         return partition is not None and self._node_id in partition.replicas
 
     async def _run(self) -> None:
         while True:
-            await self._work.wait()
-            self._slice()
-            self._note_progress()
+            await self._has_pending.wait()
+            self._reconcile_some()
+            self._update_progress()
             await self._clock.sleep(0)
 
-    def _slice(self) -> None:
-        for key in list(self._todo)[:PARTITIONS_PER_ITERATION]:
-            del self._todo[key]
+    def _reconcile_some(self) -> None:
+        for key in list(self._pending)[:PARTITIONS_PER_ITERATION]:
+            del self._pending[key]
             try:
                 self._reconcile(*key)
             except Exception as error:
-                self._contained.note("role of a partition", error, topic=key[0], partition=key[1])
+                self._contained.note("partition assignment", error, topic=key[0], partition=key[1])
 
-    def _note_progress(self) -> None:
-        if self._todo:
-            self._work.set()
+    def _update_progress(self) -> None:
+        if self._pending:
+            self._has_pending.set()
             self._idle.clear()
         else:
             self.applied_offset = self._image().offset
-            self._work.clear()
+            self._has_pending.clear()
             self._idle.set()
-            self._progressed()
+            self._on_progress()
 
-    def _set_strays_aside(self) -> None:
+    def _set_aside_strays(self) -> None:
         """Set aside logs of topics that were deleted, or of replicas that were moved away, while this broker was
         down."""
         image = self._image()
         for log in self._logs:
             topic = image.topics.get(log.topic)
-            placed = topic is not None and self._is_here(topic.partitions.get(log.partition))
-            if not placed or topic is None or log.topic_id not in (None, topic.id):
+            is_assigned = topic is not None and self._is_replica(topic.partitions.get(log.partition))
+            if not is_assigned or topic is None or log.topic_id not in (None, topic.id):
                 self._logs.set_aside(log)
                 future = self._logs.futures.find(log.topic, log.partition)
                 if future is not None:
                     self._logs.set_aside(future)
 
     def take_offline(self, partition: Partition) -> None:
-        """The partition's log directory has failed."""
-        if partition.topic == OFFSETS_TOPIC:  # also if it has just ceased to lead: its groups may not have been told
+        """Take a partition offline whose log directory has failed."""
+        # Also if the partition is not led any more: the coordinator may not have been notified of that.
+        if partition.topic == OFFSETS_TOPIC:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
-        self._mover.forget(partition)
+        self._mover.stop_tracking(partition)
         if self._tier is not None:
             self._tier.drop(partition)
         partition.take_offline()
 
-    def end(self, partition: Partition, broken: BrokenInvariant) -> None:
-        """An invariant of the partition is broken. It stays offline until this broker is restarted."""
-        if not isinstance(broken, BrokenLog):  # ``log_ended`` has told of that
-            told = {"topic": partition.topic, "partition": partition.index}
+    def fail(self, partition: Partition, broken: BrokenInvariant) -> None:
+        """Take a partition offline until this broker restarts, because one of its invariants is broken."""
+        if not isinstance(broken, BrokenLog):  # ``log_failed`` has logged that
+            labels = {"topic": partition.topic, "partition": partition.index}
             state = describe(partition)
-            self._log.error("partition is offline: an invariant does not hold", **told, invariant=str(broken), **state)
-            self._contained.note("invariant of a partition", broken, **told)
-        self._give_up(partition)
+            self._log.error("partition is offline: invariant broken", **labels, invariant=str(broken), **state)
+            self._contained.note("partition invariant", broken, **labels)
+        self._fail_partition(partition)
 
-    def log_ended(self, log: NamedLog, error: KafkaError) -> None:
-        """A log is of no use: one of its invariants does not hold, or it is damaged."""
+    def log_failed(self, log: NamedLog, error: KafkaError) -> None:
+        """Take the partition of ``log`` offline: the log is damaged, or one of its invariants is broken."""
         partition = self._partitions.of_log(log)
         if partition is None:
             return
-        self._give_up(partition)
+        self._fail_partition(partition)
         if isinstance(error, BrokenLog):
-            self._contained.note("invariant of a log", error, topic=partition.topic, partition=partition.index)
+            self._contained.note("log invariant", error, topic=partition.topic, partition=partition.index)
 
-    def _give_up(self, partition: Partition) -> None:
-        """The partition goes offline until this broker is restarted, and the controller hears of it as it would of a
-        log directory that failed (KIP-858): another replica leads from then on."""
+    def _fail_partition(self, partition: Partition) -> None:
+        """Take a partition offline until this broker restarts, and report it to the controller like a replica in a
+        failed log directory (KIP-858), so that another replica is elected."""
         self.take_offline(partition)
-        self._report(partition, LOST_DIR)
+        self._report_directory(partition, LOST_DIR)
 
-    def _report(self, partition: Partition, directory: UUID | None) -> None:
+    def _report_directory(self, partition: Partition, directory: UUID | None) -> None:
         if directory is not None and self._image().metadata_version >= DIRECTORY_ASSIGNMENT:
             self._assigner.assign(partition.topic_id, partition.index, directory)
 
     def log_moved(self, partition: Partition) -> None:
-        """The partition's log is now the one in another directory."""
-        wanted = self._image().partition(partition.topic, partition.index)
-        if wanted is not None:
-            self._assign_directory(partition, wanted.directory_of(self._node_id))
+        """Continue with a log that was moved to another directory."""
+        assignment = self._image().partition(partition.topic, partition.index)
+        if assignment is not None:
+            self._assign_directory(partition, assignment.directory_of(self._node_id))
         if not partition.is_leader:
             self._fetchers.follow(partition)
         partition.changed()
@@ -267,28 +269,29 @@ class Applier:
     # -- one partition
 
     def _reconcile(self, name: str, index: int) -> None:
+        """Create, change or remove one partition as in the current image."""
         image = self._image()
         topic = image.topics.get(name)
-        wanted = topic.partitions.get(index) if topic is not None else None
+        assignment = topic.partitions.get(index) if topic is not None else None
         hosted = self._partitions.find(name, index)
-        if hosted is not None and (topic is None or topic.id != hosted.topic_id or not self._is_here(wanted)):
-            self._remove(hosted, topic_is_gone=topic is None)
+        if hosted is not None and (topic is None or topic.id != hosted.topic_id or not self._is_replica(assignment)):
+            self._remove(hosted, topic_deleted=topic is None)
             hosted = None
-        if topic is None or wanted is None or not self._is_here(wanted):
+        if topic is None or assignment is None or not self._is_replica(assignment):
             return
         if hosted is None:
-            hosted = self._host(topic, index, wanted)
-        self._take_role(hosted, wanted)
+            hosted = self._create_partition(topic, index, assignment)
+        self._apply_assignment(hosted, assignment)
 
-    def _host(self, topic: TopicImage, index: int, wanted: PartitionImage) -> Partition:
+    def _create_partition(self, topic: TopicImage, index: int, assignment: PartitionImage) -> Partition:
         meters = self._meters.of(topic.name)
-        partition = Partition(topic.name, index, topic.id, self._purgatory, meters, self._replication, self.end)
-        directory = wanted.directory_of(self._node_id)
-        if self._is_lost(topic, index, wanted):
+        partition = Partition(topic.name, index, topic.id, self._purgatory, meters, self._replication, self.fail)
+        directory = assignment.directory_of(self._node_id)
+        if self._is_lost(topic, index, assignment):
             self._log.error(
-                "partition is offline: its log directory is not here, and nobody else has its records. Put the "
-                "directory back; or set unclean.leader.election.enable on the topic and start this broker again, "
-                "which gives the records up",
+                "partition is offline: its log directory is missing, and no other replica is in sync. Restore the "
+                "directory; or, to lose its records, set unclean.leader.election.enable on the topic and restart "
+                "this broker",
                 topic=topic.name,
                 partition=index,
                 directory=to_text(directory or ZERO_UUID),
@@ -302,7 +305,7 @@ class Applier:
                 topic.id,
                 self._configs.topic(topic.name),
                 directory=directory,
-                is_new=wanted.leader_epoch == 0 and wanted.partition_epoch == 0,
+                is_new=assignment.leader_epoch == 0 and assignment.partition_epoch == 0,
             )
         except KafkaError as error:
             self._log.error("partition is offline", topic=topic.name, partition=index, reason=error.message)
@@ -312,13 +315,13 @@ class Applier:
             self._mover.resume(partition)
         return partition
 
-    def _is_lost(self, topic: TopicImage, index: int, wanted: PartitionImage) -> bool:
+    def _is_lost(self, topic: TopicImage, index: int, assignment: PartitionImage) -> bool:
         """Whether the replica was the only one in the ISR, or the last leader (KIP-966), and its directory is missing
-        on this broker, or it was given up. An empty log in another directory must not take its place and be elected. If
-        this broker found no logs at all, its disks are new, and there is nothing to wait for."""
+        or it has failed. Such a replica stays offline: a new empty log must not be elected. If this broker found no
+        logs at all, its disks are new, and an empty log is created."""
         return (
-            is_elsewhere(wanted, self._node_id, self._logs)
-            and is_last_in_sync(wanted, self._node_id)
+            is_elsewhere(assignment, self._node_id, self._logs)
+            and is_last_in_sync(assignment, self._node_id)
             and self._logs.found_logs
             and not self._logs.offline_dirs
             and self._logs.get(topic.name, index) is None
@@ -330,27 +333,30 @@ class Applier:
         actual = self._logs.directory_id(partition.log)
         if self._image().metadata_version >= DIRECTORY_ASSIGNMENT and actual != recorded:
             if recorded is not None and recorded.int >= RESERVED_DIRECTORIES and not self._logs.has_directory(recorded):
-                self._warn_of_foreign(recorded, actual)
+                self._warn_of_foreign_directory(recorded, actual)
             self._assigner.assign(partition.topic_id, partition.index, actual)
 
-    def _warn_of_foreign(self, recorded: UUID, actual: UUID) -> None:
-        """Warn once for each directory, which may hold thousands of replicas."""
-        if (recorded, actual) not in self._foreign:
-            self._foreign.add((recorded, actual))
+    def _warn_of_foreign_directory(self, recorded: UUID, actual: UUID) -> None:
+        """Log once per directory, which may have thousands of replicas."""
+        if (recorded, actual) not in self._warned_directories:
+            self._warned_directories.add((recorded, actual))
             self._log.warning(
-                "logs lie in a directory with another id than the metadata says: it is told of this one",
+                "log directory id differs from the metadata, reporting the actual id",
                 recorded=to_text(recorded),
                 directory=to_text(actual),
             )
 
-    def _take_role(self, partition: Partition, wanted: PartitionImage) -> None:
-        self._report(partition, correct_directory(partition, wanted.directory_of(self._node_id), self._logs))
+    def _apply_assignment(self, partition: Partition, assignment: PartitionImage) -> None:
+        self._report_directory(
+            partition, correct_directory(partition, assignment.directory_of(self._node_id), self._logs)
+        )
         if partition.log is None:
             self._fetchers.unfollow(partition)
-            partition.note_offline(wanted)
+            partition.update_offline(assignment)
             return
+        # The epochs in which this replica led before and leads now, None if it did or does not.
         led_in = partition.leader_epoch if partition.is_leader else None
-        if not self._become(partition, wanted):
+        if not self._become(partition, assignment):
             return
         if partition.is_leader:
             self._fetchers.unfollow(partition)
@@ -367,16 +373,21 @@ class Applier:
             elif leads_in is not None and led_in != leads_in:
                 self._groups.elected(partition.index, leads_in, partition)
 
-    def _become(self, partition: Partition, wanted: PartitionImage) -> bool:
-        """Apply leadership, replicas and ISR. Returns False if that took the partition offline."""
+    def _become(self, partition: Partition, assignment: PartitionImage) -> bool:
+        """Apply leadership, replicas and ISR. Returns False if the partition is offline then."""
         try:
-            partition.become(wanted)
+            partition.become(assignment)
         except KafkaError as error:
-            self._log.error("role not taken", topic=partition.topic, partition=partition.index, reason=error.message)
+            self._log.error(
+                "partition assignment not applied",
+                topic=partition.topic,
+                partition=partition.index,
+                reason=error.message,
+            )
         return partition.log is not None
 
-    def _remove(self, partition: Partition, *, topic_is_gone: bool) -> None:
-        log = partition.log or self._logs.get(partition.topic, partition.index)  # which may have been given up
+    def _remove(self, partition: Partition, *, topic_deleted: bool) -> None:
+        log = partition.log or self._logs.get(partition.topic, partition.index)  # a failed partition has a log on disk
         if partition.topic == OFFSETS_TOPIC:
             self._groups.resigned(partition.index)
         self._fetchers.unfollow(partition)
@@ -388,7 +399,7 @@ class Applier:
             self._led_when_deleted.discard(key)
             self._tier.drop(partition, erase_remote=is_deleted, others_first=not leads)
         self._partitions.remove(partition)
-        if topic_is_gone:
+        if topic_deleted:
             self._meters.forget(partition.topic)
         if log is not None:
             self._logs.delete(log)

@@ -1,4 +1,4 @@
-"""The effective configuration of this broker and of its topics, updated as the metadata changes."""
+"""The effective configurations of this broker and of its topics, which change with the metadata."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from milena.config.values import ConfigError
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Delta, MetadataImage
 from milena.runtime.logging import get_logger
 
-MAX_NAMED: Final = 10_000
+MAX_LOGGED: Final = 10_000
 
 
 class ConfigStore:
-    """Overlays the dynamic configuration on the static one. Topics with equal configurations share one object."""
+    """Combines the dynamic configuration with the static one. Topics with equal configurations share one object."""
 
     def __init__(self, static: NodeConfig, image: Callable[[], MetadataImage], partitions: PartitionSet) -> None:
         self.node = static
         self._image = image
         self._partitions = partitions
         self._shared: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._contradicting: set[str] = set()
-        """Tiered topics that are to be compacted and are not."""
+        self._uncompacted: set[str] = set()
+        """Tiered topics whose cleanup.policy has ``compact``, which is not applied."""
         self._listeners: list[Callable[[NodeConfig], None]] = []
         self._topic_listeners: list[Callable[[Partition], None]] = []
         self._removed: set[str] = set()
-        """Keys of earlier versions in the metadata that were logged."""
+        """Removed config keys in the metadata that have been logged."""
         self._log = get_logger("config")
 
     def get_int(self, key: str) -> int:
@@ -54,29 +54,34 @@ class ConfigStore:
         if config is None:
             config = self._shared[key] = TopicConfig.effective(self.node, overrides)
         if config.remote_storage_enable and not config.compacted and self._is_to_be_compacted(overrides):
-            self._tell_of_contradiction(name, is_tiered_and_compacted(overrides))
+            self._log_uncompacted(name, is_tiered_and_compacted(overrides))
         else:
-            self._contradicting.discard(name)
+            self._uncompacted.discard(name)
         return config
 
-    def is_left_uncompacted(self, topic: str) -> bool:
-        """Whether a topic is tiered and would be compacted, by its own configuration or a default, and is not."""
-        return topic in self._contradicting
+    def is_uncompacted(self, topic: str) -> bool:
+        """Whether a topic is tiered, and its cleanup.policy (its own or the default) has ``compact``, which is not
+        applied."""
+        return topic in self._uncompacted
 
     def _is_to_be_compacted(self, overrides: Mapping[str, str]) -> bool:
         policy = effective_value(self.node, overrides, "cleanup.policy")
         return isinstance(policy, tuple) and "compact" in policy
 
-    def _tell_of_contradiction(self, name: str, by_itself: bool) -> None:
-        if name not in self._contradicting and len(self._contradicting) < MAX_NAMED:
-            self._contradicting.add(name)
-            why = f"{COMPACTION_ENABLE} is false on this broker" if by_itself else "only its own configuration can ask"
+    def _log_uncompacted(self, name: str, has_own_policy: bool) -> None:
+        if name not in self._uncompacted and len(self._uncompacted) < MAX_LOGGED:
+            self._uncompacted.add(name)
+            reason = (
+                f"{COMPACTION_ENABLE} is false on this broker"
+                if has_own_policy
+                else "the policy is a default, not the topic's own"
+            )
             self._log.error(
-                "cleanup.policy=compact is not applied: the topic is in the remote tier", topic=name, reason=why
+                "cleanup.policy=compact is not applied: the topic is in the remote tier", topic=name, reason=reason
             )
 
     def check_tier(self) -> None:
-        """Raises ConfigError if topics use remote storage and this broker has none."""
+        """Raise ConfigError if topics use remote storage and this broker has none."""
         if not self.node.get_bool("remote.log.storage.system.enable") and any(
             kind == TOPIC_RESOURCE and values.get(ENABLE, "").lower() == "true"
             for (kind, _), values in self._image().configs.items()
@@ -87,12 +92,12 @@ class ConfigStore:
             )
 
     def publish(self, delta: Delta) -> None:
-        """Apply the changed configurations, also to the open logs."""
+        """Apply changed configurations to the broker and to open logs."""
         if delta.configs & {(BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(self.node.node_id))}:
             self.renew()
         elif delta.configs:
             changed = {name for kind, name in delta.configs if kind == TOPIC_RESOURCE}
-            self._renew_topics(lambda name: name in changed)
+            self._update_logs(lambda name: name in changed)
 
     def renew(self) -> None:
         """Read the whole configuration from the image again."""
@@ -105,13 +110,13 @@ class ConfigStore:
         self._shared.clear()
         for listener in self._listeners:
             listener(self.node)
-        self._renew_topics(lambda _: True)
+        self._update_logs(lambda _: True)
 
-    def _renew_topics(self, concerned: Callable[[str], bool]) -> None:
+    def _update_logs(self, is_affected: Callable[[str], bool]) -> None:
         for partition in self._partitions:
-            if partition.log is not None and concerned(partition.topic):
+            if partition.log is not None and is_affected(partition.topic):
                 partition.log.update_config(self.topic(partition.topic))
                 if partition.topic_id not in self._image().topics_by_id:
-                    continue  # its topic has just been deleted, with its configuration
+                    continue  # the topic was deleted, and its configuration with it
                 for listener in self._topic_listeners:
                     listener(partition)

@@ -1,8 +1,8 @@
 """Moves replicas from one log directory to another while they are in use (KIP-113, AlterReplicaLogDirs).
 
-One task copies for all moves, a piece of each in turn. It reads the bytes in a worker and appends them on the loop,
-then pauses for as long as the append took. The copy is synced before it replaces the log. Copying the last bytes,
-replacing the log, and telling the controller are one step.
+One task copies for all moves, up to ``COPY_BYTES`` of each in turn. It reads in a worker, appends on the event loop,
+and then pauses for as long as the append took. The copy (Kafka's future log) is synced before it replaces the log.
+Copying the last bytes and replacing the log happen without a yield, so that no record is appended in between.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from milena.broker.follower.truncation import cut_for
+from milena.broker.follower.truncation import truncation_for
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.replication_quotas import Quota
 from milena.protocol.errors import KafkaError
@@ -26,11 +26,12 @@ from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 
-PIECE: Final = 256 << 10
-LONGEST_WAIT: Final = 1.0
+COPY_BYTES: Final = 256 << 10
+"""Bytes per read."""
+MAX_WAIT: Final = 1.0
 """Seconds after which a throttled move checks its quota again."""
-LAST_PIECE: Final = 1 << 20
-"""If at most so many bytes are left, they are copied within the step that replaces the log."""
+LAST_BYTES: Final = 1 << 20
+"""The most remaining bytes that are copied directly before the log is replaced."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,41 +42,41 @@ class Move:
     current: UnifiedLog
     future: UnifiedLog
     truncations: int
-    """How many truncations of the current log the copy has followed."""
+    """The number of truncations of the current log that have been applied to the copy; -1 if unknown."""
     synced: bool = False
 
     @property
-    def alive(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether neither log has been replaced, deleted, or taken offline."""
         logs = self.current, self.future
         return self.partition.log is self.current and not any(log.retired or log.context.offline for log in logs)
 
     def align(self) -> None:
-        """Remove from the copy what the current log has lost, at its end or its start. Raises KafkaError."""
+        """Remove from the copy what is no longer in the current log, at its end or its start. Raises KafkaError."""
         current, future = self.current, self.future
         while self.truncations != current.truncations or future.log_end_offset > current.log_end_offset:
-            newest = future.epochs.latest
-            if newest is None:
+            latest = future.epochs.latest
+            if latest is None:
                 break
-            epoch, end = current.leader_epoch_end_offset(newest)
-            cut = cut_for(
+            epoch, end = current.leader_epoch_end_offset(latest)
+            truncation = truncation_for(
                 future.epochs,
                 log_end=future.log_end_offset,
                 fallback=future.local_log_start_offset,
                 leader_epoch=epoch,
                 end_offset=end,
             )
-            future.truncate_to(cut.offset)
-            if cut.agreed:
+            future.truncate_to(truncation.offset)
+            if truncation.agreed:
                 break
         self.truncations = current.truncations
         first = self._first_batch()
         if future.log_end_offset < first or future.log_end_offset > current.log_end_offset:
-            self._begin_at(first)
+            self._restart_at(first)
 
-    def _begin_at(self, first: Offset) -> None:
-        """Start the copy anew at ``first``. If the log is tiered, the copy takes over what is known of its segments in
-        the tier, and the producer state: its own segments will be copied to the tier, too."""
+    def _restart_at(self, first: Offset) -> None:
+        """Remove the copied records and start the copy at ``first``. If the log starts in the tier, the copy takes over
+        its leader epochs, producer state and offsets in the tier."""
         current = self.current
         if current.remote_enabled and current.log_start_offset < first == current.segments[0].base_offset:
             tiering.start_like(self.future, current, first)
@@ -84,25 +85,26 @@ class Move:
 
     @property
     def next(self) -> Offset:
-        """The next offset to copy. (The batch at the log's start may begin before it.)"""
+        """The next offset to copy. (The batch that contains the local log start may begin before it.)"""
         return max(self.future.log_end_offset, self.current.local_log_start_offset)
 
-    def left(self) -> int:
-        """Bytes left to copy if they are in the last segment; more than ``LAST_PIECE`` if they are not."""
+    def remaining(self) -> int:
+        """The bytes that remain to be copied, or some number above ``LAST_BYTES`` if they are more or not all in the
+        active segment."""
         current = self.current
-        found = current.read(self.next, LAST_PIECE + 1, upper=current.log_end_offset, min_one=True)
-        if not found.length:
-            return 0  # also where compaction has removed the last records
-        return found.length if found.segment_base == current.segments.active.base_offset else LAST_PIECE + 1
+        data_slice = current.read(self.next, LAST_BYTES + 1, upper=current.log_end_offset, min_one=True)
+        if not data_slice.length:
+            return 0  # also if compaction has removed the last records
+        return data_slice.length if data_slice.segment_base == current.segments.active.base_offset else LAST_BYTES + 1
 
     def _first_batch(self) -> Offset:
-        """The offset at which the copy must begin so that it contains the whole batch at the log's start."""
+        """The offset at which the copy must start: the base offset of the batch that contains the local log start."""
         current = self.current
         start = current.local_log_start_offset
         if start == current.log_end_offset:
             return start
-        found = current.read(start, 1, upper=current.log_end_offset, min_one=True)
-        return min(start, BatchView(found.read()).base_offset) if found.length else start
+        data_slice = current.read(start, 1, upper=current.log_end_offset, min_one=True)
+        return min(start, BatchView(data_slice.read()).base_offset) if data_slice.length else start
 
 
 class LogMover:
@@ -115,15 +117,15 @@ class LogMover:
         self._logs = logs
         self._moved = moved
         self._moves: dict[Partition, Move] = {}
-        self._work = asyncio.Event()
+        self._has_moves = asyncio.Event()
         self._log = get_logger("log-mover", node=logs.node_id)
 
     def start(self, tasks: Tasks) -> None:
         tasks.keep(self._run, name="log mover")
 
     def move(self, partition: Partition, target: LogDir) -> None:
-        """Begin or continue a move; a move to another directory is cancelled. Does nothing else if the log is already
-        there.
+        """Start moving a replica to ``target``, or continue; a move to another directory is cancelled. If the log is in
+        ``target`` already, no move is started.
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
@@ -136,41 +138,41 @@ class LogMover:
             return
         if future is None:
             future = self._logs.futures.create(current, target)
-        self._begin(partition, current, future)
+        self._track(partition, current, future)
 
     def resume(self, partition: Partition) -> None:
-        """Continue the copy that was begun before the broker was restarted."""
+        """Continue a copy that was started before a restart of the broker, if there is one."""
         future = self._logs.futures.find(partition.topic, partition.index)
         if future is None or partition.log is None or partition in self._moves:
             return
         if future.topic_id != partition.topic_id:
             self._logs.futures.drop(future)
         else:
-            self._begin(partition, partition.log, future)
+            self._track(partition, partition.log, future)
 
     def cancel(self, partition: Partition) -> None:
-        """Delete the copy: the replica stays where it is, or is removed."""
+        """End a move and delete the copy."""
         self._moves.pop(partition, None)
         future = self._logs.futures.find(partition.topic, partition.index)
         if future is not None:
             self._logs.futures.drop(future)
 
-    def forget(self, partition: Partition) -> None:
-        """The log's directory has failed. The copy stays as it is."""
+    def stop_tracking(self, partition: Partition) -> None:
+        """End a move because the log directory has failed. The copy stays on disk."""
         self._moves.pop(partition, None)
 
-    def _begin(self, partition: Partition, current: UnifiedLog, future: UnifiedLog) -> None:
-        known = self._moves.get(partition)
-        if known is None or known.future is not future or known.current is not current:
-            # It is unknown which truncations the copy has missed, so it is compared with the log first.
+    def _track(self, partition: Partition, current: UnifiedLog, future: UnifiedLog) -> None:
+        existing = self._moves.get(partition)
+        if existing is None or existing.future is not future or existing.current is not current:
+            # The copy may lack truncations of the current log, so -1 makes ``align`` compare them.
             self._moves[partition] = Move(partition, current, future, truncations=-1)
-            self._work.set()
+            self._has_moves.set()
 
     # -- copying
 
     async def _run(self) -> None:
         while True:
-            await self._work.wait()
+            await self._has_moves.wait()
             for partition, move in list(self._moves.items()):
                 try:
                     done = await self._step(move)
@@ -182,16 +184,17 @@ class LogMover:
                 if done and self._moves.get(partition) is move:
                     del self._moves[partition]
             if not self._moves:
-                self._work.clear()
+                self._has_moves.clear()
 
     async def _step(self, move: Move) -> bool:
-        """Copy a piece, or finish. Returns True if the move is over. Raises KafkaError."""
-        if not self._goes_on(move):
+        """Copy some bytes, sync, or finish, whichever is next. Returns True if the move has ended. Raises
+        KafkaError."""
+        if not self._is_active(move):
             return True
         move.align()
         if self._quota.exceeded:
-            await self._runtime.clock.sleep(self._quota.wait(LONGEST_WAIT))
-        elif move.left() > LAST_PIECE:
+            await self._runtime.clock.sleep(self._quota.wait(MAX_WAIT))
+        elif move.remaining() > LAST_BYTES:
             await self._copy(move)
         elif not move.synced:
             await self._sync(move)
@@ -200,26 +203,26 @@ class LogMover:
             return True
         return False
 
-    def _goes_on(self, move: Move) -> bool:
-        return move.alive and self._moves.get(move.partition) is move
+    def _is_active(self, move: Move) -> bool:
+        return move.is_valid and self._moves.get(move.partition) is move
 
     async def _copy(self, move: Move) -> None:
         clock, current, future = self._runtime.clock, move.current, move.future
         offset, truncations = future.log_end_offset, current.truncations
-        found = current.read(move.next, PIECE, upper=current.log_end_offset, min_one=True)
+        data_slice = current.read(move.next, COPY_BYTES, upper=current.log_end_offset, min_one=True)
         try:
-            data = await self._runtime.disk.offload(found.read)
+            data = await self._runtime.disk.offload(data_slice.read)
         except OSError as error:
             current.context.failed(error)
             return
-        if not self._goes_on(move) or current.truncations != truncations or future.log_end_offset != offset:
+        if not self._is_active(move) or current.truncations != truncations or future.log_end_offset != offset:
             return
-        began = clock.monotonic()
+        started = clock.monotonic()
         future.append_as_follower(memoryview(bytearray(data)))
         if self._quota.limit is not None:
             self._quota.record(len(data))
         move.synced = False
-        await clock.sleep(clock.monotonic() - began)
+        await clock.sleep(clock.monotonic() - started)
 
     async def _sync(self, move: Move) -> None:
         future = move.future
@@ -234,10 +237,10 @@ class LogMover:
         move.synced = True
 
     def _finish(self, move: Move) -> None:
-        """Copy the last bytes and replace the log."""
+        """Copy the last bytes and replace the log, without a yield."""
         partition, current, future = move.partition, move.current, move.future
         while future.log_end_offset < current.log_end_offset:
-            data = current.read_bytes(move.next, LAST_PIECE, upper=current.log_end_offset, min_one=True)
+            data = current.read_bytes(move.next, LAST_BYTES, upper=current.log_end_offset, min_one=True)
             if data:
                 future.append_as_follower(memoryview(bytearray(data)))
             else:

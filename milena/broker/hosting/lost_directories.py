@@ -1,4 +1,4 @@
-"""Replicas whose log directory, as the metadata names it, this broker does not have any more."""
+"""Replicas whose log directory in the metadata is missing on this broker (KIP-858)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_elsewhere(partition: PartitionImage, node_id: NodeId, logs: LogManager) -> bool:
-    """Whether the replica is recorded in a directory that is not here, or was given up."""
+    """Whether the metadata has the replica in a directory that this broker lacks, or as lost (LOST_DIR)."""
     recorded = partition.directory_of(node_id)
     return (
         recorded is not None
@@ -26,13 +26,15 @@ def is_elsewhere(partition: PartitionImage, node_id: NodeId, logs: LogManager) -
 
 
 def is_last_in_sync(partition: PartitionImage, node_id: NodeId) -> bool:
-    """The only replica in sync, or the last that led (KIP-966)."""
+    """Whether ``node_id`` is the only member of the ISR; with an empty ISR, the only eligible or last known leader
+    (KIP-966)."""
     return (partition.isr or partition.elr or partition.last_known_elr) == (node_id,)
 
 
 def correct_directory(replica: Partition, recorded: UUID | None, logs: LogManager) -> UUID | None:
-    """What to report if ``recorded`` is wrong about whether the replica is lost; else None. An assignment may arrive
-    after one that was sent later, or after the replica was removed and placed here again."""
+    """Return the directory to report if the metadata is wrong about whether the replica is lost (LOST_DIR); else None.
+    It can be wrong because assignments may be applied out of order, or after the replica was removed and added
+    again."""
     if replica.log is not None:
         return logs.directory_id(replica.log) if recorded == LOST_DIR else None
     log = logs.get(replica.topic, replica.index)
@@ -41,17 +43,17 @@ def correct_directory(replica: Partition, recorded: UUID | None, logs: LogManage
 
 
 def warn_of_new_disks(image: MetadataImage, node_id: NodeId, logs: LogManager, events: EventLog) -> None:
-    """The logs are loaded, and there are none, where the metadata knows of replicas: this broker has new disks, or its
-    own are not mounted. Kafka refuses to start on directories that nobody has formatted."""
+    """Log an error if no logs were loaded, but the metadata has replicas of this broker: the disks are new, or they are
+    not mounted. (Kafka does not start with unformatted directories.)"""
     if logs.found_logs or logs.offline_dirs:
         return
     missing = [partition for _, _, partition in image.partitions_of(node_id) if is_elsewhere(partition, node_id, logs)]
     if not missing:
         return
     events.error(
-        "log directories have no logs, but the metadata has replicas of this broker in others: it goes on with empty "
-        "ones, which lead where this replica was the last in sync. If a disk is not mounted, stop this broker, remove "
-        "what it has made in the mount point, and mount the disk",
+        "log directories are empty, but the metadata has replicas of this broker: new logs are created, and elected "
+        "where this replica was the last in sync. If a disk is not mounted, stop this broker, remove the new files "
+        "from the mount point, and mount the disk",
         directories=[directory.path for directory in logs.dirs],
         replicas=len(missing),
         last_in_sync=sum(is_last_in_sync(partition, node_id) for partition in missing),

@@ -1,1 +1,1 @@
-"""The metadata as this broker sees and shows it."""
+"""The metadata image of this broker, and the responses that are built from it."""

@@ -1,4 +1,4 @@
-"""Encoded answers that stay right until something changes."""
+"""A cache of encoded responses that are valid until the metadata changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _OVERHEAD: Final = 200
 
 
 class AnswerCache:
-    """Answers by request. Full, it is emptied: the requests of a quiet cluster are few and repeat."""
+    """Encoded responses by request. A full cache is cleared: the few distinct requests of a cluster's clients repeat
+    and fill it again."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -21,7 +22,8 @@ class AnswerCache:
         return self._answers.get(request)
 
     def put(self, request: Hashable, answer: bytes, request_size: int) -> None:
-        """Keep an answer. ``request_size``: the bytes of ``request``, which are kept with it."""
+        """Store a response, unless it exceeds a quarter of the cache. ``request_size``: the bytes of ``request``, which
+        is stored too."""
         size = request_size + len(answer) + _OVERHEAD
         if size > self._max_bytes // 4:
             return

@@ -1,4 +1,4 @@
-"""The broker's metadata as it is now, for all who ask at different times."""
+"""The broker's current metadata image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EMPTY: Final = MetadataImage()
 
 
 class CurrentMetadata:
-    """Holds the source of the metadata once the broker has opened it; the image is empty until then."""
+    """Holds the source of the metadata; the image is empty until the broker has opened it."""
 
     __slots__ = ("source",)
 
@@ -19,5 +19,5 @@ class CurrentMetadata:
         self.source: MetadataSource | None = None
 
     def image(self) -> MetadataImage:
-        """To be asked each time: loading a snapshot replaces the image."""
+        """The current image. Callers must not keep it: loading a snapshot replaces the image."""
         return _EMPTY if self.source is None else self.source.image

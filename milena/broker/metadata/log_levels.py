@@ -1,6 +1,6 @@
-"""Levels of a broker's loggers, changed over the wire (KIP-412): IncrementalAlterConfigs of BROKER_LOGGER.
+"""Changes the levels of a broker's loggers (KIP-412: IncrementalAlterConfigs of BROKER_LOGGER).
 
-Nothing is stored: a broker that is started anew logs as its command line says. Brokers of one process share the levels.
+Levels are not stored: after a restart they are those of the command line. Brokers of one process share them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ DELETE: Final = 1
 def change_levels(
     node_id: NodeId, resource: IncrementalAlterConfigsAlterConfigsResource, *, validate_only: bool
 ) -> None:
-    """Carry all of the resource's changes out, or none. Raises KafkaError INVALID_REQUEST, INVALID_CONFIG."""
+    """Apply all changes of the resource, or none if one is invalid. Raises KafkaError INVALID_REQUEST,
+    INVALID_CONFIG."""
     name = resource.resource_name
     if whole(name) != node_id:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"The loggers of node {shown(name)} are not for node {node_id} to change."
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node {node_id} cannot change the loggers of node {shown(name)}.")
     known = current_levels()
     for change in resource.configs:
         _check(change, known)
@@ -39,12 +38,14 @@ def change_levels(
 
 def _check(change: IncrementalAlterConfigsAlterableConfig, known: dict[str, str]) -> None:
     if change.config_operation not in (SET, DELETE):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A logger's level can be set and deleted, nothing else.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A logger's level can only be set or deleted.")
     if change.name not in known:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"There is no logger {change.name}.")
     if change.config_operation == DELETE:
         if change.name == ROOT:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The level of root can be set, not deleted.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The level of root cannot be deleted.")
     elif change.value not in NUMBERS:
         levels = ", ".join(sorted(NUMBERS))
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.value} is no level: {change.name} takes one of {levels}.")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{change.value} is not a level; {change.name} takes one of {levels}."
+        )

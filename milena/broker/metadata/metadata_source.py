@@ -1,8 +1,8 @@
-"""Where a broker's metadata comes from: observed over the wire (``broker.metadata.observed_metadata``), or read beside
-the controller of the same process.
+"""The source of a broker's metadata image: its own copy of the metadata log (``broker.metadata.observed_metadata``), or
+in a combined process the log of the controller.
 
-The two nodes of a combined process share one metadata log on disk, as Kafka's do. Its writer is the controller; the
-broker has an image of its own, which only ever holds what is committed.
+The broker and the controller of a combined process share one metadata log on disk, as in Kafka. The controller writes
+it; the broker builds its own image of the committed records.
 """
 
 from __future__ import annotations
@@ -22,32 +22,36 @@ from milena.storage.log.unified_log import UnifiedLog
 
 
 class MetadataSource(Protocol):
-    """Feeds one image."""
+    """Keeps one image up to date."""
 
     @property
     def image(self) -> MetadataImage: ...
 
     @property
     def ahead(self) -> bool:
-        """The controller lacks metadata that it had committed: what is told here stands still."""
+        """Whether this broker has metadata beyond the end of the controller's log. Its image does not change then."""
         ...
 
     @property
     def current_at(self) -> float:
-        """When the image was last known to be all that was committed (monotonic seconds)."""
+        """When the image last contained everything that was committed, as far as known (monotonic seconds)."""
         ...
 
-    def subscribe(self, subscriber: Subscriber) -> None: ...
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Notify ``subscriber`` of each change of the image."""
+        ...
 
-    def start(self, tasks: Tasks) -> None: ...
+    def start(self, tasks: Tasks) -> None:
+        """Start updating the image."""
+        ...
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLog:
-    """The controller's metadata log in the same process. ``on_commit`` takes a call-back for each commit;
-    ``address`` is where that controller is reached."""
+    """The metadata log of the controller in the same process. ``on_commit`` registers a callback for commits;
+    ``address``: the host and port of the controller."""
 
     log: UnifiedLog
     snapshots: SnapshotStore
@@ -56,7 +60,7 @@ class SharedLog:
 
 
 class SharedMetadata:
-    """Follows the commits of the controller beside it. Its writer also keeps its snapshots."""
+    """Builds the image from the log of the controller in the same process, which also writes the snapshots."""
 
     def __init__(self, shared: SharedLog, contained: Containment) -> None:
         self._shared = shared
@@ -80,7 +84,7 @@ class SharedMetadata:
         self._committed()
 
     def close(self) -> None:
-        """The log is the controller's to close."""
+        """Do nothing: the controller closes the log."""
 
     def _committed(self) -> None:
         self._loader.committed(Offset(self._shared.log.high_watermark))

@@ -1,7 +1,5 @@
-"""The metadata image as clients see it through one listener: which brokers, leaders and replicas it shows.
-
-Pure functions. The fields are those of Metadata and DescribeTopicPartitions, which share their rules.
-"""
+"""Fields of Metadata and DescribeTopicPartitions responses for one listener (Kafka's KRaftMetadataCache): available
+brokers, leaders, offline replicas."""
 
 from __future__ import annotations
 
@@ -17,36 +15,36 @@ if TYPE_CHECKING:
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Kafka's bit field of all that may be done to a topic, for want of an authorizer."""
+"""A bit field of all operations on a topic (AclOperation codes): without an authorizer, all are allowed."""
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED: Final = -(1 << 31)
 
 
-def alive_brokers(image: MetadataImage, listener: str) -> list[tuple[BrokerImage, ListenerImage]]:
-    """Brokers that are not fenced and have this listener, by id."""
-    found = []
+def unfenced_brokers(image: MetadataImage, listener: str) -> list[tuple[BrokerImage, ListenerImage]]:
+    """The unfenced brokers that have this listener, sorted by id."""
+    brokers = []
     for _, broker in sorted(image.brokers.items()):
         endpoint = broker.endpoint(listener)
         if endpoint is not None and not broker.fenced:
-            found.append((broker, endpoint))
-    return found
+            brokers.append((broker, endpoint))
+    return brokers
 
 
 class PartitionView:
-    """Looks at partitions for one answer; what it learns of brokers is kept for the next partition."""
+    """Builds the fields of partitions for one response. The brokers' states are determined once."""
 
     def __init__(self, image: MetadataImage, listener: str, *, filter_dead: bool, name_listeners: bool) -> None:
-        """``filter_dead`` leaves unavailable replicas out (Metadata v0); ``name_listeners`` tells a leader without
-        this listener from one that is not there (v6 and later)."""
+        """``filter_dead``: omit unavailable replicas (Metadata v0). ``name_listeners``: report a leader that exists but
+        lacks the listener with LISTENER_NOT_FOUND (v6 and later)."""
         self._image = image
         self._listener = listener
         self._filter_dead = filter_dead
         self._name_listeners = name_listeners
         self._reachable = {broker.id for broker in image.brokers.values() if broker.endpoint(listener) is not None}
-        self._alive = {broker for broker in self._reachable if not image.brokers[broker].fenced}
+        self._unfenced = {broker for broker in self._reachable if not image.brokers[broker].fenced}
 
     def partition(self, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartitionFields:
-        """The fields of one partition, as far as both APIs have them."""
+        """The fields of one partition that both APIs have."""
         replicas, isr = list(partition.replicas), list(partition.isr)
         error = ErrorCode.NONE
         leader = int(partition.leader)
@@ -69,15 +67,17 @@ class PartitionView:
             "replica_nodes": replicas,
             "isr_nodes": isr,
             "offline_replicas": [
-                replica for at, replica in enumerate(partition.replicas) if self._is_offline(replica, at, partition)
+                replica
+                for position, replica in enumerate(partition.replicas)
+                if self._is_offline(replica, position, partition)
             ],
         }
 
-    def _is_offline(self, replica: int, at: int, partition: PartitionImage) -> bool:
-        if replica not in self._alive:
+    def _is_offline(self, replica: int, position: int, partition: PartitionImage) -> bool:
+        if replica not in self._unfenced:
             return True
         directories = partition.directories
-        return bool(directories) and not self._image.brokers[replica].has_online_dir(directories[at])
+        return bool(directories) and not self._image.brokers[replica].has_online_dir(directories[position])
 
     def topic(self, topic: TopicImage, *, operations: bool) -> MetadataResponseTopicFields:
         """The fields of one topic with all its partitions."""

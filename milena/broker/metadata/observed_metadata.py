@@ -23,11 +23,11 @@ from milena.storage.manager.log_dir import LogDir
 
 
 class ObservedMetadata:
-    """This broker's own copy of the metadata log, which it fetches."""
+    """The metadata log of a broker without a controller in its process: a copy that an observer fetches (KIP-595)."""
 
     def __init__(self, runtime: Runtime, config: NodeConfig, *, cluster_id: str, directory_id: UUID | None) -> None:
-        """``directory_id``: of the log directory it lies in; None for a directory of its own, which is made this
-        broker's. Blocks. Raises OSError, DirectoryError."""
+        """Open the copy. ``directory_id``: of the log directory that contains it; None if it has a directory of its
+        own, which is then formatted. Blocks. Raises OSError, DirectoryError."""
         self._directory: LogDir | None = None
         if directory_id is None:
             directory = self._directory = LogDir(config.metadata_log_dir, LogContext(runtime.disk, runtime.clock))
@@ -78,7 +78,8 @@ class ObservedMetadata:
         tasks.keep(self._observe, name="metadata observer")
 
     async def _observe(self) -> None:
-        """Without its metadata a broker ends, as Kafka's does, whatever other directories it has."""
+        """Run the observer. If the metadata log fails, the broker ends, as in Kafka, even if other directories are
+        online."""
         try:
             await self._observer.run()
         except KafkaError as error:
@@ -89,10 +90,11 @@ class ObservedMetadata:
             self._fatal("the metadata log has failed", failure)
 
     def close(self) -> None:
-        """Call once the task has ended. A disk that fails now costs no more than a kill would."""
+        """Close the log after the task has ended. If that fails, the log is recovered at the next start as after a
+        kill."""
         try:
             self._log.close()
         except KafkaError as error:
-            get_logger("observer").error("metadata log not closed in order", reason=error.message)
+            get_logger("observer").error("metadata log not closed cleanly", reason=error.message)
         if self._directory is not None:
             self._directory.unlock()

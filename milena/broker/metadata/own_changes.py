@@ -1,8 +1,9 @@
-"""A client that changed something through this broker finds it changed here with its next request.
+"""Delays the response to a forwarded request until this broker has applied the change, so that the client's next
+request to this broker sees it.
 
-The controller's answer to a forwarded request names no offset, but what it answers is committed. So the broker asks for
-the high watermark of the metadata log (DescribeQuorum, which Kafka's controllers answer too), and keeps the answer back
-until what lies below is carried out here. Kafka's broker does not wait.
+The controller's response has no offset, but its changes are committed. So the broker requests the high watermark of the
+metadata log (DescribeQuorum, which Kafka's controllers support too), and waits until it has applied everything below.
+Kafka's broker does not wait.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from milena.runtime.clock import Clock
 if TYPE_CHECKING:
     from milena.protocol.apis import DescribeQuorumResponse
 
-CHANGING: Final = frozenset(
+CHANGES_METADATA: Final = frozenset(
     {
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,
@@ -36,27 +37,29 @@ CHANGING: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
     }
 )
-"""Forwarded requests after which the metadata may be another."""
+"""Forwarded requests that may change metadata."""
 
-AGAIN: Final = 0.02
-"""Seconds until a controller that does not know its high watermark yet is asked again."""
+RETRY_SECONDS: Final = 0.02
+"""Seconds until a controller that does not know its high watermark yet is queried again."""
 TIMEOUT: Final = "forwarded.request.visible.timeout.ms"
 _LOG: Final = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
 
 
 class Progress(Protocol):
-    """How far the metadata is carried out (``broker.hosting.applier``)."""
+    """The progress of applying the metadata (``broker.hosting.applier``)."""
 
     @property
     def applied_offset(self) -> int:
-        """The last offset, -1 before there is one."""
+        """The offset of the last applied record; -1 for none."""
         ...
 
-    def on_progress(self, tell: Callable[[], None]) -> None: ...
+    def on_progress(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever ``applied_offset`` has risen."""
+        ...
 
 
 class OwnChanges:
-    """Who waits until this broker has carried out the metadata up to some offset."""
+    """Waits until this broker has applied the metadata up to the controller's high watermark."""
 
     def __init__(self, link: RequestSender, get_int: Callable[[str], int], progress: Progress, clock: Clock) -> None:
         self._link = link
@@ -64,46 +67,46 @@ class OwnChanges:
         self._progress = progress
         self._clock = clock
         self._waiting: dict[asyncio.Future[None], int] = {}
-        progress.on_progress(self._progressed)
+        progress.on_progress(self._on_progress)
 
-    async def seen(self) -> bool:
-        """As ``caught_up``, within the time that the configuration allows."""
+    async def wait_visible(self) -> bool:
+        """``caught_up`` with the configured timeout; False if that is 0."""
         seconds = self._get_int(TIMEOUT) / 1000
         return seconds > 0 and await self.caught_up(seconds)
 
     async def caught_up(self, seconds: float) -> bool:
-        """Return True once all that the controller has committed by now is carried out here; False if that took
-        longer, or the controller does not tell."""
+        """Return True once this broker has applied everything that the controller had committed at the call; False
+        after ``seconds``, or if the controller does not return its high watermark."""
         with contextlib.suppress(KafkaError, ChannelError, TimeoutError):
             async with asyncio.timeout(seconds):
-                while (end := await self._committed()) is not None:
+                while (end := await self._high_watermark()) is not None:
                     if end >= 0:
-                        await self._applied(end - 1)
+                        await self._wait_applied(end - 1)
                         return True
-                    await self._clock.sleep(AGAIN)
+                    await self._clock.sleep(RETRY_SECONDS)
         return False
 
-    def _progressed(self) -> None:
-        """More is carried out."""
+    def _on_progress(self) -> None:
+        """Complete the waits up to the applied offset."""
         if self._waiting:
             applied = self._progress.applied_offset
             for future, offset in self._waiting.items():
                 if offset <= applied and not future.done():
                     future.set_result(None)
 
-    async def _committed(self) -> int | None:
-        """The high watermark that the quorum's leader has: -1 for one of Kafka's that was just elected and does not
-        know it yet, though what was answered before is committed; None if it does not say.
+    async def _high_watermark(self) -> int | None:
+        """Request the quorum's high watermark. Returns -1 if the controller does not know it yet, as one of Kafka's
+        that was just elected; None if the response has an error.
 
-        Who gives up waiting must not make the link do so: a link that times out drops its connection, and with it what
-        others have asked there."""
+        The timeout of ``caught_up`` must not be that of the link: a link that times out closes its connection, and so
+        fails the requests of other callers."""
         response: DescribeQuorumResponse = await self._link.request(ApiKey.DESCRIBE_QUORUM, topics=_LOG)
         partitions = [partition for topic in response.topics for partition in topic.partitions]
         if int(response.error_code) or len(partitions) != 1 or int(partitions[0].error_code):
             return None
         return int(partitions[0].high_watermark)
 
-    async def _applied(self, offset: int) -> None:
+    async def _wait_applied(self, offset: int) -> None:
         if self._progress.applied_offset >= offset:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,1 +1,1 @@
-"""Serving records: fetches, long polls, and reads from the remote tier."""
+"""Delayed operations on records: fetches, commits of acks=all produces, and reads from the remote tier."""

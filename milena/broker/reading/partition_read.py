@@ -2,61 +2,69 @@
 
 from __future__ import annotations
 
-from milena.broker.replica.fetch_sessions import Wanted
+from milena.broker.replica.fetch_sessions import RequestedPartition
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.read_result import ReadResult
 from milena.protocol.errors import ErrorCode
 
 
 class PartitionRead:
-    """The result for one partition, or its error."""
+    """The result for one partition; ``result`` is None if there is an error."""
 
-    __slots__ = ("error", "partition", "result", "wanted")
+    __slots__ = ("error", "partition", "requested", "result")
 
     def __init__(
         self,
-        wanted: Wanted,
+        requested: RequestedPartition,
         partition: Partition | None,
         result: ReadResult | None,
         error: ErrorCode = ErrorCode.NONE,
     ) -> None:
-        self.wanted = wanted
+        self.requested = requested
         self.partition = partition
         self.result = result
         self.error = error
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it is sent at once: an error, a diverging epoch, or another replica to read from."""
+        """Whether the fetch must not wait: an error, a diverging epoch, or a preferred replica."""
         result = self.result
-        return result is None or result.diverging is not None or result.nearest is not None
+        return result is None or result.diverging is not None or result.preferred_replica is not None
 
     @property
     def has_everything(self) -> bool:
-        """Whether the reader has everything. (An empty result may also mean that the limits left no room.)"""
-        return not self.is_urgent and self.result is not None and self.wanted.offset >= self.result.upper
+        """Whether the reader has everything that it may see. (A result can also be empty because a limit is
+        reached.)"""
+        return not self.is_urgent and self.result is not None and self.requested.offset >= self.result.upper
 
     @property
     def high_watermark_has_moved(self) -> bool:
-        """Whether the high watermark has moved since the read: a follower's fetch moves it itself, after its read, and
-        the follower would not learn of it otherwise."""
+        """Whether the high watermark has moved since the read. A follower's fetch may move it itself, after its read;
+        the session must then send it with the next response."""
         log = None if self.partition is None else self.partition.log
         return self.result is not None and log is not None and log.high_watermark != self.result.high_watermark
 
     @property
     def size(self) -> int:
+        """The bytes of the records."""
         return 0 if self.result is None else self.result.slice.length
 
 
-class InTier(PartitionRead):
-    """The offset is in the remote tier. ``result`` has the bounds; the records are still to be read there."""
+class RemotePartitionRead(PartitionRead):
+    """A read whose records are in the remote tier and not read yet. ``result`` has the offsets and no records."""
 
     __slots__ = ("max_bytes", "min_one")
 
     def __init__(
-        self, wanted: Wanted, partition: Partition, bounds: ReadResult, *, max_bytes: int, min_one: bool = False
+        self,
+        requested: RequestedPartition,
+        partition: Partition,
+        bounds: ReadResult,
+        *,
+        max_bytes: int,
+        min_one: bool = False,
     ) -> None:
-        super().__init__(wanted, partition, bounds)
+        super().__init__(requested, partition, bounds)
         self.max_bytes = max_bytes
         self.min_one = min_one
 
@@ -66,12 +74,12 @@ class InTier(PartitionRead):
 
     @property
     def size(self) -> int:
-        """The size that it may reach; the limit is reduced by as much."""
+        """The most bytes that it may read; they are reserved from the request's limit."""
         return self.max_bytes
 
 
-class MovedToTier(PartitionRead):
-    """A follower has asked for records that have left the leader's disk: an error, sent with the bounds (KIP-405)."""
+class TieredForFollower(PartitionRead):
+    """The error OFFSET_MOVED_TO_TIERED_STORAGE for a follower, sent with the log's offsets (KIP-405)."""
 
     __slots__ = ()
 

@@ -1,12 +1,12 @@
-"""Offset lookup by timestamp if part of the log is in the tier: ListOffsets waits (docs/kafka-semantics.md: Special
-timestamps)."""
+"""Offset look-ups by timestamp in logs that are partly in the tier (docs/kafka-semantics.md: Special timestamps). Like
+Kafka's DelayedRemoteListOffsets, the request waits in the purgatory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from milena.broker.reading.remote_waits import ReadKey, RemoteWait, code_of
-from milena.broker.replica.offset_search import NOTHING, TimeSearch, found_record
+from milena.broker.replica.offset_search import NOT_FOUND, TimeSearch, found_offset
 from milena.broker.waiting.purgatory import Purgatory, Requester
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -19,33 +19,34 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
 class RemoteListOffsets(RemoteWait["TimedRecord | None"]):
-    """One request."""
+    """The look-ups of one ListOffsets request."""
 
     def __init__(
         self,
         pool: ReaderPool,
         purgatory: Purgatory,
         reader: RemoteLogReader,
-        late: Counter,
+        expired: Counter,
         done: Callable[[], object],
     ) -> None:
         super().__init__(pool, purgatory)
         self._reader = reader
-        self._late = late
+        self._expirations = expired
         self._done = done
         self._searches: dict[ReadKey, TimeSearch] = {}
         self._expired = False
 
     def start(self, searches: Sequence[TimeSearch], seconds: float, requester: Requester) -> None:
-        """Search, and call ``done`` when all searches have been told their result, at the latest after ``seconds``."""
+        """Start the searches. Each gets its result by its own ``done``; then the request's ``done`` is called, at the
+        latest after ``seconds``."""
         for search in searches:
             try:
-                self._searches[self._searched(search)] = search
+                self._searches[self._submit_search(search)] = search
             except KafkaError as error:
-                search.tell(NOTHING, error.code)
-        self.begin(seconds, requester)
+                search.done(NOT_FOUND, error.code)
+        self.wait(seconds, requester)
 
-    def _searched(self, search: TimeSearch) -> ReadKey:
+    def _submit_search(self, search: TimeSearch) -> ReadKey:
         async def work(name: TopicIdPartition, log: UnifiedLog) -> TimedRecord | None:
             return await first_at_or_after(self._reader, name, log, search.timestamp)
 
@@ -53,26 +54,26 @@ class RemoteListOffsets(RemoteWait["TimedRecord | None"]):
 
     def expire(self) -> None:
         self._expired = True
-        self._late.add(len(self._open))
+        self._expirations.add(len(self._unfinished))
         super().expire()
 
-    def _take(self, key: ReadKey, result: TimedRecord | None, error: Exception | None) -> None:
+    def _on_read(self, key: ReadKey, result: TimedRecord | None, error: Exception | None) -> None:
         search = self._searches[key]
         if error is not None:
-            search.tell(NOTHING, code_of(error))
+            search.done(NOT_FOUND, code_of(error))
             return
-        partition, asker = search.partition, search.asker
+        partition, requester = search.partition, search.requester
         try:
-            log = partition.require(asker.current_leader_epoch, leader=asker.needs_leader)
-            search.tell(asker.shown(partition, log, found_record(result)), ErrorCode.NONE)
+            log = partition.require(requester.current_leader_epoch, leader=requester.needs_leader)
+            search.done(requester.visible(partition, log, found_offset(result)), ErrorCode.NONE)
         except KafkaError as failure:
-            search.tell(NOTHING, failure.code)
+            search.done(NOT_FOUND, failure.code)
 
-    def _give_up(self, key: ReadKey) -> None:
+    def _on_unread(self, key: ReadKey) -> None:
         search, code = self._searches[key], ErrorCode.REQUEST_TIMED_OUT
         if not self._expired:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the client then finds the current leader, and asks it
-        search.tell(NOTHING, code)
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # leadership or log has changed: the client refreshes its metadata
+        search.done(NOT_FOUND, code)
 
     def _finish(self) -> None:
         self._done()

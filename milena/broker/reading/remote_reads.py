@@ -1,8 +1,9 @@
-"""Fetches that need the remote tier (docs/kafka-semantics.md: Remote fetches; KIP-405).
+"""Fetches that read from the remote tier, like Kafka's DelayedRemoteFetch (docs/kafka-semantics.md: Remote fetches;
+KIP-405).
 
-All partitions of a request that are in the tier are read concurrently, while the request waits in the purgatory for at
-most ``remote.fetch.max.wait.ms``. A partition that was not read in time is answered without records and without an
-error. Local partitions are read when the response is made.
+All remote reads of a request run concurrently, while the request waits in the purgatory for at most
+``remote.fetch.max.wait.ms``. A partition that was not read in time has an empty result without an error. Partitions on
+the local disk are read when the response is built.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from milena.broker.reading.fetching import Fetch, FetchLimits
-from milena.broker.reading.partition_read import InTier, PartitionRead
+from milena.broker.reading.partition_read import PartitionRead, RemotePartitionRead
 from milena.broker.reading.remote_offsets import RemoteListOffsets
 from milena.broker.reading.remote_waits import ReadKey, RemoteWait, code_of
-from milena.broker.replica.fetch_sessions import Wanted
+from milena.broker.replica.fetch_sessions import RequestedPartition
 from milena.broker.replica.offset_search import TimeSearch
 from milena.broker.waiting.purgatory import Purgatory, Requester
 from milena.node.metrics import Metrics
@@ -35,7 +36,7 @@ LIST_OFFSETS_TIMEOUT: Final = "remote.list.offsets.request.timeout.ms"
 
 
 class RemoteSlice(NamedTuple):
-    """Records read from the tier; takes the place of a ``LogSlice``."""
+    """Records that were read from the tier."""
 
     records: Part
     length: int
@@ -45,7 +46,7 @@ class RemoteSlice(NamedTuple):
 
 
 class RemoteReads:
-    """One broker's reads of its tier."""
+    """The reads from the tier of one broker."""
 
     def __init__(self, tier: Tier, purgatory: Purgatory, metrics: Metrics) -> None:
         self.tier = tier
@@ -55,7 +56,7 @@ class RemoteReads:
         self.expired = metrics.counter(
             "kafka_server_delayedremotefetchmetrics_expirespersec_total", "Fetches that the tier did not serve in time."
         )
-        self._late_searches = metrics.counter(
+        self._expired_searches = metrics.counter(
             "kafka_server_delayedremotelistoffsetsmetrics_expirespersec_total",
             "Searches for an offset that the tier did not answer in time.",
         )
@@ -75,40 +76,41 @@ class RemoteReads:
         self,
         fetch: Fetch,
         limits: FetchLimits,
-        found: list[PartitionRead],
+        results: list[PartitionRead],
         done: Callable[[list[PartitionRead]], None],
         requester: Requester,
     ) -> bool:
-        """Read the records that are in the tier, then call ``done``; returns False, and does nothing, if ``found`` has
-        none there."""
-        wanted = [entry for entry in found if isinstance(entry, InTier)]
-        if not wanted:
+        """Read the records of each RemotePartitionRead in ``results``, then call ``done``. Returns False, and does
+        nothing, if there is none."""
+        remote = [entry for entry in results if isinstance(entry, RemotePartitionRead)]
+        if not remote:
             return False
         waiting = _RemoteFetch(self, fetch, limits, done)
-        for entry in wanted:
-            waiting.want(entry)
-        waiting.begin(self.tier.config().get_int(MAX_WAIT) / 1000, requester)
+        for entry in remote:
+            waiting.add(entry)
+        waiting.wait(self.tier.config().get_int(MAX_WAIT) / 1000, requester)
         return True
 
     def search(
         self, searches: Sequence[TimeSearch], timeout_ms: int, done: Callable[[], object], requester: Requester
     ) -> None:
-        """Search for offsets by timestamp locally and in the tier, then call ``done``. ``timeout_ms`` is 0 if the
-        request has none."""
+        """Search for offsets by timestamp locally and in the tier, then call ``done``. ``timeout_ms``: of the request,
+        0 for the configured one."""
         seconds = (timeout_ms if timeout_ms > 0 else self.tier.config().get_int(LIST_OFFSETS_TIMEOUT)) / 1000
-        waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._late_searches, done)
+        waiting = RemoteListOffsets(self.pool, self.purgatory, self.reader, self._expired_searches, done)
         waiting.start(searches, seconds, requester)
 
     async def read_one(self, partition: TopicIdPartition, log: UnifiedLog, read: RemoteRead) -> RemoteRecords | None:
-        """See ``RemoteLogReader.read``, with metrics and quota."""
+        """``RemoteLogReader.read``, with metrics and quota. Raises KafkaError, or another of ``FAILURES``."""
         tier, clock = self.tier, self.tier.runtime.clock
-        began = clock.monotonic()
+        started = clock.monotonic()
         meters = tier.meters.of(partition.topic)
         try:
             records = await self.reader.read(partition, log, read)
         except FAILURES as error:
+            # The failure is that of a segment which was deleted during the read.
             if read.offset < log.log_start_offset:
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "it was deleted while it was read") from error
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "records deleted during the read") from error
             if not is_out_of_range(error):
                 meters.fetch_errors.add()
                 self.tier.events.warning(
@@ -122,7 +124,7 @@ class RemoteReads:
         if records is not None:
             meters.fetched_bytes.add(records.length)
             tier.fetch_quota.record(records.length, clock.time_ms())
-        self._timing.record((clock.monotonic() - began) * 1000)
+        self._timing.record((clock.monotonic() - started) * 1000)
         return records
 
     async def stop(self) -> None:
@@ -134,7 +136,7 @@ def is_out_of_range(error: Exception) -> bool:
 
 
 class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
-    """A fetch that waits for records of the tier."""
+    """One fetch that waits for records of the tier."""
 
     def __init__(
         self, reads: RemoteReads, fetch: Fetch, limits: FetchLimits, done: Callable[[list[PartitionRead]], None]
@@ -144,23 +146,24 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
         self._fetch = fetch
         self._limits = limits
         self._done = done
-        self._wanted: dict[ReadKey, InTier] = {}
-        self._results: dict[Wanted, PartitionRead] = {}
+        self._entries: dict[ReadKey, RemotePartitionRead] = {}
+        self._results: dict[RequestedPartition, PartitionRead] = {}
 
-    def want(self, entry: InTier) -> None:
+    def add(self, entry: RemotePartitionRead) -> None:
+        """Submit one read. To be called before ``wait``."""
         partition, result = entry.partition, entry.result
         assert partition is not None
         assert result is not None
         committed = self._limits.committed
-        read = RemoteRead(Offset(entry.wanted.offset), entry.max_bytes, entry.min_one, result.upper, committed)
+        read = RemoteRead(Offset(entry.requested.offset), entry.max_bytes, entry.min_one, result.upper, committed)
         reads = self._reads
         reads.tier.meters.of(partition.topic).fetch_requests.add()
         try:
             key = self.submit(partition, read, lambda name, log: reads.read_one(name, log, read))
         except KafkaError as error:
-            self._results[entry.wanted] = PartitionRead(entry.wanted, partition, None, error.code)
+            self._results[entry.requested] = PartitionRead(entry.requested, partition, None, error.code)
         else:
-            self._wanted[key] = entry
+            self._entries[key] = entry
 
     def expire(self) -> None:
         self._reads.expired.add()
@@ -170,53 +173,55 @@ class _RemoteFetch(RemoteWait["RemoteRecords | None"]):
         super().abandon()
         self._fetch.abandon()
 
-    def _take(self, key: ReadKey, result: RemoteRecords | None, error: Exception | None) -> None:
-        entry = self._wanted[key]
+    def _on_read(self, key: ReadKey, result: RemoteRecords | None, error: Exception | None) -> None:
+        entry = self._entries[key]
         if error is not None:
-            self._results[entry.wanted] = PartitionRead(entry.wanted, entry.partition, None, code_of(error))
-        elif self.holds(key):
-            self._results[entry.wanted] = self._found(entry, result)
+            self._results[entry.requested] = PartitionRead(entry.requested, entry.partition, None, code_of(error))
+        elif self.is_current(key):
+            self._results[entry.requested] = self._result_of(entry, result)
         else:
-            self._give_up(key)
+            self._on_unread(key)
 
-    def _give_up(self, key: ReadKey) -> None:
-        """An empty result; an error if the partition may no longer be read here."""
-        entry, partition = self._wanted[key], key.partition
-        found = PartitionRead(entry.wanted, partition, entry.result)
+    def _on_unread(self, key: ReadKey) -> None:
+        """Store an empty result, or the error if the client may no longer read the partition on this broker."""
+        entry, partition = self._entries[key], key.partition
+        result = PartitionRead(entry.requested, partition, entry.result)
         try:
-            self._fetch.find(entry.wanted).require(entry.wanted.current_leader_epoch, leader=self._limits.only_leader)
+            self._fetch.find(entry.requested).require(
+                entry.requested.current_leader_epoch, leader=self._limits.only_leader
+            )
         except KafkaError as error:
-            found = PartitionRead(entry.wanted, partition, None, error.code)
-        self._results[entry.wanted] = found
+            result = PartitionRead(entry.requested, partition, None, error.code)
+        self._results[entry.requested] = result
 
     def _finish(self) -> None:
-        self._done(self._fetch.read_around(self._results))
+        self._done(self._fetch.read_others(self._results))
 
-    def _found(self, entry: InTier, records: RemoteRecords | None) -> PartitionRead:
+    def _result_of(self, entry: RemotePartitionRead, records: RemoteRecords | None) -> PartitionRead:
         result = entry.result
         assert result is not None
         if records is None:
-            return self._local(entry)
+            return self._read_local(entry)
         if not records.length:
-            return PartitionRead(entry.wanted, entry.partition, result)
+            return PartitionRead(entry.requested, entry.partition, result)
         slice_ = RemoteSlice(records.records, records.length)
-        return PartitionRead(entry.wanted, entry.partition, result.with_slice(slice_, records.aborted))
+        return PartitionRead(entry.requested, entry.partition, result.with_slice(slice_, records.aborted))
 
-    def _local(self, entry: InTier) -> PartitionRead:
-        """The tier has no more records before the first local one: read that one next."""
+    def _read_local(self, entry: RemotePartitionRead) -> PartitionRead:
+        """Read from the local log start: the tier has no records between the offset and it."""
         partition = entry.partition
         assert partition is not None
         try:
-            found = partition.read(
+            result = partition.read(
                 partition.online_log.local_log_start_offset,
                 entry.max_bytes,
                 min_one=entry.min_one,
-                current_leader_epoch=entry.wanted.current_leader_epoch,
+                current_leader_epoch=entry.requested.current_leader_epoch,
                 last_fetched_epoch=None,
                 committed=self._limits.committed,
                 follower=False,
                 only_leader=self._limits.only_leader,
             )
         except KafkaError as error:
-            return PartitionRead(entry.wanted, partition, None, error.code)
-        return PartitionRead(entry.wanted, partition, found)
+            return PartitionRead(entry.requested, partition, None, error.code)
+        return PartitionRead(entry.requested, partition, result)

@@ -18,63 +18,66 @@ R = TypeVar("R")
 
 
 class ReadKey(NamedTuple):
-    """One read. It is another key after the partition's role has changed."""
+    """Identifies a read of one partition. Equal reads of several requests are shared, except across a change of the
+    leader epoch or of the leadership."""
 
     partition: Partition
     leader_epoch: LeaderEpoch
     term: int
-    what: Hashable
+    read: Hashable
 
 
 class RemoteWait(Generic[R]):
-    """One request. Its reads are submitted, then ``begin`` is called, then ``_finish`` once, unless the request is
-    abandoned."""
+    """One request that reads from the tier, as a delayed operation: ``submit`` for each read, then ``wait``.
+    ``_finish`` is called once, when all reads are done, fail or expire, unless the request is abandoned."""
 
     def __init__(self, pool: ReaderPool, purgatory: Purgatory) -> None:
         self._pool = pool
         self._purgatory = purgatory
         self._logs: dict[Partition, UnifiedLog] = {}
-        self._open: dict[ReadKey, None] = {}
+        self._unfinished: dict[ReadKey, None] = {}
         self._ticket: Ticket | None = None
 
     def submit(
-        self, partition: Partition, what: Hashable, work: Callable[[TopicIdPartition, UnifiedLog], Awaitable[R]]
+        self, partition: Partition, read: Hashable, work: Callable[[TopicIdPartition, UnifiedLog], Awaitable[R]]
     ) -> ReadKey:
-        """Submit ``work``; other requests for the same ``what`` share it. Raises KafkaError."""
+        """Submit ``work``, or join the same ``read`` of another request. Returns its key. Raises KafkaError if the
+        log is offline."""
         log = partition.online_log
-        key = ReadKey(partition, partition.leader_epoch, partition.term, what)
+        key = ReadKey(partition, partition.leader_epoch, partition.term, read)
         name = TopicIdPartition(partition.topic_id, partition.topic, partition.index)
         self._pool.submit(key, lambda: work(name, log), self)
         self._logs[partition] = log
-        self._open[key] = None
+        self._unfinished[key] = None
         return key
 
-    def begin(self, seconds: float, requester: Requester) -> None:
-        """Wait for the submitted reads."""
-        if self._open:
+    def wait(self, seconds: float, requester: Requester) -> None:
+        """Wait at most ``seconds`` for the submitted reads."""
+        if self._unfinished:
             self._ticket = self._purgatory.wait(self, self._logs, seconds, requester)
         else:
             self._finish()
 
-    def holds(self, key: ReadKey) -> bool:
-        """Whether the partition is unchanged since the read began."""
+    def is_current(self, key: ReadKey) -> bool:
+        """Whether the partition has the same leader epoch, leadership and log as when the read was submitted."""
         partition = key.partition
         return (partition.leader_epoch, partition.term) == key[1:3] and partition.log is self._logs[partition]
 
     def read_done(self, key: Hashable, result: R | None, error: Exception | None) -> None:
+        """Called by the pool when a read is done, never within ``submit``."""
         assert isinstance(key, ReadKey)
-        assert self._ticket is not None, "a read is never done at once"
-        del self._open[key]
+        assert self._ticket is not None, "the pool called back within submit"
+        del self._unfinished[key]
         try:
-            self._take(key, result, error)
-            if not self._open:
+            self._on_read(key, result, error)
+            if not self._unfinished:
                 self._purgatory.leave(self._ticket)
                 self._finish()
         except Exception as failure:
             self._purgatory.fail(self._ticket, failure)
 
     def ready(self, key: Hashable) -> bool:
-        return not all(self.holds(read) for read in self._open if read.partition is key)
+        return not all(self.is_current(read) for read in self._unfinished if read.partition is key)
 
     def complete(self) -> None:
         self._end()
@@ -83,30 +86,31 @@ class RemoteWait(Generic[R]):
         self._end()
 
     def abandon(self) -> None:
-        """The connection is closed, or about to be."""
-        for key in self._open:
+        """Leave the shared reads: the connection is closed, or about to be."""
+        for key in self._unfinished:
             self._pool.leave(key, self)
 
     def _end(self) -> None:
-        for key in self._open:
+        for key in self._unfinished:
             self._pool.leave(key, self)
-            self._give_up(key)
+            self._on_unread(key)
         self._finish()
 
-    def _take(self, key: ReadKey, result: R | None, error: Exception | None) -> None:
-        """Keep the result of a read."""
+    def _on_read(self, key: ReadKey, result: R | None, error: Exception | None) -> None:
+        """Store the result or the error of a read."""
         raise NotImplementedError
 
-    def _give_up(self, key: ReadKey) -> None:
-        """This was not read in time, or may no longer be read here."""
+    def _on_unread(self, key: ReadKey) -> None:
+        """Store the result for a read that did not finish in time, or whose partition has changed."""
         raise NotImplementedError
 
     def _finish(self) -> None:
+        """Complete the request with the stored results."""
         raise NotImplementedError
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """The error code for the client."""
+    """The error code for the client after a failed read."""
     if isinstance(error, KafkaError):
         return error.code
     return ErrorCode.REPLICA_NOT_AVAILABLE if isinstance(error, MetadataNotReady) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,1 +1,2 @@
-"""One replica and its state: leader state, in-sync replicas, follower progress."""
+"""The replicas of this broker (Kafka's ReplicaManager and Partition): leadership, ISR, followers' progress, fetch
+sessions, quotas."""

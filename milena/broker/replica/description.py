@@ -1,4 +1,4 @@
-"""The state of one replica in numbers: for inspection, and for the log if an invariant is broken."""
+"""Describes the state of one replica: for a lab command, and for the log if an invariant is broken."""
 
 from __future__ import annotations
 

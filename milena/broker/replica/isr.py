@@ -1,4 +1,4 @@
-"""The in-sync replicas as their leader sees them: the committed state, and the one pending change.
+"""The leader's state of the ISR, like Kafka's PartitionState: the committed ISR, or one pending change of it.
 
 ::
 
@@ -8,8 +8,8 @@
         +--- committed, rolled back, or replaced by the metadata ---+
 
 The high watermark waits for ``maximal``. It includes proposed new members, since the controller may already have added
-them; a shrink counts only once it is committed (KIP-497, docs/kafka-semantics.md: Partition leaders). All are values:
-nothing here has a clock or waits.
+them; a shrink counts only once it is committed (KIP-497, docs/kafka-semantics.md: Partition leaders). All states are
+immutable values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Isr: TypeAlias = tuple[NodeId, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Committed:
-    """The state that the controller has written."""
+    """The ISR that the controller has written; no change is pending."""
 
     isr: Isr
 
@@ -84,13 +84,13 @@ IsrState: TypeAlias = Committed | Pending
 
 
 class Reaction(Enum):
-    """What a leader does after the controller has not accepted a proposal."""
+    """What a leader does after the controller has rejected a proposal."""
 
     ROLL_BACK = auto()
-    """Certainly not applied: return to the committed state."""
+    """The change was not applied: return to the committed state."""
     WAIT = auto()
-    """Possibly applied: the metadata will tell."""
-    AGAIN = auto()
+    """The change may have been applied: wait for the metadata."""
+    RESEND = auto()
     """Send the same proposal again."""
 
 
@@ -107,6 +107,6 @@ _REACTIONS: Final = {
 
 
 def reaction(error: ErrorCode) -> Reaction:
-    """The table of docs/kafka-semantics.md: AlterPartition. For an error that is not in it (a controller that is
-    behind, an unknown failure) the proposal is sent again."""
-    return _REACTIONS.get(error, Reaction.AGAIN)
+    """The reaction to an error code (docs/kafka-semantics.md: AlterPartition). After any other error, such as that of a
+    controller with older metadata, the proposal is sent again."""
+    return _REACTIONS.get(error, Reaction.RESEND)

@@ -1,9 +1,9 @@
-"""Sends a broker's AlterPartition requests: one in flight at a time, with all partitions that wait at that moment
-(docs/kafka-semantics.md: AlterPartition).
+"""Sends a broker's AlterPartition requests, like Kafka's AlterPartitionManager: one in flight at a time, with all
+proposals that are waiting when it is sent (docs/kafka-semantics.md: AlterPartition).
 
 Version 3 names the broker epoch of each member (KIP-903); a controller that supports only version 2 gets the plain ISR.
-A request that fails as a whole is sent again after 50 ms, with the broker epoch of that moment; so are partitions that
-a response leaves out.
+A request that fails as a whole is sent again after 50 ms, with the current broker epoch; so are partitions that a
+response lacks.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ if TYPE_CHECKING:
         AlterPartitionResponsePartitionData,
     )
 
-RETRY_PAUSE: Final = 0.05
+RETRY_SECONDS: Final = 0.05
 MAX_IN_REQUEST: Final = 10_000
-WITH_EPOCHS: Final = 3
+VERSION_WITH_EPOCHS: Final = 3
 """The version of AlterPartition that names the members' broker epochs."""
 
 
 class Controller(RequestSender, Protocol):
-    """The controller that is asked (``broker.controller_link.controller_link``)."""
+    """The connection to the controller (``broker.controller_link.controller_link``)."""
 
-    def offered(self, key: ApiKey) -> int | None: ...
+    def offered(self, key: ApiKey) -> int | None:
+        """The highest version of an API that the controller supports; None if unknown."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Altered:
-    """The controller has accepted a proposal; this is the new state of the partition."""
+class AlteredIsr:
+    """The state of a partition after the controller has accepted a proposal."""
 
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
@@ -55,19 +57,22 @@ class Altered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """The ISR that a leader proposes, with the broker epoch that it knows of each member. ``done`` is called once."""
+class IsrProposal:
+    """The ISR that a leader proposes, with the broker epoch of each member (NO_EPOCH if unknown).
+
+    ``done`` is called once, with the new state or the error code.
+    """
 
     topic_id: UUID
     index: int
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     members: tuple[tuple[NodeId, BrokerEpoch], ...]
-    done: Callable[[Altered | ErrorCode], None]
+    done: Callable[[AlteredIsr | ErrorCode], None]
 
 
 class IsrProposals:
-    """Proposals by partition, until they are answered."""
+    """Queues proposals, one per partition, and sends them until they are answered."""
 
     def __init__(
         self, controller: Controller, clock: Clock, node_id: NodeId, broker_epoch: Callable[[], BrokerEpoch]
@@ -76,35 +81,37 @@ class IsrProposals:
         self._clock = clock
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        self._waiting: dict[tuple[UUID, int], Proposal] = {}
-        self._work = asyncio.Event()
-        self._trouble: str | None = None
+        self._waiting: dict[tuple[UUID, int], IsrProposal] = {}
+        self._has_work = asyncio.Event()
+        self._logged_reason: str | None = None
         self._log = get_logger("isr")
 
     def start(self, tasks: Tasks) -> None:
         tasks.keep(self._run, name="isr proposals")
 
-    def submit(self, proposal: Proposal) -> bool:
-        """False if an earlier proposal for the partition is not answered yet: this one is then not sent."""
+    def submit(self, proposal: IsrProposal) -> bool:
+        """Queue a proposal. Returns False, and does nothing, if an earlier one for the partition is not answered
+        yet."""
         key = proposal.topic_id, proposal.index
         if key in self._waiting:
             return False
         self._waiting[key] = proposal
-        self._work.set()
+        self._has_work.set()
         return True
 
     async def _run(self) -> None:
         while True:
-            await self._work.wait()
+            await self._has_work.wait()
             if not await self._send(list(islice(self._waiting.values(), MAX_IN_REQUEST))):
-                await self._clock.sleep(RETRY_PAUSE)
+                await self._clock.sleep(RETRY_SECONDS)
             if not self._waiting:
-                self._work.clear()
+                self._has_work.clear()
 
-    async def _send(self, batch: list[Proposal]) -> bool:
-        """Send one request. Returns False if something must be sent again."""
+    async def _send(self, batch: list[IsrProposal]) -> bool:
+        """Send one request and call ``done`` of the answered proposals. Returns False if a proposal must be sent
+        again."""
         try:
-            version = self._controller.offered(ApiKey.ALTER_PARTITION) or WITH_EPOCHS
+            version = self._controller.offered(ApiKey.ALTER_PARTITION) or VERSION_WITH_EPOCHS
             response: AlterPartitionResponse = await self._controller.request(
                 ApiKey.ALTER_PARTITION,
                 version,
@@ -116,43 +123,43 @@ class IsrProposals:
             return self._failed(str(error))
         if response.error_code:
             return self._failed(error_name(int(response.error_code)))
-        self._trouble = None
+        self._logged_reason = None
         return self._answered(batch, response)
 
     def _failed(self, reason: str) -> bool:
-        if reason != self._trouble:
-            self._trouble = reason
+        if reason != self._logged_reason:
+            self._logged_reason = reason
             self._log.warning("ISR not changed yet", reason=reason)
         return False
 
-    def _answered(self, batch: Iterable[Proposal], response: AlterPartitionResponse) -> bool:
+    def _answered(self, batch: Iterable[IsrProposal], response: AlterPartitionResponse) -> bool:
         answers = {
             (topic.topic_id, answer.partition_index): answer for topic in response.topics for answer in topic.partitions
         }
-        settled = True
+        complete = True
         for proposal in batch:
             key = proposal.topic_id, proposal.index
             answer = answers.get(key)
             if answer is None:
-                settled = False
+                complete = False
                 continue
             del self._waiting[key]
             error = ErrorCode(int(answer.error_code))
-            settled = settled and (not error or reaction(error) is not Reaction.AGAIN)
-            proposal.done(error or _altered(answer))
-        return settled
+            complete = complete and (not error or reaction(error) is not Reaction.RESEND)
+            proposal.done(error or _altered_isr(answer))
+        return complete
 
 
-def _altered(answer: AlterPartitionResponsePartitionData) -> Altered:
-    return Altered(
+def _altered_isr(answer: AlterPartitionResponsePartitionData) -> AlteredIsr:
+    return AlteredIsr(
         leader_epoch=LeaderEpoch(answer.leader_epoch),
         partition_epoch=PartitionEpoch(answer.partition_epoch),
         isr=tuple(NodeId(member) for member in answer.isr),
     )
 
 
-def _by_topic(batch: Iterable[Proposal], version: int) -> list[AlterPartitionRequestTopicDataFields]:
-    """The nested form that the request has."""
+def _by_topic(batch: Iterable[IsrProposal], version: int) -> list[AlterPartitionRequestTopicDataFields]:
+    """The request's list of topics with their partitions."""
     topics: dict[UUID, list[AlterPartitionRequestPartitionDataFields]] = {}
     for proposal in batch:
         partition: AlterPartitionRequestPartitionDataFields = {
@@ -160,7 +167,7 @@ def _by_topic(batch: Iterable[Proposal], version: int) -> list[AlterPartitionReq
             "leader_epoch": proposal.leader_epoch,
             "partition_epoch": proposal.partition_epoch,
         }
-        if version >= WITH_EPOCHS:
+        if version >= VERSION_WITH_EPOCHS:
             partition["new_isr_with_epochs"] = [
                 {"broker_id": node, "broker_epoch": epoch} for node, epoch in proposal.members
             ]

@@ -1,9 +1,9 @@
-"""The leader's work on one partition: its followers, ISR proposals, and the high watermark.
+"""The leader's state of one partition: its followers, ISR proposals, and the high watermark.
 
-Lives as long as the leadership, across leader epochs. Everything is synchronous: proposals are sent by
-``broker.replica.isr_proposals``, and their answers come back to ``_altered``, which first checks that they are still
-current. Rules: docs/kafka-semantics.md: Partition leaders, High watermark and acks, Follower fetch state, Expanding and
-shrinking the ISR, AlterPartition; KIPs 497, 903, 966 (strict minimum ISR); KIP-903 for the broker epochs.
+It exists as long as the leadership, across leader epochs. Everything is synchronous: proposals are sent by
+``broker.replica.isr_proposals``, and their answers are passed to ``_answered``, which ignores those of a proposal that
+is no longer pending. Rules: docs/kafka-semantics.md: Partition leaders, High watermark and acks, Follower fetch state,
+Expanding and shrinking the ISR, AlterPartition; KIPs 497, 903 (broker epochs), 966 (strict minimum ISR).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from milena.broker.replica.isr import (
     Reaction,
     reaction,
 )
-from milena.broker.replica.isr_proposals import Altered, Proposal
+from milena.broker.replica.isr_proposals import AlteredIsr, IsrProposal
 from milena.broker.replica.partition_registration import PartitionRegistration
-from milena.broker.replica.replica_selector import Candidate, nearest
+from milena.broker.replica.replica_selector import Candidate, select_replica
 from milena.broker.replica.replica_state import NEVER, NO_EPOCH, UNKNOWN, FollowerFetch, ReplicaState
 from milena.broker.replica.replication import Replication
 from milena.node.metadata.image import PartitionImage
@@ -34,8 +34,8 @@ from milena.runtime.logging import get_logger
 from milena.storage.log.unified_log import UnifiedLog
 
 
-class Led(Protocol):
-    """The partition that this broker leads (``broker.replica.partition``)."""
+class LedPartition(Protocol):
+    """What LeaderState needs of its partition (``broker.replica.partition``)."""
 
     @property
     def topic(self) -> str: ...
@@ -50,8 +50,8 @@ class Led(Protocol):
     @property
     def effective_min_isr(self) -> int: ...
     def changed(self) -> None: ...
-    def watermark_moved(self) -> None: ...
-    def end(self, broken: BrokenInvariant) -> object: ...
+    def watermarks_changed(self) -> None: ...
+    def fail(self, broken: BrokenInvariant) -> object: ...
 
 
 class LeaderState:
@@ -68,11 +68,11 @@ class LeaderState:
         "start_offset",
     )
 
-    def __init__(self, partition: Led, replication: Replication, previous_isr: Isr = ()) -> None:
+    def __init__(self, partition: LedPartition, replication: Replication, previous_isr: Isr = ()) -> None:
         """``previous_isr``: the committed ISR that this broker knew before it became leader; empty if it knew none."""
         self.followers: dict[NodeId, ReplicaState] = {}
         self._directories: dict[NodeId, UUID] = {}
-        """The log directories of the followers, as far as the metadata names them."""
+        """The log directories of the followers whose directory the metadata has."""
         self.start_offset = Offset(-1)
         self._partition = partition
         self._registration = partition.registration
@@ -82,21 +82,23 @@ class LeaderState:
 
     @property
     def _log(self) -> UnifiedLog:
-        """A leader always has a log."""
+        """The partition's log, which a leader always has."""
         log = self._partition.log
         assert log is not None
         return log
 
     # -- metadata
 
-    def renew(self, image: PartitionImage, before: IsrState, *, new_epoch: bool) -> None:
-        """Take the assignment. The registration has already taken the metadata, and ``before`` was its ISR. In a new
-        leader epoch the followers' times start again."""
+    def update_assignment(self, image: PartitionImage, before: IsrState, *, new_epoch: bool) -> None:
+        """Apply the partition's assignment. The registration has already applied ``image``; ``before`` was its ISR
+        state. In a new leader epoch the followers' times are reset. Raises BrokenInvariant."""
         now = self._replication.now_ms()
         if new_epoch:
             self.start_offset = self._log.log_end_offset
             if (latest := self._log.epochs.latest) != image.leader_epoch:
-                raise BrokenInvariant(f"leader epoch {image.leader_epoch} begins where the log is in {latest}")
+                raise BrokenInvariant(
+                    f"leader epoch {image.leader_epoch} begins, but the latest epoch of the log is {latest}"
+                )
         followers: dict[NodeId, ReplicaState] = {}
         for node in image.replicas:
             if node == self._replication.node_id:
@@ -106,16 +108,17 @@ class LeaderState:
             if follower is None:
                 follower = ReplicaState(now_ms=now, in_sync=in_sync)
             elif new_epoch:
-                follower.renew(now_ms=now, in_sync=in_sync, leader_end=self.start_offset)
+                follower.reset(now_ms=now, in_sync=in_sync, leader_end=self.start_offset)
             followers[node] = follower
         self.followers = followers
-        self._directories = {node: found for node in followers if (found := image.directory_of(node)) is not None}
+        self._directories = {node: known for node in followers if (known := image.directory_of(node)) is not None}
         if not isinstance(before, Committed) and set(image.isr) == set(before.proposed):
-            self._count(before)  # the metadata arrived before the response
+            self._count_change(before)  # the metadata arrived before the response
         self._log_isr_change()
 
     def _log_isr_change(self) -> None:
-        """Log each change of the committed ISR once, whether the controller's response or the metadata brought it."""
+        """Log each change of the committed ISR once, whether the controller's response or the metadata arrives
+        first."""
         registration = self._registration
         before, self._logged_isr = self._logged_isr, registration.isr
         if before and set(before) != set(registration.isr):
@@ -129,50 +132,54 @@ class LeaderState:
                 partition_epoch=registration.partition_epoch,
             )
 
-    def _count(self, pending: Pending) -> None:
+    def _count_change(self, pending: Pending) -> None:
         meters = self._replication.meters
         (meters.expands if isinstance(pending, PendingExpand) else meters.shrinks).value += 1
 
     # -- followers
 
     def follower(self, node: NodeId, broker_epoch: BrokerEpoch, *, named_epoch: bool) -> ReplicaState:
-        """The state of the follower that sends this epoch. Raises KafkaError.
+        """Return the state of follower ``node``, whose request has ``broker_epoch``.
 
-        A node without a replica may have one in newer metadata: UNKNOWN_LEADER_EPOCH if its request named a leader
-        epoch, else NOT_LEADER_OR_FOLLOWER. The same error for a broker epoch older than that of the metadata, or than
-        the one already seen (KIP-903; Kafka compares only with its metadata)."""
+        Raises KafkaError for a node that is not a replica, which may be one in newer metadata: UNKNOWN_LEADER_EPOCH if
+        its request named a leader epoch (``named_epoch``), else NOT_LEADER_OR_FOLLOWER. Raises NOT_LEADER_OR_FOLLOWER
+        too for a broker epoch older than that of the metadata or of an earlier fetch (KIP-903; Kafka compares only with
+        its metadata)."""
         state = self.followers.get(node)
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if named_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if broker_epoch != NO_EPOCH:
-            registered, held = self._replication.broker(node), state.broker_epoch
+            registered, seen_epoch = self._replication.broker(node), state.broker_epoch
             if (registered is not None and broker_epoch < registered.epoch) or (
-                held is not None and broker_epoch < held
+                seen_epoch is not None and broker_epoch < seen_epoch
             ):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return state
 
     def fetched(self, state: ReplicaState, fetch: FollowerFetch) -> bool:
-        """``follower``, whose state this is, has fetched. Returns whether that moved the high watermark, or may have
-        moved the low watermark. Raises BrokenInvariant."""
-        held = state.broker_epoch
-        if held is not None and NO_EPOCH != fetch.broker_epoch < held:
-            raise BrokenInvariant(f"broker epoch {fetch.broker_epoch} of follower {fetch.node} after {held}")
+        """Apply a follower's fetch to its ``state`` (Partition.updateFollowerFetchState): propose the follower for the
+        ISR if it has caught up, and advance the high watermark. Returns whether the high watermark has moved or the low
+        watermark may have moved. Raises BrokenInvariant."""
+        seen_epoch = state.broker_epoch
+        if seen_epoch is not None and NO_EPOCH != fetch.broker_epoch < seen_epoch:
+            raise BrokenInvariant(f"broker epoch {fetch.broker_epoch} of follower {fetch.node} is below {seen_epoch}")
         if fetch.offset > fetch.leader_end:
             raise BrokenInvariant(
-                f"follower {fetch.node} has offset {fetch.offset} after the log end {fetch.leader_end}"
+                f"follower {fetch.node} fetches offset {fetch.offset} beyond the log end {fetch.leader_end}"
             )
-        had, began = state.log_end, state.log_start
+        previous_end, previous_start = state.log_end, state.log_start
         state.fetched(fetch)
         if fetch.node not in self._registration.isr:
             self._maybe_expand(fetch.node, state)
-        moved = fetch.offset != had and self.maybe_advance_high_watermark()
-        return moved or fetch.log_start > began
+        moved = fetch.offset != previous_end and self.maybe_advance_high_watermark()
+        return moved or fetch.log_start > previous_start
 
     def _is_eligible(self, node: NodeId, state: ReplicaState) -> bool:
-        """Whether the controller may add it to the ISR, as far as the metadata tells. The epoch is that of the fetches:
-        the one in the metadata could belong to an incarnation that has fetched nothing. A replica in a failed log
-        directory returns with another epoch or directory (Kafka waits for it until it lags, KIP-858)."""
+        """Whether the controller would add the follower to the ISR, by this broker's metadata.
+
+        The follower's incarnation is the one that fetches: another one in the metadata may lack the records. A replica
+        in a failed log directory is not eligible; it returns with another broker epoch or directory (KIP-858; Kafka
+        waits for such a replica until it lags)."""
         registered = self._replication.broker(node)
         epoch = state.broker_epoch
         if registered is None or not registered.active or epoch not in (NO_EPOCH, registered.epoch):
@@ -183,12 +190,12 @@ class LeaderState:
     @property
     def low_watermark(self) -> Offset:
         """The lowest log start of all replicas on live brokers; -1 until each follower has reported its own."""
-        alive = (self._replication.broker(node) for node in self.followers)
-        starts = [self.followers[broker.id].log_start for broker in alive if broker is not None and not broker.fenced]
+        brokers = (self._replication.broker(node) for node in self.followers)
+        starts = [self.followers[broker.id].log_start for broker in brokers if broker is not None and not broker.fenced]
         return min([self._log.log_start_offset, *starts])
 
-    def nearest(self, rack: str, offset: Offset, listener: str) -> NodeId | None:
-        """The follower from which a consumer in ``rack`` should read ``offset``, or None for this leader."""
+    def preferred_read_replica(self, rack: str, offset: Offset, listener: str) -> NodeId | None:
+        """The follower from which a consumer in ``rack`` should read ``offset``, or None for this leader (KIP-392)."""
         replication, now = self._replication, self._replication.now_ms()
         me = replication.broker(replication.node_id)
         candidates = []
@@ -198,20 +205,22 @@ class LeaderState:
                 continue
             if state.log_start <= offset <= state.log_end:
                 candidates.append(Candidate(node, broker.rack, state.log_end, now - state.caught_up_ms))
-        return nearest(rack, None if me is None else me.rack, candidates)
+        return select_replica(rack, None if me is None else me.rack, candidates)
 
     # -- the ISR
 
     def _maybe_expand(self, node: NodeId, state: ReplicaState) -> None:
+        """Propose an ISR with a follower that has everything up to the high watermark and the start of the epoch."""
         committed = self._registration.state
         if not isinstance(committed, Committed) or state.log_end < max(self._log.high_watermark, self.start_offset):
             return
         if self._is_eligible(node, state):
-            self._check_newcomer(node, state)
+            self._check_joining(node, state)
             self._propose(PendingExpand(committed, node))
 
-    def _check_newcomer(self, node: NodeId, state: ReplicaState) -> None:
-        """It has all committed records, and the broker epoch that is registered (KIP-903)."""
+    def _check_joining(self, node: NodeId, state: ReplicaState) -> None:
+        """Raise BrokenInvariant unless the follower has all committed records and its registered broker epoch
+        (KIP-903)."""
         registered, epoch, high_watermark = self._replication.broker(node), state.broker_epoch, self._log.high_watermark
         if registered is None or epoch not in (NO_EPOCH, registered.epoch) or state.log_end < high_watermark:
             known = None if registered is None else registered.epoch
@@ -237,64 +246,65 @@ class LeaderState:
             )
             self._propose(PendingShrink(committed, lagging))
 
-    def review(self) -> None:
-        """Time has passed or brokers have changed, without a fetch: remove lagging followers from the ISR, and stop
-        waiting for followers that can no longer join it."""
+    def check_followers(self) -> None:
+        """Re-evaluate the followers without a fetch, because time has passed or a broker has changed: propose to remove
+        lagging ones from the ISR, and advance a high watermark that waited for a follower which can no longer join."""
         self.maybe_shrink()
         if self.maybe_advance_high_watermark():
-            self._partition.watermark_moved()
+            self._partition.watermarks_changed()
 
     def _propose(self, pending: Pending) -> None:
-        """The broker epochs are the current ones, also if the proposal has to be sent again: a later incarnation of a
-        follower may lack records that this one has."""
+        """Submit the proposed ISR with the members' broker epochs as of now. They stay the same if the proposal is sent
+        again: a later incarnation of a follower may lack records that this one has."""
         partition, registration, replication = self._partition, self._registration, self._replication
         members = []
         for node in pending.proposed:
             state = self.followers.get(node)
             epoch = replication.broker_epoch() if state is None else state.broker_epoch
             members.append((node, NO_EPOCH if epoch is None else epoch))
-        proposal = Proposal(
+        proposal = IsrProposal(
             topic_id=partition.topic_id,
             index=partition.index,
             leader_epoch=registration.leader_epoch,
             partition_epoch=registration.partition_epoch,
             members=tuple(members),
-            done=lambda answer: self._altered(pending, proposal, answer),
+            done=lambda answer: self._answered(pending, proposal, answer),
         )
         registration.propose(pending)
         self._submit(pending, proposal)
 
-    def _submit(self, pending: Pending, proposal: Proposal) -> None:
+    def _submit(self, pending: Pending, proposal: IsrProposal) -> None:
         if not self._replication.proposals.submit(proposal):
-            self._altered(pending, proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            self._answered(pending, proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
-    def _altered(self, pending: Pending, proposal: Proposal, answer: Altered | ErrorCode) -> None:
-        """React to the controller's response (docs/kafka-semantics.md: AlterPartition)."""
-        if self._registration.state is not pending:
+    def _answered(self, pending: Pending, proposal: IsrProposal, answer: AlteredIsr | ErrorCode) -> None:
+        """Handle the controller's answer to a proposal (docs/kafka-semantics.md: AlterPartition)."""
+        if self._registration.state is not pending:  # the metadata has settled it, or the leadership has ended
             return
-        if isinstance(answer, Altered):
+        if isinstance(answer, AlteredIsr):
             try:
                 self._commit(pending, answer)
             except BrokenInvariant as broken:
-                self._partition.end(broken)
+                self._partition.fail(broken)
             return
         self._failed(answer)
         match reaction(answer):
             case Reaction.ROLL_BACK:
                 self._registration.roll_back()
-            case Reaction.AGAIN:
+            case Reaction.RESEND:
                 self._submit(pending, proposal)
             case Reaction.WAIT:
                 pass
 
-    def _commit(self, pending: Pending, altered: Altered) -> None:
+    def _commit(self, pending: Pending, altered: AlteredIsr) -> None:
         registration = self._registration
         current = registration.leader_epoch, registration.partition_epoch
         if altered.leader_epoch != current[0] or altered.partition_epoch < current[1]:
-            self._replication.meters.failed.value += 1  # this leader does not know that state yet: its metadata will
+            # The state is of a later leader epoch, or older than the metadata: the metadata decides.
+            self._replication.meters.failed.value += 1
             return
         registration.commit(altered)
-        self._count(pending)
+        self._count_change(pending)
         self._log_isr_change()
         self.maybe_advance_high_watermark()
         self._partition.changed()
@@ -305,7 +315,7 @@ class LeaderState:
         self._events.info("ISR not changed", topic=partition.topic, partition=partition.index, error=error.name)
 
     def describe(self) -> dict[str, object]:
-        """The state as a command reports it; null if unknown. Times are milliseconds ago."""
+        """The state for a lab command; None for unknown values. ``caught_up_ms``: milliseconds ago."""
         now = self._replication.now_ms()
         return {
             "isr_state": type(self._registration.state).__name__,
@@ -323,12 +333,14 @@ class LeaderState:
     # -- the high watermark
 
     def maybe_advance_high_watermark(self) -> bool:
-        """Move the high watermark to the lowest offset that all of the maximal ISR, and the followers about to join it,
-        have. It stays while the ISR is smaller than ``min.insync.replicas``. Only here does the high watermark of a
-        leader move. Raises BrokenInvariant."""
+        """Advance the high watermark to the lowest log end offset of the maximal ISR and of the followers that are
+        about to join it. Returns whether it has moved. Raises BrokenInvariant.
+
+        It does not move while the ISR is smaller than ``min.insync.replicas`` (KIP-966). Nothing else moves the high
+        watermark of a leader."""
         log, registration = self._log, self._registration
         end = log.log_end_offset
-        candidate = log.reportable_end
+        candidate = log.reportable_end  # the log end offset, unless a sync is pending
         if candidate <= log.high_watermark or len(registration.isr) < self._partition.effective_min_isr:
             return False
         maximal = registration.maximal_isr
@@ -342,19 +354,19 @@ class LeaderState:
         return True
 
     def _check_high_watermark(self, candidate: Offset, end: Offset) -> None:
-        """The high watermark must not pass an offset that a member of the maximal ISR lacks."""
+        """Raise BrokenInvariant if a member of the maximal ISR lacks records below ``candidate``."""
         me, followers = self._replication.node_id, self.followers
         for node in self._registration.maximal_isr:
             if node != me and ((follower := followers.get(node)) is None or follower.log_end < candidate):
                 has = None if follower is None else follower.log_end
-                raise BrokenInvariant(f"high watermark {candidate} where member {node} of the ISR has {has}")
+                raise BrokenInvariant(f"high watermark {candidate}, but ISR member {node} has log end offset {has}")
         if candidate > end:
             raise BrokenInvariant(f"high watermark {candidate} beyond the log end {end}")
 
     def _should_wait_for(self, node: NodeId, follower: ReplicaState, end: Offset) -> bool:
-        """Whether the high watermark waits for a follower outside of the ISR that has nearly caught up, so that it can
-        join (Kafka's ``shouldWaitForReplicaToJoinIsr``). Without this the follower might never reach the moving log
-        end."""
+        """Whether the high watermark waits for a follower outside of the ISR that has nearly caught up (Kafka's
+        ``shouldWaitForReplicaToJoinIsr``). Otherwise the follower might never reach the advancing high watermark, and
+        never join."""
         replication = self._replication
         return follower.is_caught_up(end, replication.now_ms(), replication.lag_ms) and self._is_eligible(
             node, follower

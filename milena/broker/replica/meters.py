@@ -44,7 +44,7 @@ class IsrMeters:
 
 
 class BrokerMeters(MetersByTopic[TopicMeters]):
-    """Removed with the topic."""
+    """The counters of all topics. Those of a deleted topic are removed."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__(partial(TopicMeters, metrics), partial(metrics.remove_where, "topic"))

@@ -1,4 +1,4 @@
-"""Who asks for an offset, and which offsets they may see (ListOffsets; docs/kafka-semantics.md: Special timestamps)."""
+"""Which offsets ListOffsets may return to which requester (docs/kafka-semantics.md: Special timestamps)."""
 
 from __future__ import annotations
 
@@ -11,58 +11,64 @@ from milena.protocol.types import Offset
 from milena.storage.log.segment import TimedRecord
 from milena.storage.log.unified_log import UnifiedLog
 
-Found: TypeAlias = tuple[int, int, int]
+FoundOffset: TypeAlias = tuple[int, int, int]
 """(timestamp, offset, leader epoch), each -1 if nothing was found."""
-NOTHING: Final = (-1, -1, -1)
+NOT_FOUND: Final = (-1, -1, -1)
 _CONSUMER: Final = -1
+"""The replica id in a consumer's request."""
 _DEBUGGING: Final = -2
+"""The replica id of a debugging consumer, which may ask any replica."""
 
 
-class Asker(NamedTuple):
-    """The requester of one partition. ``replica`` as on the wire; ``committed``: with isolation read_committed."""
+class OffsetRequester(NamedTuple):
+    """The sender of a ListOffsets request for one partition. ``replica``: the replica id on the wire;
+    ``read_committed``: the isolation level."""
 
     replica: int
-    committed: bool
+    read_committed: bool
     current_leader_epoch: int | None
 
     @property
     def needs_leader(self) -> bool:
+        """Whether only the leader may answer."""
         return self.replica != _DEBUGGING
 
     def last_fetchable(self, log: UnifiedLog) -> Offset:
-        """Exclusive."""
+        """The offset below which the requester may see records."""
         if self.replica != _CONSUMER:
             return log.log_end_offset
-        return log.last_stable_offset if self.committed else log.high_watermark
+        return log.last_stable_offset if self.read_committed else log.high_watermark
 
-    def finds_lagging(self, partition: Partition, log: UnifiedLog) -> bool:
-        """Whether this is a new leader whose high watermark is below the start of its epoch: it does not know yet what
-        is committed."""
+    def is_high_watermark_lagging(self, partition: Partition, log: UnifiedLog) -> bool:
+        """Whether a consumer asks a new leader whose high watermark is below the start of its epoch. Such a leader does
+        not know yet which records are committed (KIP-207)."""
         return (
             self.replica == _CONSUMER
             and partition.is_leader
             and partition.leader_epoch_start_offset > log.high_watermark
         )
 
-    def shown(self, partition: Partition, log: UnifiedLog, found: Found) -> Found:
-        """``found`` if this requester may see it. Raises KafkaError OFFSET_NOT_AVAILABLE if that is not known yet."""
-        if found[1] < self.last_fetchable(log):
-            return found
-        if self.finds_lagging(partition, log):
+    def visible(self, partition: Partition, log: UnifiedLog, offset_found: FoundOffset) -> FoundOffset:
+        """``offset_found`` if this requester may see it, else NOT_FOUND. Raises KafkaError OFFSET_NOT_AVAILABLE if that
+        is not known yet."""
+        if offset_found[1] < self.last_fetchable(log):
+            return offset_found
+        if self.is_high_watermark_lagging(partition, log):
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return NOTHING
+        return NOT_FOUND
 
 
 class TimeSearch(NamedTuple):
-    """One partition to be searched locally and in the tier; ``tell`` is called once."""
+    """A search for the first record of a timestamp (ms) or later in one partition, locally and in the tier. ``done`` is
+    called once."""
 
     partition: Partition
     timestamp: int
-    asker: Asker
-    tell: Callable[[Found, ErrorCode], None]
+    requester: OffsetRequester
+    done: Callable[[FoundOffset, ErrorCode], None]
 
 
-def found_record(record: TimedRecord | None) -> Found:
+def found_offset(record: TimedRecord | None) -> FoundOffset:
     if record is None:
-        return NOTHING
+        return NOT_FOUND
     return record.timestamp, record.offset, -1 if record.leader_epoch is None else record.leader_epoch

@@ -1,12 +1,17 @@
-"""One replica on this broker: its role, its log, its high watermark.
+"""One replica on this broker, like Kafka's Partition: its leadership, its log, its high watermark.
 
 ::
 
-    offline <-- (log directory fails) -- leader <--> follower        (roles follow the metadata image)
+    offline <-- (log directory fails) -- leader <--> follower        (the metadata image decides)
 
-All methods are synchronous and run on the loop, so that the state has one writer. The leader's work on its followers
-(their states, the ISR, the high watermark) is in ``broker.replica.leader_state``; ``broker.follower`` fetches for
-followers.
+All methods are synchronous and run on the event loop, so that the state has one writer. The followers' states, the ISR
+and the high watermark of a leader are in ``broker.replica.leader_state``; ``broker.follower`` fetches for followers.
+How a replica leaves service:
+
+- ``take_offline``: the log directory has failed; waiting operations are completed with an error.
+- ``fail``: an invariant is broken; the replica goes offline.
+- ``update_offline``: the metadata of an offline replica has changed.
+- ``stop``: the replica is removed from this broker.
 """
 
 from __future__ import annotations
@@ -17,12 +22,12 @@ from typing import Final
 from uuid import UUID
 
 from milena.broker.metadata.metadata_view import INTERNAL_TOPICS
-from milena.broker.replica.fetch_sessions import Session, Wanted
+from milena.broker.replica.fetch_sessions import RequestedPartition, Session
 from milena.broker.replica.isr import Isr
 from milena.broker.replica.leader_state import LeaderState
 from milena.broker.replica.meters import TopicMeters
 from milena.broker.replica.partition_registration import PartitionRegistration
-from milena.broker.replica.read_result import NOTHING, ReadResult
+from milena.broker.replica.read_result import EMPTY_SLICE, ReadResult
 from milena.broker.replica.replica_state import FollowerFetch, ReplicaState
 from milena.broker.replica.replication import Replication
 from milena.broker.waiting.purgatory import OffsetReached, Purgatory, Ticket
@@ -48,9 +53,9 @@ class Partition:
         purgatory: Purgatory,
         meters: TopicMeters,
         replication: Replication,
-        ended: Callable[[Partition, BrokenInvariant], object] = lambda partition, _: partition.take_offline(),
+        on_failure: Callable[[Partition, BrokenInvariant], object] = lambda partition, _: partition.take_offline(),
     ) -> None:
-        """``ended`` is called if an invariant is broken: it takes this partition offline."""
+        """``on_failure`` is called if an invariant is broken, and must take this partition offline."""
         self.topic: Final = topic
         self.index: Final = index
         self.topic_id: Final = topic_id
@@ -59,16 +64,17 @@ class Partition:
         self.log: UnifiedLog | None = None
         self.is_leader = False
         self.leader_state: LeaderState | None = None
-        """The leader's work, while this replica leads."""
-        self.listeners: Final[dict[Wanted, Session]] = {}
-        """The fetch sessions that listen for its next change."""
+        """The state of the leadership; None if this replica does not lead."""
+        self.listeners: Final[dict[RequestedPartition, Session]] = {}
+        """The fetch sessions that are notified of the partition's next change."""
         self.term = 0
-        """Counts the times that this replica became the leader: records appended in an earlier term may be gone."""
+        """Counts how often this replica became the leader. Records that it appended in an earlier term may have been
+        truncated since."""
         self.registration: Final = PartitionRegistration()
-        """Leader, epochs, replicas and ISR. They change only there."""
+        """Leader, epochs, replicas and ISR."""
         self._purgatory = purgatory
         self._replication = replication
-        self._ended = ended
+        self._on_failure = on_failure
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index} epoch {self.leader_epoch}{' leader' if self.is_leader else ''}>"
@@ -96,12 +102,12 @@ class Partition:
 
     @property
     def maximal_isr(self) -> Isr:
-        """What the high watermark waits for: also members that the controller may already have added to the ISR."""
+        """The ISR with the members that the controller may already have added (PartitionState.maximalIsr)."""
         return self.registration.maximal_isr
 
     @property
     def online_log(self) -> UnifiedLog:
-        """Raises KafkaError KAFKA_STORAGE_ERROR while the log's directory is offline."""
+        """The log. Raises KafkaError KAFKA_STORAGE_ERROR while the log directory is offline."""
         if self.log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         return self.log
@@ -117,38 +123,41 @@ class Partition:
 
     @property
     def effective_min_isr(self) -> int:
+        """``min.insync.replicas``, or the replication factor if that is lower."""
         return min(self.online_log.config.min_insync_replicas, len(self.registration.replicas))
 
-    # -- roles
+    # -- leadership
 
     def become(self, image: PartitionImage) -> bool:
-        """Take the role that the metadata gives. Returns False if the metadata is older than what is known (equal is
-        accepted). Needs a log. Raises KafkaError."""
+        """Become leader or follower by the metadata (Partition.makeLeader, makeFollower). Returns False if the metadata
+        is older than that applied already; the same is accepted. Raises KafkaError KAFKA_STORAGE_ERROR if there is no
+        log or an invariant is broken."""
         log = self.online_log
         try:
             if not self.registration.accepts(image):
                 return False
             self._become(image, log)
         except BrokenInvariant as broken:
-            raise self.end(broken) from broken
+            raise self.fail(broken) from broken
         self.changed()
         return True
 
     def _become(self, image: PartitionImage, log: UnifiedLog) -> None:
         leads = image.leader == self._replication.node_id
         is_new_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
+        # Before the registration changes: if the epoch cannot be written, the replica does not become leader.
         if leads and is_new_epoch:
             log.assign_epoch(image.leader_epoch, log.log_end_offset)
-        had = self.isr
-        before = self.registration.take(image)
+        previous_isr = self.isr
+        before = self.registration.apply_image(image)
         if not leads:
             self._stop_leading()
             return
         if self.leader_state is None:
-            self.leader_state = LeaderState(self, self._replication, had)
+            self.leader_state = LeaderState(self, self._replication, previous_isr)
             self.is_leader = True
             self.term += 1
-        self.leader_state.renew(image, before, new_epoch=is_new_epoch)
+        self.leader_state.update_assignment(image, before, new_epoch=is_new_epoch)
         self.leader_state.maybe_advance_high_watermark()
 
     def _stop_leading(self) -> None:
@@ -157,34 +166,35 @@ class Partition:
             self.registration.roll_back()
             self.leader_state = None
 
-    def note_offline(self, image: PartitionImage) -> None:
-        """The metadata has changed while the log is not available."""
-        with suppress(BrokenInvariant):  # it is already offline
+    def update_offline(self, image: PartitionImage) -> None:
+        """Apply metadata while the log is offline."""
+        with suppress(BrokenInvariant):  # the consequence would be to go offline
             if self.registration.accepts(image):
-                self.registration.take(image)
+                self.registration.apply_image(image)
         self._stop_leading()
         self.changed()
 
-    def end(self, broken: BrokenInvariant) -> KafkaError:
-        """An invariant is broken: go offline before any request is answered. Returns the error to answer with."""
-        self._ended(self, broken)
+    def fail(self, broken: BrokenInvariant) -> KafkaError:
+        """Go offline because an invariant is broken, before any further request is answered. Returns the error for
+        the current one, KAFKA_STORAGE_ERROR."""
+        self._on_failure(self, broken)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(broken))
 
     def take_offline(self) -> None:
-        """The log directory has failed."""
+        """Stop using the log, because its directory has failed."""
         self._stop_leading()
         self.log = None
         self.changed()
 
     def stop(self) -> None:
-        """The replica is removed from this broker: notify the waiting operations."""
+        """End the replica, which is removed from this broker, and notify waiting operations."""
         self._stop_leading()
         self.log = None
-        self.registration.forget_leader()
+        self.registration.clear_leader()
         self.changed()
 
     def changed(self) -> None:
-        """Notify the operations that wait for this partition."""
+        """Notify waiting operations and listening fetch sessions that the partition has changed."""
         if self.listeners:
             listeners = list(self.listeners.items())
             self.listeners.clear()
@@ -193,8 +203,9 @@ class Partition:
                 self._purgatory.changed(session)
         self._purgatory.changed(self)
 
-    def watermark_moved(self) -> None:
-        """Notify waiting operations. Followers read past the high watermark, and learn of it with the next answer."""
+    def watermarks_changed(self) -> None:
+        """Notify waiting operations that the high or low watermark may have changed. Followers' fetches are not
+        completed, because followers read up to the log end; their next response has the new high watermark."""
         for wanted, session in list(self.listeners.items()):
             if session.privileged:
                 session.read_next(wanted)
@@ -207,8 +218,9 @@ class Partition:
     # -- checks
 
     def require(self, current_leader_epoch: int | None = None, *, leader: bool = True) -> UnifiedLog:
-        """The log, if the caller's view of this partition is right. Raises KafkaError KAFKA_STORAGE_ERROR,
-        FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER."""
+        """Return the log if the request has the current leader epoch (None: not checked) and, with ``leader``, this
+        replica leads. Raises KafkaError KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or
+        NOT_LEADER_OR_FOLLOWER."""
         log = self.log
         if log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -223,8 +235,8 @@ class Partition:
     def require_follower(
         self, replica: NodeId, broker_epoch: BrokerEpoch, *, current_leader_epoch: int | None
     ) -> ReplicaState:
-        """The state of a follower. Raises KafkaError unless this replica leads and ``replica`` may follow it: the
-        errors of ``require`` and of ``LeaderState.follower``."""
+        """Return the state of a follower. Raises KafkaError unless this replica leads and ``replica`` follows it; the
+        errors are those of ``require`` and of ``LeaderState.follower``."""
         self.require(current_leader_epoch)
         assert self.leader_state is not None
         return self.leader_state.follower(replica, broker_epoch, named_epoch=current_leader_epoch is not None)
@@ -234,15 +246,15 @@ class Partition:
         """Whether this replica is in the committed ISR."""
         return self._replication.node_id in self.isr
 
-    def may_join(self, replica: NodeId) -> bool:
-        """Whether this is a follower outside of the ISR: each of its fetches may let it join."""
+    def may_join_isr(self, replica: NodeId) -> bool:
+        """Whether ``replica`` is a follower outside of the ISR, so that each of its fetches may let it join."""
         return self.leader_state is not None and replica in self.leader_state.followers and replica not in self.isr
 
-    # -- the leader's work
+    # -- appends and followers' fetches
 
     def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises KafkaError
-        with the code for the client, and writes nothing in that case."""
+        """Check and append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises
+        KafkaError with the code for the client, and appends nothing in that case."""
         appended = self.begin_append(records, acks, origin)
         if isinstance(appended, AppendInfo):
             return appended
@@ -250,34 +262,34 @@ class Partition:
         return self.append_validated(appended, acks)
 
     def begin_append(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo | LogValidator:
-        """``append`` if the check is little work, else the unfinished check, for ``append_validated``. Raises
+        """``append`` if the batch is small; otherwise return the unfinished check, for ``append_validated``. Raises
         KafkaError."""
-        log = self._log_to_append_to(acks)
+        log = self._log_for_append(acks)
         try:
             validator = log.validate(records, origin)
             if not validator.is_finished:
                 return validator
-            return self._grown(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
+            return self._after_append(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
         except BrokenInvariant as broken:
-            raise self.end(broken) from broken
+            raise self.fail(broken) from broken
 
     def append_validated(self, validator: LogValidator, acks: int) -> AppendInfo:
-        """Append the batch of ``validator``, which is finished and for the current configuration. Raises
+        """Append the batch of ``validator``, which is finished and was made with the current configuration. Raises
         KafkaError."""
-        log = self._log_to_append_to(acks)
+        log = self._log_for_append(acks)
         try:
-            return self._grown(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
+            return self._after_append(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
         except BrokenInvariant as broken:
-            raise self.end(broken) from broken
+            raise self.fail(broken) from broken
 
-    def _grown(self, info: AppendInfo) -> AppendInfo:
+    def _after_append(self, info: AppendInfo) -> AppendInfo:
         assert self.leader_state is not None
-        if len(self.registration.isr) == 1:
+        if len(self.registration.isr) == 1:  # no follower's fetch will advance the high watermark
             self.leader_state.maybe_advance_high_watermark()
         self.changed()
         return info
 
-    def _log_to_append_to(self, acks: int) -> UnifiedLog:
+    def _log_for_append(self, acks: int) -> UnifiedLog:
         log = self.log
         if self.leader_state is None or log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -289,10 +301,12 @@ class Partition:
         return log
 
     def follower_fetched(self, fetch: FollowerFetch, state: ReplicaState | None = None) -> None:
-        """A follower has everything before an offset and asks for more (docs/kafka-semantics.md: Follower fetch state).
-        ``state``: what ``require_follower`` has just returned. Notifies waiting operations if the high or low watermark
-        may have moved. Raises KafkaError: NOT_LEADER_OR_FOLLOWER for a stale broker epoch; for a node without a replica
-        the same, or UNKNOWN_LEADER_EPOCH if it named a leader epoch; KAFKA_STORAGE_ERROR if an invariant is broken."""
+        """Apply a follower's fetch: it has everything before its fetch offset (docs/kafka-semantics.md: Follower fetch
+        state). ``state``: the result of ``require_follower``, if it was called for this fetch.
+
+        Notifies waiting operations if the high or low watermark may have moved. Raises KafkaError:
+        NOT_LEADER_OR_FOLLOWER for a stale broker epoch; for a node that is not a replica the same, or
+        UNKNOWN_LEADER_EPOCH if the request named a leader epoch; KAFKA_STORAGE_ERROR if an invariant is broken."""
         leader_state = self.leader_state
         if leader_state is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -301,21 +315,21 @@ class Partition:
         try:
             moved = leader_state.fetched(state, fetch)
         except BrokenInvariant as broken:
-            raise self.end(broken) from broken
+            raise self.fail(broken) from broken
         if moved:
-            self.watermark_moved()
+            self.watermarks_changed()
 
-    def review(self) -> None:
-        """Something that the ISR and the high watermark depend on has changed without a fetch."""
+    def check_isr(self) -> None:
+        """Re-evaluate ISR and high watermark of a leader without a fetch: time has passed or a broker has changed."""
         if self.leader_state is not None:
             try:
-                self.leader_state.review()
+                self.leader_state.check_followers()
             except BrokenInvariant as broken:
-                self.end(broken)
+                self.fail(broken)
 
     def on_high_watermark(self, offset: Offset, callback: Callable[[bool], object], *, seconds: float) -> Ticket | None:
-        """Call back with True once the high watermark reaches ``offset``, at once if it already has; with False if the
-        current leadership ends or the time is up."""
+        """Call ``callback`` with True once the high watermark reaches ``offset``, within this call if it already has;
+        with False if the leadership ends or after ``seconds``."""
         if self.is_leader and self.high_watermark >= offset:
             callback(True)
             return None
@@ -329,22 +343,24 @@ class Partition:
         return self._purgatory.wait(OffsetReached(reached, callback), (self,), seconds)
 
     def delete_records(self, offset: Offset | None) -> Offset:
-        """Move the log start up to ``offset``, None for the high watermark; returns that offset. The records are
-        deleted once the low watermark reaches it.
+        """Advance the log start to ``offset`` (None: to the high watermark) and return the new log start. The records
+        are deleted on all replicas once ``low_watermark`` reaches it.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if the topic does not allow it."""
+        Raises KafkaError OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if cleanup.policy has no ``delete``."""
         log = self.require()
         if "delete" not in log.config.cleanup_policy:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not let records go")
-        wanted = log.high_watermark if offset is None else offset
-        if wanted < 0:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {wanted}")
-        log.increment_log_start(wanted)
-        return wanted
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not allow to delete records"
+            )
+        new_start = log.high_watermark if offset is None else offset
+        if new_start < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {new_start} is negative")
+        log.increment_log_start(new_start)
+        return new_start
 
     @property
     def low_watermark(self) -> Offset:
-        """The lowest log start of this leader and of the followers on live brokers. Raises KafkaError."""
+        """The lowest log start of this leader and of the followers on unfenced brokers. Raises KafkaError."""
         self.require()
         assert self.leader_state is not None
         return self.leader_state.low_watermark
@@ -354,20 +370,21 @@ class Partition:
     def end_of_epoch(
         self, requested: LeaderEpoch, *, current_leader_epoch: int | None, leader: bool = True
     ) -> tuple[LeaderEpoch | None, Offset | None]:
-        """Where a leader epoch ends in this log (KIP-101), both None if unknown. The newest epoch ends at the log end
-        offset, not at the high watermark."""
+        """Return the largest leader epoch not above ``requested`` and its end offset in this log (KIP-101); both None
+        if unknown. The latest epoch ends at the log end offset. Raises KafkaError."""
         return self.require(current_leader_epoch, leader=leader).leader_epoch_end_offset(requested)
 
     def redirect(self, rack: str, offset: Offset, listener: str, current_leader_epoch: int | None) -> ReadResult | None:
-        """A result without records that names a nearer follower for a consumer in ``rack`` (KIP-392), or None. Only
-        leaders redirect. Raises KafkaError."""
+        """Return a result without records that names the preferred read replica for a consumer in ``rack`` (KIP-392);
+        None if this replica should serve it. Only leaders redirect. Raises KafkaError."""
         if self.leader_state is None:
             return None
-        node = self.leader_state.nearest(rack, offset, listener)
+        node = self.leader_state.preferred_read_replica(rack, offset, listener)
         if node is None:
             return None
         log = self.require(current_leader_epoch)
-        return ReadResult(log.high_watermark, log.last_stable_offset, log.log_start_offset, offset, nearest=node)
+        bounds = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        return ReadResult(*bounds, offset, preferred_replica=node)
 
     def read(
         self,
@@ -381,24 +398,29 @@ class Partition:
         follower: bool,
         only_leader: bool,
     ) -> ReadResult:
-        """Read from ``offset`` as far as this reader may (docs/kafka-semantics.md: Diverging epochs, Fetch). Raises
-        KafkaError."""
+        """Read at most ``max_bytes`` from ``offset``, for a follower or a consumer (docs/kafka-semantics.md: Diverging
+        epochs, Fetch).
+
+        ``committed``: isolation read_committed. ``min_one``: read the first batch even if it is longer.
+        ``only_leader``: fail on a follower. If the reader's log diverges, the result has ``diverging`` and no records.
+        Raises KafkaError."""
         log = self.require(current_leader_epoch, leader=only_leader)
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         upper = log.log_end_offset if follower else stable if committed else high_watermark
-        # Most readers are in the latest epoch and within the log, and do not diverge.
+        # The look-up is skipped in the common case: the reader is in the latest epoch and within the log.
         if last_fetched_epoch is not None and not (
             last_fetched_epoch == log.epochs.latest and start <= offset <= log.log_end_offset
         ):
             epoch, end = log.leader_epoch_end_offset(last_fetched_epoch)
+            # This log has no records of the reader's epoch or an earlier one, or no longer the record at ``offset``.
             if epoch is None or end is None or offset < start:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < last_fetched_epoch or end < offset:
                 return ReadResult(high_watermark, stable, start, upper, diverging=(epoch, end))
         if follower and start <= offset < log.local_log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
-        # Most fetches wait at the end: there is nothing to look up.
-        piece = NOTHING if offset == upper else log.read(offset, max_bytes, upper=upper, min_one=min_one)
+        # The look-up is skipped if the reader has everything, as most fetches have.
+        piece = EMPTY_SLICE if offset == upper else log.read(offset, max_bytes, upper=upper, min_one=min_one)
         aborted: Sequence[tuple[int, int]] | None = None
         if committed and not follower:
             aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too large

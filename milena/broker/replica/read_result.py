@@ -9,11 +9,11 @@ from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.runtime.network import Part
 from milena.storage.log.log_slice import LogSlice
 
-NOTHING: Final = LogSlice(None, 0, 0, Offset(0))
+EMPTY_SLICE: Final = LogSlice(None, 0, 0, Offset(0))
 
 
 class Slice(Protocol):
-    """Bytes of one segment, local or not."""
+    """Bytes of one segment, on the local disk or from the tier."""
 
     @property
     def length(self) -> int: ...
@@ -25,10 +25,11 @@ class Slice(Protocol):
 
 @final
 class ReadResult:
-    """The result of a fetch for one partition. The bounds were taken before the read."""
+    """The result of a fetch for one partition. The offsets were taken before the read."""
 
     __slots__ = (
-        "aborted", "diverging", "high_watermark", "last_stable_offset", "log_start_offset", "nearest", "slice", "upper",
+        "aborted", "diverging", "high_watermark", "last_stable_offset", "log_start_offset", "preferred_replica",
+        "slice", "upper",
     )  # fmt: skip
 
     def __init__(
@@ -37,33 +38,33 @@ class ReadResult:
         last_stable_offset: Offset,
         log_start_offset: Offset,
         upper: Offset,
-        piece: Slice = NOTHING,
+        piece: Slice = EMPTY_SLICE,
         diverging: tuple[LeaderEpoch, Offset] | None = None,
         aborted: Sequence[tuple[int, int]] | None = None,
-        nearest: NodeId | None = None,
+        preferred_replica: NodeId | None = None,
     ) -> None:
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
         self.upper = upper
-        """Exclusive limit of what this reader may see."""
+        """The offset below which this reader may see records."""
         self.slice = piece
         self.diverging = diverging
-        """The largest epoch not above the reader's, and its end offset here."""
+        """The largest epoch not above the reader's, and its end offset in this log; None if the logs agree."""
         self.aborted = aborted
-        """(producer id, first offset) for read_committed readers."""
-        self.nearest = nearest
-        """The replica to read from instead."""
+        """The aborted transactions as (producer id, first offset), for read_committed readers."""
+        self.preferred_replica = preferred_replica
+        """The replica that the consumer should read from instead (KIP-392)."""
 
     def with_slice(self, piece: Slice, aborted: Sequence[tuple[int, int]] | None) -> ReadResult:
-        """The same with other records."""
+        """A copy of this result with other records and aborted transactions."""
         bounds = self.high_watermark, self.last_stable_offset, self.log_start_offset, self.upper
-        return ReadResult(*bounds, piece, self.diverging, aborted, self.nearest)
+        return ReadResult(*bounds, piece, self.diverging, aborted, self.preferred_replica)
 
 
 def without_file(result: ReadResult) -> ReadResult:
-    """The same result with the bytes in memory. Without this, an error of the disk would show only when they are
-    sent."""
+    """A copy of ``result`` with the bytes in memory, so that the connection does not read the file when it sends them.
+    If the read fails, ``result`` itself: sending it then fails the connection."""
     if not isinstance(result.slice, LogSlice):
         return result
     try:

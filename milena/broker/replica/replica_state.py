@@ -1,8 +1,9 @@
-"""What a leader knows of one follower from its fetches (docs/kafka-semantics.md: Follower fetch state, KIP-903).
+"""The state of a follower as its leader knows it from the fetches, like Kafka's ReplicaState (docs/kafka-semantics.md:
+Follower fetch state; KIP-903).
 
-Fetches of an incremental session name only what has changed, and idle partitions are not visited. Still, each fetch
-counts for all partitions of the session: a follower that had everything when its partition was last read still had
-everything at the session's last fetch. So the times of a state are read through the session.
+A fetch of an incremental session counts as progress for every partition of the session, but idle partitions are not
+processed: a follower that had everything when its partition was last read still had everything at the session's last
+fetch. So a state reads the times of fetches from the session.
 """
 
 from __future__ import annotations
@@ -13,36 +14,37 @@ from typing import Final, Protocol, final
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
 NEVER: Final = -(1 << 62)
-"""Earlier than any time (ms)."""
+"""A time (ms) before all others."""
 UNKNOWN: Final = Offset(-1)
 NO_EPOCH: Final = BrokerEpoch(-1)
-"""The epoch of a follower that fetches below v15: it is not checked."""
+"""The broker epoch of a follower that fetches with a version below 15. It is not checked."""
 
 
 @dataclass(slots=True)
-class Visits:
-    """The times of a session's last fetch and of the one before. Milliseconds of the monotonic clock."""
+class FetchTimes:
+    """The times of a session's last fetch and of the previous one, in milliseconds of the monotonic clock."""
 
     last_ms: int = NEVER
-    before_ms: int = NEVER
+    previous_ms: int = NEVER
 
     def note(self, now_ms: int) -> None:
-        self.before_ms, self.last_ms = self.last_ms, now_ms
+        self.previous_ms, self.last_ms = self.last_ms, now_ms
 
 
-class Visited(Protocol):
-    """A partition in a fetch. ``visits`` are those of its session while the partition is in one, else None."""
+class SessionPartition(Protocol):
+    """A partition in a fetch. ``fetch_times`` are those of its session; None if it belongs to none."""
 
     @property
-    def visits(self) -> Visits | None: ...
+    def fetch_times(self) -> FetchTimes | None: ...
 
 
 @final
 class FollowerFetch:
-    """What a follower's fetch tells its leader about one partition."""
+    """A follower's fetch of one partition, after the leader has read for it."""
 
     __slots__ = (
-        "broker_epoch", "leader_end", "log_start", "named_leader_epoch", "node", "now_ms", "offset", "visited",
+        "broker_epoch", "leader_end", "log_start", "named_leader_epoch", "node", "now_ms", "offset",
+        "session_partition",
     )  # fmt: skip
 
     def __init__(
@@ -53,82 +55,99 @@ class FollowerFetch:
         log_start: Offset,
         leader_end: Offset,
         now_ms: int,
-        visited: Visited | None = None,
+        session_partition: SessionPartition | None = None,
         named_leader_epoch: bool = False,
     ) -> None:
         self.node = node
         self.broker_epoch = broker_epoch
-        """NO_EPOCH if the request names none."""
+        """NO_EPOCH if the request has none."""
         self.offset = offset
-        """The follower has everything before it."""
+        """The fetch offset: the follower has everything before it."""
         self.log_start = log_start
         self.leader_end = leader_end
         """The leader's log end offset when it read for this fetch."""
         self.now_ms = now_ms
-        self.visited = visited
+        self.session_partition = session_partition
         self.named_leader_epoch = named_leader_epoch
-        """Whether the request named a leader epoch."""
+        """Whether the request has a leader epoch."""
 
 
 class ReplicaState:
-    """A follower's offsets, times and broker epoch. All times in milliseconds of the monotonic clock."""
+    """A follower's offsets, times and broker epoch. Times are milliseconds of the monotonic clock."""
 
-    __slots__ = ("_caught_up_ms", "_fetched_ms", "_leader_end", "_visited", "broker_epoch", "log_end", "log_start")
+    __slots__ = (
+        "_caught_up_ms",
+        "_fetched_ms",
+        "_leader_end",
+        "_session_partition",
+        "broker_epoch",
+        "log_end",
+        "log_start",
+    )
 
     def __init__(self, *, now_ms: int, in_sync: bool) -> None:
-        """A member of the ISR counts as caught up when its leader takes office."""
+        """A member of the ISR counts as caught up at the start of the leadership."""
         self.log_end = UNKNOWN
         self.log_start = UNKNOWN
         self.broker_epoch: BrokerEpoch | None = None
-        """The epoch that it fetches with; None before its first fetch, NO_EPOCH if it sends none."""
+        """The broker epoch of its fetches; None before the first one, NO_EPOCH if they have none."""
         self._leader_end = UNKNOWN
         """The leader's log end offset at the last fetch."""
         self._fetched_ms = NEVER
         self._caught_up_ms = now_ms if in_sync else NEVER
-        self._visited: Visited | None = None
+        self._session_partition: SessionPartition | None = None
 
-    def renew(self, *, now_ms: int, in_sync: bool, leader_end: Offset) -> None:
-        """The same leader continues in a new leader epoch: times start again, offsets stay."""
+    def reset(self, *, now_ms: int, in_sync: bool, leader_end: Offset) -> None:
+        """Reset the times for a new leader epoch of the same leader (Replica.resetReplicaState). Offsets stay."""
         self._leader_end = leader_end
         self._fetched_ms = self._caught_up_ms = now_ms if in_sync else NEVER
-        self._visited = None
+        self._session_partition = None
 
     def fetched(self, fetch: FollowerFetch) -> None:
-        """Take the values of its fetch.
+        """Apply a fetch (Replica.updateFetchStateOrThrow).
 
-        A new incarnation has not been caught up before (Kafka counts it as caught up, and the high watermark may wait
-        for it)."""
-        broker_epoch, leader_end, now_ms, visited = fetch.broker_epoch, fetch.leader_end, fetch.now_ms, fetch.visited
+        A new incarnation counts as never caught up, so that the high watermark does not wait for it; Kafka keeps the
+        time of the previous incarnation."""
+        broker_epoch, leader_end, now_ms, session_partition = (
+            fetch.broker_epoch,
+            fetch.leader_end,
+            fetch.now_ms,
+            fetch.session_partition,
+        )
         offset = fetch.offset
         if self.broker_epoch is not None and broker_epoch > self.broker_epoch >= 0:
             self._caught_up_ms = self._fetched_ms = NEVER
-            self._visited, self._leader_end = None, UNKNOWN
+            self._session_partition, self._leader_end = None, UNKNOWN
         if offset >= leader_end:
             self._caught_up_ms = max(self.caught_up_ms, now_ms)
+        # It has everything that the leader had at the previous fetch, so it was caught up at that time.
         elif offset >= self._leader_end:
-            self._caught_up_ms = max(self._caught_up_ms, self._last_fetch_before(visited))
+            self._caught_up_ms = max(self._caught_up_ms, self._last_fetch_before(session_partition))
         self._leader_end = max(self._leader_end, leader_end)
         self._fetched_ms = now_ms
-        self._visited = visited
+        self._session_partition = session_partition
         self.log_end = offset
         self.log_start = fetch.log_start
         self.broker_epoch = broker_epoch
 
-    def _last_fetch_before(self, visited: Visited | None) -> int:
-        """The time of the fetch before the one being handled."""
-        known = None if self._visited is None else self._visited.visits
-        if known is None:
+    def _last_fetch_before(self, session_partition: SessionPartition | None) -> int:
+        """The time of this follower's fetch before the current one, which may not have named the partition."""
+        times = None if self._session_partition is None else self._session_partition.fetch_times
+        if times is None:
             return self._fetched_ms
-        return max(self._fetched_ms, known.before_ms if self._visited is visited else known.last_ms)
+        return max(
+            self._fetched_ms, times.previous_ms if self._session_partition is session_partition else times.last_ms
+        )
 
     @property
     def caught_up_ms(self) -> int:
-        """The last time at which it is known to have had all of the leader's records."""
-        visits = None if self._visited is None else self._visited.visits
-        if visits is None or self.log_end < self._leader_end:
+        """The last time at which the follower is known to have had all of the leader's records."""
+        fetch_times = None if self._session_partition is None else self._session_partition.fetch_times
+        if fetch_times is None or self.log_end < self._leader_end:
             return self._caught_up_ms
-        return max(self._caught_up_ms, visits.last_ms)
+        return max(self._caught_up_ms, fetch_times.last_ms)
 
     def is_caught_up(self, leader_end: Offset, now_ms: int, lag_ms: int) -> bool:
-        """Whether it has all records, or had them within the last ``lag_ms`` (``replica.lag.time.max.ms``)."""
+        """Whether the follower has all records, or had them within the last ``lag_ms``
+        (``replica.lag.time.max.ms``)."""
         return self.log_end == leader_end or now_ms - self.caught_up_ms <= lag_ms

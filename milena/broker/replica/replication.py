@@ -1,4 +1,4 @@
-"""What all leaders of a broker share: metadata, the connection to the controller, the clock, and the ISR metrics."""
+"""What all partitions of a broker share for replication: metadata, the queue of ISR proposals, the clock, metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from milena.broker.replica.isr_proposals import Proposal
+from milena.broker.replica.isr_proposals import IsrProposal
 from milena.broker.replica.meters import IsrMeters
 from milena.node.metadata.image import BrokerImage, MetadataImage
 from milena.protocol.types import BrokerEpoch, NodeId
@@ -14,28 +14,28 @@ from milena.runtime.clock import Clock
 from milena.runtime.tasks import Tasks
 
 
-class Proposing(Protocol):
-    """Where leaders submit their proposals (``broker.replica.isr_proposals``)."""
+class ProposalQueue(Protocol):
+    """Sends the leaders' ISR proposals (``broker.replica.isr_proposals``)."""
 
     def start(self, tasks: Tasks) -> None: ...
 
-    def submit(self, proposal: Proposal) -> bool: ...
+    def submit(self, proposal: IsrProposal) -> bool: ...
 
 
-class Reviewed(Protocol):
-    """A partition, as far as the check for lagging followers needs it."""
+class IsrPartition(Protocol):
+    """A partition whose ISR is checked periodically."""
 
-    def review(self) -> None: ...
+    def check_isr(self) -> None: ...
 
 
 class Replication:
-    """One per broker. Times in milliseconds of the monotonic clock."""
+    """One per broker. Times are milliseconds of the monotonic clock."""
 
     def __init__(
         self,
         node_id: NodeId,
         image: Callable[[], MetadataImage],
-        proposals: Proposing,
+        proposals: ProposalQueue,
         meters: IsrMeters,
         clock: Clock,
         *,
@@ -49,35 +49,36 @@ class Replication:
         self.lag_ms = lag_ms
         self.broker_epoch = broker_epoch
         self._image = image
-        self._newest: dict[NodeId, BrokerEpoch] = {}
+        self._latest_epochs: dict[NodeId, BrokerEpoch] = {}
         self._clock = clock
 
     def now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
     def broker(self, node: NodeId) -> BrokerImage | None:
-        """A broker in the current metadata. Values that a decision needs together are read in one call
-        (KAFKA-15221)."""
+        """The registration of a broker in the current metadata; None if it is unknown. A decision that needs several of
+        its values must take them from one call, since the metadata may change in between (KAFKA-15221)."""
         return self._image().brokers.get(node)
 
     def is_stale(self, node: NodeId, epoch: BrokerEpoch) -> bool:
-        """Whether a follower's fetch comes from an incarnation that is known to have ended; -1 is never stale."""
+        """Whether a follower's fetch is from an earlier incarnation than the metadata or another fetch has. Broker
+        epoch -1 is never stale."""
         if epoch < 0:
             return False
         registered = self.broker(node)
-        newest = self._newest.get(node, epoch)
-        if epoch < newest or (registered is not None and epoch < registered.epoch):
+        latest = self._latest_epochs.get(node, epoch)
+        if epoch < latest or (registered is not None and epoch < registered.epoch):
             return True
-        self._newest[node] = epoch
+        self._latest_epochs[node] = epoch
         return False
 
-    def start(self, tasks: Tasks, partitions: Iterable[Reviewed]) -> None:
-        """Start sending proposals, and check for lagging followers every half of ``lag_ms``."""
+    def start(self, tasks: Tasks, partitions: Iterable[IsrPartition]) -> None:
+        """Start sending proposals, and checking for lagging followers every ``lag_ms`` / 2."""
         self.proposals.start(tasks)
-        tasks.keep(partial(self._watch, partitions), name="isr expiration")
+        tasks.keep(partial(self._check_isrs, partitions), name="isr expiration")
 
-    async def _watch(self, partitions: Iterable[Reviewed]) -> None:
+    async def _check_isrs(self, partitions: Iterable[IsrPartition]) -> None:
         while True:
             await self._clock.sleep(self.lag_ms / 2000)
             for partition in list(partitions):
-                partition.review()
+                partition.check_isr()

@@ -1,9 +1,9 @@
-"""Replication throttles: how many bytes per second a broker spends on the replicas that are named as throttled (KIP-73,
-KIP-113).
+"""Replication quotas: the bytes per second that a broker sends to and fetches for throttled replicas, and copies
+between log directories (KIP-73, KIP-113).
 
-There are three quotas: of a leader towards its followers, of a follower, and of moves between log directories. A
-replica that is out of sync waits while the quota is exceeded; the traffic of in-sync replicas counts, but never waits.
-Differs from Kafka: without a limit nothing is counted, which costs nothing.
+There are three quotas: for the leaders' replies, for the followers' fetches, and for moves between log directories. An
+out-of-sync replica waits while the quota is exceeded; the traffic of in-sync replicas counts, but is never delayed.
+Differs from Kafka: without a limit nothing is counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ALL: Final = "*"
 
 
 class Quota:
-    """Bytes per second over ``samples`` samples of ``window`` seconds each, as Kafka's SimpleRate counts them."""
+    """A limit for a rate in bytes per second, measured over ``samples`` samples of ``window`` seconds each, like
+    Kafka's SimpleRate."""
 
     __slots__ = ("_clock", "_samples", "_window", "limit")
 
@@ -34,13 +35,14 @@ class Quota:
         """The start and the bytes of each sample."""
 
     def record(self, size: int) -> None:
+        """Count ``size`` bytes."""
         now = self._clock.monotonic()
         if not self._samples or now - self._samples[-1][0] >= self._window:
             self._samples.append([now, 0])
         self._samples[-1][1] += size
 
     def rate(self) -> float:
-        """The time since the first sample counts as at least one whole window."""
+        """Bytes per second since the first sample, whose age counts as at least one whole window."""
         now, samples = self._clock.monotonic(), self._samples
         assert samples.maxlen is not None
         while samples and now - samples[0][0] >= samples.maxlen * self._window:
@@ -53,17 +55,17 @@ class Quota:
     def exceeded(self) -> bool:
         return self.limit is not None and self.rate() > self.limit
 
-    def wait(self, most: float) -> float:
-        """Seconds until the rate falls to the limit if nothing is added, at most ``most``."""
+    def wait(self, maximum: float) -> float:
+        """Seconds until the rate falls to the limit if nothing is recorded, at most ``maximum``."""
         if self.limit is None or not self.exceeded:
             return 0.0
         total = sum(size for _, size in self._samples)
-        needed = total / self.limit if self.limit else most
-        return min(most, max(0.0, needed - (self._clock.monotonic() - self._samples[0][0])))
+        needed = total / self.limit if self.limit else maximum
+        return min(maximum, max(0.0, needed - (self._clock.monotonic() - self._samples[0][0])))
 
 
 class ReplicaQuota(Quota):
-    """A quota for those replicas of this broker that their topics name as throttled, for one side."""
+    """A quota for the throttled replicas of this broker, as leaders or as followers."""
 
     __slots__ = ("_key", "_side")
 
@@ -75,7 +77,7 @@ class ReplicaQuota(Quota):
         self._key = f":{node_id}"
 
     def throttles(self, partition: Partition) -> bool:
-        """Whether its topic's ``{side}.replication.throttled.replicas`` names this broker's replica, or all."""
+        """Whether the topic's ``{side}.replication.throttled.replicas`` contains this broker's replica, or all."""
         if self.limit is None or partition.log is None:
             return False
         config = partition.log.config
@@ -88,7 +90,7 @@ class ReplicaQuota(Quota):
 
 
 class ReplicationQuotas:
-    """All three of a broker."""
+    """The three quotas of a broker, with their metrics."""
 
     def __init__(self, clock: Clock, config: NodeConfig, metrics: Metrics) -> None:
         number, window = (
@@ -112,7 +114,7 @@ class ReplicationQuotas:
         self.update(config)
 
     def update(self, config: NodeConfig) -> None:
-        """Take the limits of a changed configuration."""
+        """Apply the limits of a changed configuration."""
         for quota, key in (
             (self.leader, "leader.replication.throttled.rate"),
             (self.follower, "follower.replication.throttled.rate"),

@@ -1,1 +1,1 @@
-"""Delayed operations: deadlines, the purgatory, and long work in slices."""
+"""Delayed operations: their deadlines, and the purgatory."""

@@ -1,7 +1,7 @@
 """Deadlines of many delayed operations on one timer of the clock.
 
-Nearly every long poll and acks=all produce completes before its deadline, so a loop timer for each would be created
-only to be cancelled. Here a delayed operation costs one heap entry, and one timer covers the earliest deadline.
+Nearly every waiting fetch and acks=all produce completes before its deadline, so a loop timer for each would nearly
+always be cancelled. Here a delayed operation costs one heap entry, and one timer is set for the earliest deadline.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Callable
 from milena.runtime.clock import Clock, Timer
 
 _COMPACT_ABOVE = 64
+"""Cancelled entries that the heap may have, even if they are the majority."""
 CALLBACKS_PER_ITERATION = 64
-"""Callbacks in one iteration of the loop; the others run in later ones."""
+"""The most callbacks in one iteration of the loop; the others run in later ones."""
 
 
 class Deadline:
-    """One pending deadline. ``cancel`` is idempotent and cheap."""
+    """One pending deadline."""
 
     __slots__ = ("_owner", "callback", "when")
 
@@ -27,13 +28,14 @@ class Deadline:
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
+        """Prevent the callback, if it has not run. The heap entry is removed later."""
         if self.callback is not None:
             self.callback = None
             self._owner.note_cancelled()
 
 
 class Deadlines:
-    """A heap of deadlines. Callbacks run on the loop, ordered by time and then by creation."""
+    """A heap of deadlines. Callbacks run on the loop, in the order of their times, then of creation."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -48,7 +50,7 @@ class Deadlines:
         return len(self._heap) - self._cancelled
 
     def after(self, seconds: float, callback: Callable[[], object]) -> Deadline:
-        """Call ``callback`` once after ``seconds``, unless cancelled first."""
+        """Call ``callback`` once after ``seconds``, unless the deadline is cancelled."""
         deadline = Deadline(self, self._clock.monotonic() + seconds, callback)
         self._serial += 1
         heapq.heappush(self._heap, (deadline.when, self._serial, deadline))
@@ -57,7 +59,7 @@ class Deadlines:
         return deadline
 
     def note_cancelled(self) -> None:
-        """Called by a cancelled deadline: drops the cancelled entries once they are the majority."""
+        """Count a cancelled deadline, and remove all cancelled entries once they are the majority."""
         self._cancelled += 1
         if self._cancelled > _COMPACT_ABOVE and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
@@ -73,7 +75,7 @@ class Deadlines:
             self._timer = None
 
     def _arm_again(self) -> None:
-        """After the callbacks, which may have set a timer."""
+        """Set the timer after the callbacks, unless one of them has set it."""
         if self._heap and self._timer is None:
             self._arm()
 
@@ -86,16 +88,16 @@ class Deadlines:
     def _fired(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        left = CALLBACKS_PER_ITERATION
+        budget = CALLBACKS_PER_ITERATION
         try:
-            while left and self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
+            while budget and self._heap and (self._heap[0][0] <= now or self._heap[0][2].callback is None):
                 deadline = heapq.heappop(self._heap)[2]
                 callback = deadline.callback
                 if callback is None:
                     self._cancelled -= 1
                     continue
                 deadline.callback = None
-                left -= 1
+                budget -= 1
                 callback()
         finally:  # an error in one callback must not delay the others
             self._arm_again()

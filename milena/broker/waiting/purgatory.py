@@ -2,8 +2,8 @@
 DelayedOperationPurgatory).
 
 An operation watches keys such as partitions. Code that changes a partition (append, high watermark, leadership, log
-start, truncation, deletion) calls ``changed``, which completes operations on the loop, in the order in which they began
-to wait. If many wait, the rest is completed in later iterations of the loop, so that other requests are served in
+start, truncation, deletion) calls ``changed``, which completes operations in the order in which they began to wait. If
+many operations wait, some are completed in later iterations of the event loop, so that other requests are served in
 between. An unexpected error fails only that operation: neither the caller, which may have appended, nor the other
 operations.
 """
@@ -20,32 +20,32 @@ from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 
 OPERATIONS_PER_ITERATION: Final = 64
-"""Operations that one change completes in one iteration of the loop."""
+"""The most operations that are completed in one iteration of the loop, if more than these watch a key."""
 COMPLETIONS_PER_TURN: Final = 16
 """Completions for one key before the next key is served."""
 COMPLETION_COST: Final = 16
 """Cost of one completion, in calls of ``ready`` that return False."""
 
 
-class Waiting(Protocol):
-    """A delayed operation. All methods are synchronous; one of the last three ends it. If ``complete`` or ``expire``
-    raises, ``abandon`` follows."""
+class DelayedOperation(Protocol):
+    """An operation that waits in the purgatory (Kafka's DelayedOperation). All methods are synchronous. The operation
+    ends with ``complete``, ``expire`` or ``abandon``; if one of the first two raises, ``abandon`` follows."""
 
     def ready(self, key: Hashable) -> bool:
-        """Whether it can complete, now that ``key`` has changed. Must change nothing but the operation itself."""
+        """Whether the operation can complete, now that ``key`` has changed. It must not change anything else."""
         ...
 
     def complete(self) -> None:
-        """It was ready, and has left the purgatory. This may change partitions."""
+        """Complete the operation, which was ready and has left the purgatory. This may change partitions."""
         ...
 
     def expire(self) -> None:
-        """The time is up: complete with what there is."""
+        """Complete the operation after its timeout, with the present result."""
         ...
 
     def abandon(self) -> None:
-        """The broker stops, the client is gone, or an error ended the operation. Answer with an error if that makes
-        sense."""
+        """End the operation: the broker stops, the client has disconnected, or an error occurred. Answer with an error
+        if possible."""
         ...
 
 
@@ -53,15 +53,15 @@ class Requester(Protocol):
     """The request of a delayed operation (``node.api.RequestContext``)."""
 
     forget: Callable[[], object] | None
-    """Called when its client is gone."""
+    """Called when the client disconnects."""
 
     @property
     def closed(self) -> bool:
-        """Whether its client is gone."""
+        """Whether the client has disconnected."""
         ...
 
     def lost(self) -> None:
-        """The request will not be answered, unless it has been."""
+        """Close the connection of a request that cannot be answered, unless it has been answered."""
         ...
 
 
@@ -70,7 +70,7 @@ class Ticket:
 
     __slots__ = ("deadline", "keys", "operation", "requester")
 
-    def __init__(self, operation: Waiting, keys: tuple[Hashable, ...], requester: Requester | None) -> None:
+    def __init__(self, operation: DelayedOperation, keys: tuple[Hashable, ...], requester: Requester | None) -> None:
         self.operation = operation
         self.keys = keys
         self.requester = requester
@@ -78,43 +78,45 @@ class Ticket:
 
 
 class Purgatory:
-    """Operations by the keys that they watch: partitions, fetch sessions, logs, or keys that stand for several of
-    them."""
+    """Waiting operations by the keys that they watch: partitions, fetch sessions, logs, ``FollowerFetches``."""
 
     def __init__(self, clock: Clock, contained: Containment) -> None:
         self.deadlines = Deadlines(clock)
         self.observer: Callable[[Hashable], object] | None = None
-        """Is told each key that has changed, before the operations are."""
+        """Called with each changed key before its operations are checked."""
         self._contained = contained
         self._clock = clock
-        self._rounds: dict[Hashable, Iterator[Ticket]] = {}
-        """Keys with many waiting operations, each with an iterator over those not yet checked."""
-        self._turns: deque[Hashable] = deque()
-        self._again: set[Hashable] = set()
-        """Those of them that changed again since their operations were last listed."""
-        self._going = False
+        self._unchecked: dict[Hashable, Iterator[Ticket]] = {}
+        """Changed keys with many operations, each with an iterator over the operations not yet checked."""
+        self._queue: deque[Hashable] = deque()
+        """The keys of ``_unchecked``, in the order in which they are served."""
+        self._changed_again: set[Hashable] = set()
+        """The keys of ``_unchecked`` that have changed since the iterator was created."""
+        self._is_scheduled = False
+        """Whether ``_run_iteration`` runs or is scheduled."""
         self._watchers: dict[Hashable, dict[Ticket, None]] = {}
         self._tickets: dict[Ticket, None] = {}
         self._held: dict[Hashable, None] | None = None
+        """The keys that have changed since ``hold``; None if changes are not held."""
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def wait(
         self,
-        operation: Waiting,
+        operation: DelayedOperation,
         keys: Iterable[Hashable],
         seconds: float,
         requester: Requester | None = None,
     ) -> Ticket:
-        """Let ``operation`` wait for a change of any of ``keys``, for at most ``seconds`` and no longer than its
-        ``requester`` exists: it is abandoned at once if that is gone already."""
+        """Let ``operation`` wait for a change of any of ``keys``, for at most ``seconds``. It is abandoned if the
+        client of ``requester`` disconnects, within this call if it has disconnected already."""
         ticket = Ticket(operation, tuple(keys), requester)
         if requester is not None:
             if requester.closed:
                 self._abandon(ticket)
                 return ticket
-            requester.forget = lambda: self._forget(ticket)
+            requester.forget = lambda: self._client_gone(ticket)
         self._tickets[ticket] = None
         for key in ticket.keys:
             self._watchers.setdefault(key, {})[ticket] = None
@@ -122,7 +124,7 @@ class Purgatory:
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Remove an operation without completing it. Idempotent."""
+        """Remove an operation without completing it, if it is still waiting."""
         if ticket not in self._tickets:
             return
         del self._tickets[ticket]
@@ -147,16 +149,16 @@ class Purgatory:
         if self._held is not None:
             self._held[key] = None
             return
-        if len(watchers) > OPERATIONS_PER_ITERATION or key in self._rounds:
-            self._go_through(key)
-            if not self._going:
-                self._turns_of_one_go()
+        if len(watchers) > OPERATIONS_PER_ITERATION or key in self._unchecked:
+            self._check_cooperatively(key)
+            if not self._is_scheduled:
+                self._run_iteration()
             return
         for ticket in tuple(watchers):
-            self._look(ticket, key)
+            self._check(ticket, key)
 
-    def _look(self, ticket: Ticket, key: Hashable) -> bool:
-        """Check one operation. Returns whether it has ended."""
+    def _check(self, ticket: Ticket, key: Hashable) -> bool:
+        """Check one operation, and complete it if it is ready. Returns whether it has ended."""
         if ticket not in self._tickets:
             return False
         try:
@@ -172,95 +174,97 @@ class Purgatory:
         try:
             ticket.operation.abandon()
         except Exception as error:
-            self._contained.note("an operation that is abandoned", error)
+            self._contained.note("abandoned operation", error)
 
     def fail(self, ticket: Ticket, error: Exception) -> None:
-        """An error in an operation: it is abandoned, and its client gets an error or is disconnected, whatever else
-        fails."""
-        self._contained.note("an operation that waits", error)
+        """Abandon an operation after an unexpected error. If ``abandon`` does not answer the client, it is
+        disconnected."""
+        self._contained.note("delayed operation", error)
         self.leave(ticket)
         self._abandon(ticket)
         if ticket.requester is not None:
             ticket.requester.lost()
 
-    def _forget(self, ticket: Ticket) -> None:
-        """The client of an operation is gone."""
+    def _client_gone(self, ticket: Ticket) -> None:
+        """Abandon an operation whose client has disconnected."""
         if ticket in self._tickets:
             self.leave(ticket)
             self._abandon(ticket)
 
-    def _go_through(self, key: Hashable) -> None:
-        """Check all operations that watch ``key``, the oldest first, over as many iterations of the loop as it
-        takes."""
-        if key in self._rounds:
-            self._again.add(key)
+    def _check_cooperatively(self, key: Hashable) -> None:
+        """Check all operations that watch ``key``, oldest first, in as many iterations of the loop as needed."""
+        if key in self._unchecked:
+            self._changed_again.add(key)
         else:
-            self._rounds[key] = iter(tuple(self._watchers.get(key, ())))
-            self._turns.append(key)
+            self._unchecked[key] = iter(tuple(self._watchers.get(key, ())))
+            self._queue.append(key)
 
-    def _turns_of_one_go(self) -> None:
-        """One iteration of the loop: each key with many operations gets its share."""
-        self._going = True
-        left = OPERATIONS_PER_ITERATION * COMPLETION_COST
-        turns = self._turns
+    def _run_iteration(self) -> None:
+        """Check some operations of each queued key until the budget of this iteration is used; schedule the next
+        iteration if any key remains."""
+        self._is_scheduled = True
+        budget = OPERATIONS_PER_ITERATION * COMPLETION_COST
+        queue = self._queue
         try:
-            while turns and left > 0:
-                key = turns[0]
-                used, ended = self._share(key)
-                left -= used
-                turns.popleft()
+            while queue and budget > 0:
+                key = queue[0]
+                cost, ended = self._check_some(key)
+                budget -= cost
+                queue.popleft()
                 if not ended:
-                    turns.append(key)
+                    queue.append(key)
                     continue
-                del self._rounds[key]
-                if key in self._again:
-                    self._again.discard(key)
-                    self._go_through(key)
+                del self._unchecked[key]
+                if key in self._changed_again:
+                    self._changed_again.discard(key)
+                    self._check_cooperatively(key)
         finally:
-            self._going = bool(turns)
-            if self._going:
-                self._clock.call_later(0, self._turns_of_one_go)
+            self._is_scheduled = bool(queue)
+            if self._is_scheduled:
+                self._clock.call_later(0, self._run_iteration)
 
-    def _share(self, key: Hashable) -> tuple[int, bool]:
-        """Check some operations of ``key``. Returns the cost, and whether all have been checked."""
-        used = 0
-        for ticket in self._rounds[key]:
-            used += COMPLETION_COST if self._look(ticket, key) else 1
-            if used >= COMPLETIONS_PER_TURN * COMPLETION_COST:
-                return used, False
-        return used + 1, True
+    def _check_some(self, key: Hashable) -> tuple[int, bool]:
+        """Check operations of ``key`` until the budget of one key is used. Returns the cost, and whether all operations
+        have been checked."""
+        cost = 0
+        for ticket in self._unchecked[key]:
+            cost += COMPLETION_COST if self._check(ticket, key) else 1
+            if cost >= COMPLETIONS_PER_TURN * COMPLETION_COST:
+                return cost, False
+        return cost + 1, True
 
     def hold(self) -> None:
-        """Collect changes until ``release``, so that a produce request is answered before the fetches that its records
-        complete. Must not be nested."""
+        """Collect changes until ``release``, so that a Produce request is answered before the fetches that its records
+        complete. Raises BrokenInvariant if it is nested."""
         if self._held is not None:
-            raise BrokenInvariant(f"{len(self._held)} changes are held back already")
+            raise BrokenInvariant(f"changes are held already: {len(self._held)} keys")
         self._held = {}
 
     def release(self) -> None:
         """Check the operations of everything that has changed since ``hold``."""
         held, self._held = self._held, None
-        left = OPERATIONS_PER_ITERATION
+        budget = OPERATIONS_PER_ITERATION
         for key in held or ():
-            left -= len(self._watchers.get(key, ()))
-            if left >= 0 or len(held or ()) == 1:
+            # One key is checked at once however many operations it has: ``changed`` limits that itself.
+            budget -= len(self._watchers.get(key, ()))
+            if budget >= 0 or len(held or ()) == 1:
                 self.changed(key)
             else:
-                self._go_through(key)
-        if self._turns and not self._going:
-            self._turns_of_one_go()
+                self._check_cooperatively(key)
+        if self._queue and not self._is_scheduled:
+            self._run_iteration()
 
     def close(self) -> None:
-        """Abandon every waiting operation, the oldest first."""
+        """Abandon every waiting operation, oldest first."""
         while self._tickets:
             ticket = next(iter(self._tickets))
             self.leave(ticket)
             self._abandon(ticket)
         if self._watchers:
-            raise BrokenInvariant(f"{len(self._watchers)} keys are watched when no operation waits")
-        self._rounds.clear()
-        self._turns.clear()
-        self._again.clear()
+            raise BrokenInvariant(f"{len(self._watchers)} keys are watched although no operation waits")
+        self._unchecked.clear()
+        self._queue.clear()
+        self._changed_again.clear()
         self.deadlines.close()
 
     def _expire(self, ticket: Ticket) -> None:
@@ -272,7 +276,8 @@ class Purgatory:
 
 
 class OffsetReached:
-    """Waits for a high watermark: calls back with True once it is reached, with False if the wait ends without that."""
+    """Waits for a high watermark: calls ``callback`` with True once it is reached, with False if the wait ends before
+    that."""
 
     __slots__ = ("_callback", "_reached")
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from milena.broker.metadata.answer_cache import AnswerCache
 from milena.broker.replica.expected_followers import ExpectedFollowers
 from milena.broker.replica.fetch_sessions import FetchSessions
-from milena.broker.replica.isr_proposals import Altered, Proposal
+from milena.broker.replica.isr_proposals import AlteredIsr, IsrProposal
 from milena.broker.replica.meters import BrokerMeters, IsrMeters
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
@@ -140,12 +140,12 @@ class HandProposals:
     """Proposals of ISRs, answered by hand."""
 
     def __init__(self) -> None:
-        self.open: list[Proposal] = []
+        self.open: list[IsrProposal] = []
 
     def start(self, tasks: Tasks) -> None:
         pass
 
-    def submit(self, proposal: Proposal) -> bool:
+    def submit(self, proposal: IsrProposal) -> bool:
         if any((one.topic_id, one.index) == (proposal.topic_id, proposal.index) for one in self.open):
             return False
         self.open.append(proposal)
@@ -161,7 +161,7 @@ class HandProposals:
         proposal = self.open.pop(0)
         epoch = PartitionEpoch(proposal.partition_epoch + 1)
         isr = tuple(node for node, _ in proposal.members)
-        proposal.done(Altered(leader_epoch=proposal.leader_epoch, partition_epoch=epoch, isr=isr))
+        proposal.done(AlteredIsr(leader_epoch=proposal.leader_epoch, partition_epoch=epoch, isr=isr))
 
     def refuse(self, error: ErrorCode) -> None:
         self.open.pop(0).done(error)
@@ -293,7 +293,7 @@ def set_isr(partition: Partition, *nodes: int) -> None:
     known = partition.registration
     replicas = tuple({*known.replicas, *nodes})
     image = led_by(ME, replicas=replicas, isr=nodes, leader_epoch=known.leader_epoch)
-    known.take(replace(image, partition_epoch=known.partition_epoch))
+    known.apply_image(replace(image, partition_epoch=known.partition_epoch))
 
 
 def led_by(

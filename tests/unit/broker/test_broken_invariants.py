@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from milena.broker.replica.isr import Committed, PendingExpand, PendingShrink
-from milena.broker.replica.isr_proposals import Altered
+from milena.broker.replica.isr_proposals import AlteredIsr
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.replica_state import FollowerFetch
 from milena.node.metadata.image import PartitionImage
@@ -45,12 +45,18 @@ def assert_offline(partition: Partition) -> None:
 @pytest.mark.parametrize(
     ("image", "why"),
     [
-        (replace(PRESENT, leader_epoch=LeaderEpoch(3), partition_epoch=PartitionEpoch(10)), "epoch 3 after 4"),
-        (replace(PRESENT, leader=OTHER, partition_epoch=PartitionEpoch(10)), "epoch 4 of 2 was that of 1"),
-        (replace(PRESENT, isr=(ME, NodeId(3)), partition_epoch=PartitionEpoch(10)), r"ISR \(1, 3\) of replicas"),
+        (
+            replace(PRESENT, leader_epoch=LeaderEpoch(3), partition_epoch=PartitionEpoch(10)),
+            "leader epoch falls from 4 to 3",
+        ),
+        (replace(PRESENT, leader=OTHER, partition_epoch=PartitionEpoch(10)), "leader epoch 4 has two leaders: 1, 2"),
+        (
+            replace(PRESENT, isr=(ME, NodeId(3)), partition_epoch=PartitionEpoch(10)),
+            r"ISR \(1, 3\) contains nodes that are not replicas",
+        ),
         (replace(PRESENT, isr=(OTHER,), partition_epoch=PartitionEpoch(10)), r"leader 1 outside of the ISR \(2,\)"),
         (replace(PRESENT, isr=(ME, ME), partition_epoch=PartitionEpoch(10)), r"ISR \(1, 1\) has a member twice"),
-        (replace(PRESENT, isr=(ME, OTHER)), r"ISR \(1, 2\) of partition epoch 9 was \(1,\)"),
+        (replace(PRESENT, isr=(ME, OTHER)), r"partition epoch 9 has two ISRs: \(1,\), \(1, 2\)"),
     ],
     ids=[
         "a leader epoch that falls",
@@ -78,7 +84,7 @@ def test_an_answer_with_an_isr_beyond_the_replicas_ends_the_partition(bench: Ben
     partition.follower_fetched(fetched(partition, 0))
     (proposal,) = bench.proposals.open
     isr = (ME, OTHER, NodeId(3))
-    proposal.done(Altered(leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(10), isr=isr))
+    proposal.done(AlteredIsr(leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(10), isr=isr))
     assert_offline(partition)
 
 
@@ -88,13 +94,13 @@ def test_an_answer_with_an_isr_that_cannot_be_ends_the_partition(
 ) -> None:
     partition.follower_fetched(fetched(partition, 0))
     (proposal,) = bench.proposals.open
-    proposal.done(Altered(leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(10), isr=isr))
+    proposal.done(AlteredIsr(leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(10), isr=isr))
     assert_offline(partition)
 
 
 def test_a_follower_beyond_the_log_end_ends_the_partition(partition: Partition) -> None:
     """Such a one is told of its divergence, or out of range: its fetch does not count."""
-    with pytest.raises(KafkaError, match="follower 2 has offset 1 after the log end 0"):
+    with pytest.raises(KafkaError, match="follower 2 fetches offset 1 beyond the log end 0"):
         partition.follower_fetched(fetched(partition, 1))
     assert_offline(partition)
 
@@ -103,7 +109,7 @@ def test_a_leader_whose_log_is_in_another_epoch_ends_the_partition(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(UnifiedLog, "assign_epoch", lambda *_: None)
-    with pytest.raises(KafkaError, match="leader epoch 5 begins where the log is in 4"):
+    with pytest.raises(KafkaError, match="leader epoch 5 begins, but the latest epoch of the log is 4"):
         partition.become(replace(PRESENT, leader_epoch=LeaderEpoch(5), partition_epoch=PartitionEpoch(10)))
     assert_offline(partition)
 
@@ -111,7 +117,7 @@ def test_a_leader_whose_log_is_in_another_epoch_ends_the_partition(
 @pytest.mark.parametrize("long", [False, True], ids=["at once", "checked before"])
 def test_a_log_that_ends_takes_its_partition_along(partition: Partition, long: bool) -> None:
     partition.append(batch(b"x"), 1)
-    check = partition._log_to_append_to(1).validate(batch(*[b"x"] * 5000), Origin.CLIENT)
+    check = partition._log_for_append(1).validate(batch(*[b"x"] * 5000), Origin.CLIENT)
     assert not check.is_finished
     check.finish()
     partition.online_log.segments.active.size += 1
@@ -122,7 +128,7 @@ def test_a_log_that_ends_takes_its_partition_along(partition: Partition, long: b
 
 
 def test_a_partition_is_hosted_once(bench: Bench, partition: Partition) -> None:
-    with pytest.raises(BrokenInvariant, match="is hosted already"):
+    with pytest.raises(BrokenInvariant, match="is added twice"):
         bench.partitions.add(partition)
 
 
@@ -147,7 +153,7 @@ def test_a_high_watermark_that_a_member_of_the_isr_lacks_ends_the_partition(part
     """The append that moved it is answered with an error."""
     assert partition.leader_state is not None
     partition.registration.maximal_isr = (ME, NodeId(3))
-    with pytest.raises(KafkaError, match="high watermark 1 where member 3 of the ISR has None"):
+    with pytest.raises(KafkaError, match="high watermark 1, but ISR member 3 has log end offset None"):
         partition.append(batch(b"x"), 1)
     assert_offline(partition)
 
@@ -156,7 +162,7 @@ def test_a_broker_epoch_that_falls_ends_the_partition(partition: Partition) -> N
     partition.follower_fetched(fetched(partition, 0, epoch=7))
     assert partition.leader_state is not None
     state = partition.leader_state.followers[OTHER]
-    with pytest.raises(KafkaError, match="broker epoch 6 of follower 2 after 7"):
+    with pytest.raises(KafkaError, match="broker epoch 6 of follower 2 is below 7"):
         partition.follower_fetched(fetched(partition, 0, epoch=6), state)
     assert_offline(partition)
 
@@ -167,6 +173,6 @@ def test_a_proposal_on_another_isr_than_the_committed_one_is_refused(partition: 
     pending = registration.state
     assert isinstance(pending, PendingExpand) and registration.maximal_isr == (ME, OTHER)
     registration.roll_back()
-    registration.take(PRESENT)
-    with pytest.raises(BrokenInvariant, match="another ISR than the committed one"):
+    registration.apply_image(PRESENT)
+    with pytest.raises(BrokenInvariant, match="not based on the committed ISR"):
         registration.propose(pending)

@@ -30,7 +30,7 @@ def store(values: dict[str, str], **node: object) -> ConfigStore:
         (
             BY_DEFAULT,
             {"log_cleanup_policy": "compact", "remote_log_compaction_enable": True},
-            "only its own configuration can ask",
+            "the policy is a default, not the topic's own",
         ),
     ],
     ids=["switched off here", "by default"],
@@ -42,7 +42,7 @@ def test_a_topic_that_is_not_compacted_stays_in_the_tier_and_is_told_of_once(
     for _ in range(2):
         config = configs.topic("t")
         assert config.remote_storage_enable and not config.compacted
-    assert configs.is_left_uncompacted("t")
+    assert configs.is_uncompacted("t")
     said = capsys.readouterr()
     assert (said.out + said.err).count(reason) == 1
 
@@ -50,7 +50,7 @@ def test_a_topic_that_is_not_compacted_stays_in_the_tier_and_is_told_of_once(
 def test_a_topic_is_compacted_in_the_tier_where_that_is_enabled() -> None:
     configs = store(BOTH, remote_log_compaction_enable=True)
     assert configs.topic("t").compacted and configs.topic("t").remote_storage_enable
-    assert not configs.is_left_uncompacted("t")
+    assert not configs.is_uncompacted("t")
 
 
 def test_a_stored_key_of_earlier_versions_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:

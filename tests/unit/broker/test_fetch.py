@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milena.broker.apis.fetch import handle
-from milena.broker.reading.fetching import FEW_FILES, MOST_FILES, SMALL_RANGE
+from milena.broker.reading.fetching import FILES_BEFORE_COPIES, MAX_COPIED_RANGE, MAX_FILES
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch_request import FetchRequest, encode_fetch_request
@@ -289,7 +289,9 @@ def test_nothing_waits_for_a_client_that_has_gone(bench: Bench) -> None:
     assert not waiting.answered
 
 
-@pytest.mark.parametrize(("size", "files", "served"), [(10, FEW_FILES, 300), (SMALL_RANGE, MOST_FILES, 300 - 44)])
+@pytest.mark.parametrize(
+    ("size", "files", "served"), [(10, FILES_BEFORE_COPIES, 300), (MAX_COPIED_RANGE, MAX_FILES, 300 - 44)]
+)
 def test_an_answer_of_many_ranges_holds_few_files(bench: Bench, size: int, files: int, served: int) -> None:
     """Each holds a descriptor until it has left; a client may ask for thousands."""
     bench.led(count=300)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from milena.broker.replica.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, Session, Wanted
+from milena.broker.replica.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, RequestedPartition, Session
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.randomness import Randomness
 from tests.unit.broker.hand_clock import HandClock
 
 
-def wanted(index: int, offset: int = 0, topic: str = "t") -> Wanted:
-    return Wanted(topic, None, index, offset, 1 << 20, None, None)
+def wanted(index: int, offset: int = 0, topic: str = "t") -> RequestedPartition:
+    return RequestedPartition(topic, None, index, offset, 1 << 20, None, None)
 
 
 class Client:
@@ -24,7 +24,12 @@ class Client:
         self.sessions = FetchSessions(self.clock, Randomness(1), slots, max_partitions)
 
     def fetch(
-        self, session: int, epoch: int, *want: Wanted, forget: tuple[int, ...] = (), privileged: bool = False
+        self,
+        session: int,
+        epoch: int,
+        *want: RequestedPartition,
+        forget: tuple[int, ...] = (),
+        privileged: bool = False,
     ) -> FetchPlan:
         return self.sessions.plan(
             session, epoch, list(want), [("t", index) for index in forget], privileged=privileged, uses_topic_ids=False
@@ -35,7 +40,7 @@ def told(plan: FetchPlan, high_watermark: int = 0, always: bool = False, failed:
     return [
         one.index
         for one in plan.partitions
-        if plan.selects(one, high_watermark=high_watermark, log_start=0, always=always, failed=failed)
+        if plan.includes(one, high_watermark=high_watermark, log_start=0, always=always, failed=failed)
     ]
 
 
@@ -84,7 +89,7 @@ def test_partitions_that_were_served_go_to_the_end() -> None:
     client = Client()
     plan = client.fetch(0, 0, wanted(0), wanted(1), wanted(2))
     assert plan.session is not None
-    plan.session.served(plan.partitions[0])
+    plan.session.move_to_end(plan.partitions[0])
     assert [one.index for one in client.fetch(plan.session_id, 1).partitions] == [1, 2, 0]
 
 
@@ -92,7 +97,7 @@ def test_partitions_that_were_served_go_to_the_end() -> None:
 class Speaker:
     """A partition as sessions see it."""
 
-    listeners: dict[Wanted, Session] = field(default_factory=dict)
+    listeners: dict[RequestedPartition, Session] = field(default_factory=dict)
 
     def change(self) -> None:
         heard = dict(self.listeners)
@@ -102,7 +107,7 @@ class Speaker:
 
 
 class TestHotAndCool:
-    def cooled(self, client: Client) -> tuple[int, list[Wanted], list[Speaker]]:
+    def cooled(self, client: Client) -> tuple[int, list[RequestedPartition], list[Speaker]]:
         """A session of three partitions that have nothing more to tell."""
         plan = client.fetch(0, 0, wanted(0), wanted(1), wanted(2))
         assert plan.session is not None

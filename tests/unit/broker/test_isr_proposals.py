@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.broker.replica.isr_proposals import MAX_IN_REQUEST, Altered, IsrProposals, Proposal
+from milena.broker.replica.isr_proposals import MAX_IN_REQUEST, AlteredIsr, IsrProposal, IsrProposals
 from milena.lab.world.world import World, simulate
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
@@ -69,7 +69,7 @@ class Sender:
     """The proposals of broker 1, whose epoch grows with each look at it."""
 
     def __init__(self, world: World, controller: Told) -> None:
-        self.answers: list[tuple[int, Altered | ErrorCode]] = []
+        self.answers: list[tuple[int, AlteredIsr | ErrorCode]] = []
         self.epoch = 10
         runtime = world.machine("broker").start()
         self.proposals = IsrProposals(controller, runtime.clock, NodeId(1), self._next_epoch)
@@ -80,7 +80,7 @@ class Sender:
         return BrokerEpoch(self.epoch)
 
     def submit(self, index: int) -> bool:
-        proposal = Proposal(
+        proposal = IsrProposal(
             topic_id=TOPIC,
             index=index,
             leader_epoch=LeaderEpoch(3),
@@ -111,7 +111,9 @@ def test_version_3_names_the_epoch_of_each_member() -> None:
         assert (request.broker_id, request.broker_epoch, request.topics[0].topic_id) == (1, 11, TOPIC)
         assert (partition.leader_epoch, partition.partition_epoch, partition.leader_recovery_state) == (3, 7, 0)
         assert [(one.broker_id, one.broker_epoch) for one in partition.new_isr_with_epochs] == [(1, 11), (2, 22)]
-        expected = Altered(leader_epoch=LeaderEpoch(3), partition_epoch=PartitionEpoch(8), isr=(NodeId(1), NodeId(2)))
+        expected = AlteredIsr(
+            leader_epoch=LeaderEpoch(3), partition_epoch=PartitionEpoch(8), isr=(NodeId(1), NodeId(2))
+        )
         assert sender.answers == [(0, expected)]
 
     with_controller(controller, scenario)

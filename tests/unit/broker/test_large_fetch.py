@@ -24,7 +24,7 @@ COUNT = 8
 @pytest.fixture(autouse=True)
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two partitions are many, and a slice has one."""
-    monkeypatch.setattr(fetch_api, "FEW_ELEMENTS", 2)
+    monkeypatch.setattr(fetch_api, "MAX_IMMEDIATE_ELEMENTS", 2)
     monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1)
 
 
@@ -73,7 +73,7 @@ async def test_it_is_answered_as_a_small_one(bench: Bench, version: int, monkeyp
     large = Fetched(bench, *asked, version=version)
     assert large.request.answers.held and not large.request.answered
     await large.ends()
-    monkeypatch.setattr(fetch_api, "FEW_ELEMENTS", 1000)
+    monkeypatch.setattr(fetch_api, "MAX_IMMEDIATE_ELEMENTS", 1000)
     monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1000)
     assert large.request.body == fetch(bench, *asked, version=version).body
     assert nobody_listens(bench) and bench.scheduler.reserved == 0
@@ -217,7 +217,7 @@ class TestAfterItsRead:
         def all_others_have_it() -> None:
             assert first.high_watermark == 0
             set_isr(first, 1, 2)
-            first.review()
+            first.check_isr()
 
         bench.broker(NodeId(3))
         session_id = await self.answered(bench, all_others_have_it, *read, version=15, **follower)
@@ -256,7 +256,7 @@ class TestAfterItsRead:
 
 async def test_a_fetch_for_which_there_is_no_room_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was decoded at once and has begun to read, so that its own session listens."""
-    monkeypatch.setattr(fetch_api, "FEW_ELEMENTS", 1000)
+    monkeypatch.setattr(fetch_api, "MAX_IMMEDIATE_ELEMENTS", 1000)
     bench.led(count=COUNT)
     bench.scheduler.reserve(MAX_RESERVED_BYTES)
     large = Fetched(bench)

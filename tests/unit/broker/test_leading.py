@@ -69,7 +69,7 @@ class TestExpanding:
         fetched_with = state.get("epoch", 2)
         register(bench, OTHER, 2, fenced=bool(state.get("fenced")), leaving=bool(state.get("leaving")))
         fetch(bench, partition, OTHER, 0, epoch=fetched_with)
-        assert bench.proposals.open == [] and partition.may_join(OTHER)
+        assert bench.proposals.open == [] and partition.may_join_isr(OTHER)
         register(bench, OTHER, fetched_with)
         fetch(bench, partition, OTHER, 0, epoch=fetched_with)
         assert bench.proposals.members() == {1: 1, 2: fetched_with}
@@ -307,13 +307,13 @@ class TestHighWatermark:
         fetch(bench, partition, OTHER, 2)
         assert (partition.high_watermark, told) == (1, [])
         bench.clock.advance(2)
-        partition.review()
+        partition.check_isr()
         assert (partition.high_watermark, told) == (2, [True])
 
     def test_it_stops_waiting_for_a_newcomer_that_is_fenced_meanwhile(self, bench: Bench) -> None:
         partition = self.held_back_by_the_third(bench)
         register(bench, THIRD, 3, fenced=True)
-        partition.review()
+        partition.check_isr()
         assert partition.high_watermark == 2
 
     def test_it_stands_still_below_the_minimum_isr(self, bench: Bench) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from milena.broker.replica.isr import Committed, PendingExpand
-from milena.broker.replica.isr_proposals import Altered
+from milena.broker.replica.isr_proposals import AlteredIsr
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.replica_state import FollowerFetch
 from milena.protocol.errors import ErrorCode
@@ -96,7 +96,7 @@ class TestAnswers:
     def answer(self, bench: Bench, leader_epoch: int, partition_epoch: int) -> None:
         proposal = bench.proposals.open.pop()
         epochs = {"leader_epoch": LeaderEpoch(leader_epoch), "partition_epoch": PartitionEpoch(partition_epoch)}
-        proposal.done(Altered(**epochs, isr=(ME, OTHER)))  # type: ignore[arg-type]
+        proposal.done(AlteredIsr(**epochs, isr=(ME, OTHER)))  # type: ignore[arg-type]
 
     def test_nothing_is_proposed_on_top_of_what_may_be_applied(self, bench: Bench) -> None:
         partition = expanding(bench)
@@ -154,7 +154,7 @@ def test_time_alone_takes_laggards_out(bench: Bench) -> None:
     append(partition)
     fetch(bench, partition, OTHER, 1)
     bench.clock.advance(LAG + 1)
-    partition.review()
+    partition.check_isr()
     assert bench.proposals.members() == {1: 1, 2: 2}
 
 

@@ -20,7 +20,7 @@ from milena.broker.apis import (
 )
 from milena.broker.groups.model import JoinAnswer, ReplyOnce
 from milena.broker.reading.fetching import Fetch
-from milena.broker.reading.producing import Uncommitted
+from milena.broker.reading.producing import PendingAppend
 from milena.broker.reading.remote_reads import RemoteReads
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.controller.log.long_poll import LongPolls
@@ -68,7 +68,7 @@ def a_search(bench: Bench) -> Request:
     bench.led().online_log.remote_enabled = True
     pool = SimpleNamespace(submit=lambda *_: None, leave=lambda *_: None)
     late = Metrics().counter("late", "")
-    reads = SimpleNamespace(pool=pool, purgatory=bench.purgatory, reader=None, _late_searches=late)
+    reads = SimpleNamespace(pool=pool, purgatory=bench.purgatory, reader=None, _expired_searches=late)
     bench.remote_reads = SimpleNamespace(  # type: ignore[assignment]
         search=lambda *given: RemoteReads.search(cast(RemoteReads, reads), *given)
     )
@@ -141,7 +141,11 @@ def test_one_that_is_over_is_held_by_nothing(bench: Bench, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("make", "where", "step"),
-    [(a_fetch, Fetch, "_read_partition"), (a_produce, Uncommitted, "check"), (a_deletion, Partition, "high_watermark")],
+    [
+        (a_fetch, Fetch, "_read_partition"),
+        (a_produce, PendingAppend, "check"),
+        (a_deletion, Partition, "high_watermark"),
+    ],
 )
 def test_an_error_while_it_is_looked_at_is_not_waited_out(
     bench: Bench, make: Make, where: Any, step: str, monkeypatch: pytest.MonkeyPatch

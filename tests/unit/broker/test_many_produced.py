@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milena.broker.apis import produce
-from milena.broker.reading.producing import CommitWait, Uncommitted
+from milena.broker.reading.producing import CommitWait, PendingAppend
 from milena.broker.replica.partition import ACKS_ALL
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ COUNT = 30
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "FEW_ELEMENTS", 10)
+    monkeypatch.setattr(produce, "MAX_IMMEDIATE_ELEMENTS", 10)
     monkeypatch.setattr(produce, "PARTITIONS_PER_YIELD", 5)
 
 
@@ -88,15 +88,15 @@ def test_a_commit_is_looked_at_for_the_partition_that_changed_alone(
 ) -> None:
     """With thousands of partitions in one request the work would grow with their square."""
     topic = bench.topic("t", *[led_by(1, replicas=(1, 2), isr=(1, 2))] * COUNT)
-    appends = [Uncommitted(bench.host(topic, index), 0, Offset(1)) for index in range(COUNT)]
-    looked: list[Uncommitted] = []
-    committed: list[Uncommitted] = []
+    appends = [PendingAppend(bench.host(topic, index), 0, Offset(1)) for index in range(COUNT)]
+    looked: list[PendingAppend] = []
+    committed: list[PendingAppend] = []
 
-    def check(append: Uncommitted) -> bool:
+    def check(append: PendingAppend) -> bool:
         looked.append(append)
         return append in committed
 
-    monkeypatch.setattr(Uncommitted, "check", check)
+    monkeypatch.setattr(PendingAppend, "check", check)
     wait = CommitWait(appends, lambda: None)
     for append in appends:
         assert not wait.ready(append.partition)

@@ -34,10 +34,10 @@ class Clock(HandClock):
 async def test_a_leader_that_does_not_know_its_high_watermark_yet_is_asked_again() -> None:
     quorum = Quorum(-1, -1, 10)
     own_changes = OwnChanges(quorum, lambda _: 1000, Progress(), Clock())
-    assert await own_changes.seen()
+    assert await own_changes.wait_visible()
     assert not quorum.left
 
 
 async def test_what_is_not_carried_out_in_time_is_not_seen() -> None:
     own_changes = OwnChanges(Quorum(11), lambda _: 1, Progress(), Clock())
-    assert not await own_changes.seen()
+    assert not await own_changes.wait_visible()

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from milena.broker.reading.fetching import Fetch, FetchLimits
-from milena.broker.reading.partition_read import InTier, PartitionRead
+from milena.broker.reading.partition_read import PartitionRead, RemotePartitionRead
 from milena.broker.reading.remote_reads import RemoteReads, RemoteSlice
-from milena.broker.replica.fetch_sessions import Wanted
+from milena.broker.replica.fetch_sessions import RequestedPartition
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.read_result import ReadResult
 from milena.protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ from milena.tiered.reading.remote_reader import RemoteRecords
 from tests.fixtures.forms import ON_PURE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
-WANTED = Wanted("t", None, 0, 0, 100, 0, None)
+WANTED = RequestedPartition("t", None, 0, 0, 100, 0, None)
 RECORDS = RemoteRecords(b"records", 7, None)
 BOUNDS = ReadResult(Offset(5), Offset(5), Offset(0), Offset(5))
 
@@ -46,13 +46,13 @@ class HandFetch:
     """Of one partition."""
 
     def __init__(self, partition: Partition) -> None:
-        self.find: Callable[[Wanted], Partition] = lambda _: partition
+        self.find: Callable[[RequestedPartition], Partition] = lambda _: partition
         self.abandoned = False
 
     def abandon(self) -> None:
         self.abandoned = True
 
-    def read_around(self, results: dict[Wanted, PartitionRead]) -> list[PartitionRead]:
+    def read_others(self, results: dict[RequestedPartition, PartitionRead]) -> list[PartitionRead]:
         return list(results.values())
 
 
@@ -62,7 +62,7 @@ def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[PartitionR
     meters = SimpleNamespace(of=lambda _: SimpleNamespace(fetch_requests=SimpleNamespace(add=lambda: None)))
     tier = SimpleNamespace(meters=meters, config=lambda: SimpleNamespace(get_int=lambda _: 60_000))
     reads = cast(Any, SimpleNamespace(tier=tier, pool=pool, purgatory=bench.purgatory))
-    one = InTier(WANTED, partition, BOUNDS, max_bytes=100)
+    one = RemotePartitionRead(WANTED, partition, BOUNDS, max_bytes=100)
     limits = cast(FetchLimits, SimpleNamespace(committed=False, only_leader=True))
     assert RemoteReads.read(reads, cast(Fetch, HandFetch(partition)), limits, [one], told.extend, Request(1, 12).ctx)
     return pool, told

@@ -7,21 +7,30 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.broker.replica.replica_state import NEVER, FollowerFetch, ReplicaState, Visits
+from milena.broker.replica.replica_state import NEVER, FetchTimes, FollowerFetch, ReplicaState
 from milena.protocol.types import BrokerEpoch, NodeId, Offset
 
 LAG = 30_000
 
 
 @dataclass(eq=False)
-class Place:
+class FakeSessionPartition:
     """A partition's place in a session."""
 
-    visits: Visits | None = field(default_factory=Visits)
+    fetch_times: FetchTimes | None = field(default_factory=FetchTimes)
 
 
-def fetched(state: ReplicaState, offset: int, end: int, now: int, visited: Place | None = None, epoch: int = 1) -> None:
-    state.fetched(FollowerFetch(NodeId(2), BrokerEpoch(epoch), Offset(offset), Offset(0), Offset(end), now, visited))
+def fetched(
+    state: ReplicaState,
+    offset: int,
+    end: int,
+    now: int,
+    session_partition: FakeSessionPartition | None = None,
+    epoch: int = 1,
+) -> None:
+    state.fetched(
+        FollowerFetch(NodeId(2), BrokerEpoch(epoch), Offset(offset), Offset(0), Offset(end), now, session_partition)
+    )
 
 
 def test_a_member_of_the_isr_is_caught_up_when_its_leader_begins_and_others_never_were() -> None:
@@ -41,21 +50,21 @@ def test_reaching_the_end_of_the_last_fetch_counts_as_caught_up_at_its_time() ->
 
 
 def test_a_partition_that_rested_for_hours_does_not_lag_when_its_leader_appends() -> None:
-    state, place = ReplicaState(now_ms=0, in_sync=True), Place()
-    assert place.visits is not None
-    place.visits.note(1_000)
-    fetched(state, 10, 10, 1_000, place)
+    state, partition = ReplicaState(now_ms=0, in_sync=True), FakeSessionPartition()
+    assert partition.fetch_times is not None
+    partition.fetch_times.note(1_000)
+    fetched(state, 10, 10, 1_000, partition)
     for hour in range(5):
-        place.visits.note(hour * 3_600_000)
+        partition.fetch_times.note(hour * 3_600_000)
     now = 4 * 3_600_000 + 400
     assert state.is_caught_up(Offset(11), now, LAG) and state.caught_up_ms == 4 * 3_600_000
 
 
 def test_a_follower_that_had_not_everything_gains_nothing_from_visits() -> None:
-    state, place = ReplicaState(now_ms=0, in_sync=True), Place()
-    assert place.visits is not None
-    fetched(state, 9, 10, 1_000, place)
-    place.visits.note(90_000)
+    state, partition = ReplicaState(now_ms=0, in_sync=True), FakeSessionPartition()
+    assert partition.fetch_times is not None
+    fetched(state, 9, 10, 1_000, partition)
+    partition.fetch_times.note(90_000)
     assert state.caught_up_ms == 0 and not state.is_caught_up(Offset(10), 90_000, LAG)
 
 
@@ -69,9 +78,9 @@ def test_the_next_incarnation_was_not_caught_up_before() -> None:
 def test_a_new_leader_epoch_begins_the_times_anew_and_keeps_the_offsets() -> None:
     state = ReplicaState(now_ms=0, in_sync=True)
     fetched(state, 10, 10, 1_000)
-    state.renew(now_ms=5_000, in_sync=True, leader_end=Offset(10))
+    state.reset(now_ms=5_000, in_sync=True, leader_end=Offset(10))
     assert (state.caught_up_ms, state.log_end, state.broker_epoch) == (5_000, 10, 1)
-    state.renew(now_ms=9_000, in_sync=False, leader_end=Offset(10))
+    state.reset(now_ms=9_000, in_sync=False, leader_end=Offset(10))
     assert state.caught_up_ms == NEVER
 
 
@@ -106,21 +115,25 @@ def test_times_read_through_the_session_are_those_of_a_leader_that_walks_everyth
     history: list[tuple[str, int]],
 ) -> None:
     """A follower takes up to so many records with each fetch. At rest, only the session hears of its fetches."""
-    state, walked, place = ReplicaState(now_ms=0, in_sync=False), Walked(), Place()
+    state, walked, partition = ReplicaState(now_ms=0, in_sync=False), Walked(), FakeSessionPartition()
     end, has, rests = 0, 0, False
     for now, (what, count) in enumerate(history, start=1):
         match what:
             case "append":
                 end, rests = end + count, False
             case "leave":  # the follower forgets the partition, and comes back in another session
-                assert place.visits is not None
-                place.visits, place, rests = Visits(place.visits.last_ms, place.visits.before_ms), Place(), False
+                assert partition.fetch_times is not None
+                partition.fetch_times, partition, rests = (
+                    FetchTimes(partition.fetch_times.last_ms, partition.fetch_times.previous_ms),
+                    FakeSessionPartition(),
+                    False,
+                )
             case "fetch":
-                assert place.visits is not None
-                place.visits.note(now)
+                assert partition.fetch_times is not None
+                partition.fetch_times.note(now)
                 walked.fetched(has, end, now)
                 if not rests:
-                    fetched(state, has, end, now, place)
+                    fetched(state, has, end, now, partition)
                 rests = has == end
                 has = min(end, has + count)
         assert state.caught_up_ms == walked.caught_up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milena.broker.controller_link.session import LEAST_FRESHNESS, Session
+from milena.broker.controller_link.session import MIN_FRESHNESS, Session
 from tests.unit.broker.hand_clock import HandClock
 
 TIMEOUT = 9.0
@@ -94,4 +94,4 @@ def test_a_short_session_leaves_an_idle_fetch_its_time() -> None:
         it.clock.advance(0.05)
         it.beat()
     assert it.current
-    assert LEAST_FRESHNESS > 0.5
+    assert MIN_FRESHNESS > 0.5

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from milena.broker.tiering import Tiered, _metadata
+from milena.broker.tiering import TieringNode, _metadata
 from milena.config.node_config import NodeConfig
 from milena.lab.world.world import World, simulate
 
@@ -25,6 +25,6 @@ def test_a_broker_on_all_addresses_is_reached_by_its_tier_without_ipv6_too(bound
     async def steps(world: World) -> None:
         runtime = world.machine("broker").start()
         node = SimpleNamespace(runtime=runtime, node_id=1, bound_listeners={"PLAINTEXT": (bound, 9092)})
-        assert _metadata(cast(Tiered, node), config)._addresses() == [("localhost", 9092)]
+        assert _metadata(cast(TieringNode, node), config)._addresses() == [("localhost", 9092)]
 
     simulate(steps, seed=1)

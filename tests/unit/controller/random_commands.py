@@ -63,7 +63,7 @@ class RandomCommands:
                 for broker in partition.replicas:
                     replica = self._replicas.setdefault((topic.id, index, broker), PartitionRegistration())
                     if replica.accepts(partition):
-                        replica.take(partition)
+                        replica.apply_image(partition)
 
     def _of_some(self, command: Callable[[int, TopicImage, int, PartitionImage], object]) -> Callable[[int], object]:
         def run(broker: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
-from milena.broker.follower.truncation import Cut, cut_for
+from milena.broker.follower.truncation import Truncation, truncation_for
 from milena.lab.scenarios.peers.kip101_epoch_ends import kip101_end_offset
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEnd, LeaderEpochCache
@@ -85,7 +85,7 @@ class Algorithm(Protocol):
 
     def answer(self, leader: Replica, question: Question) -> Answer: ...
 
-    def decide(self, follower: Replica, question: Question, answer: Answer) -> Cut:
+    def decide(self, follower: Replica, question: Question, answer: Answer) -> Truncation:
         """Return where the follower truncates its log, and whether it is done (``agreed``)."""
         ...
 
@@ -111,7 +111,7 @@ class Kip101:
     def answer(self, leader: Replica, question: Question) -> Answer:
         return Answer(None, kip101_end_offset(leader.epochs, leader.log_end_offset, question.latest))
 
-    def decide(self, follower: Replica, question: Question, answer: Answer) -> Cut:
+    def decide(self, follower: Replica, question: Question, answer: Answer) -> Truncation:
         return _cut(follower, answer)
 
     def drawn(self, question: Question) -> str:
@@ -127,7 +127,7 @@ class Kip101:
 class Proposal(Kip101):
     """KIP-279 as accepted: the answer is the leader's largest epoch up to the requested one, and its end offset.
 
-    Both sides are Milena's own code, ``LeaderEpochCache.end_offset_for`` and ``cut_for``.
+    Both sides are Milena's own code, ``LeaderEpochCache.end_offset_for`` and ``truncation_for``.
     """
 
     def answer(self, leader: Replica, question: Question) -> Answer:
@@ -150,7 +150,7 @@ class BackwardsByEpoch(Kip101):
         end = dict(ends_of(leader)).get(question.latest)
         return Answer(None, end, UNKNOWN if end is None else None)
 
-    def decide(self, follower: Replica, question: Question, answer: Answer) -> Cut:
+    def decide(self, follower: Replica, question: Question, answer: Answer) -> Truncation:
         if answer.error is not None:
             return _nothing_in_common(follower, question)
         return _cut(follower, answer._replace(epoch=question.latest))  # the end of the requested epoch
@@ -172,7 +172,7 @@ class AllEpochs(Kip101):
                 return Answer(None, min(known[epoch], end))
         return Answer(None, None, UNKNOWN)
 
-    def decide(self, follower: Replica, question: Question, answer: Answer) -> Cut:
+    def decide(self, follower: Replica, question: Question, answer: Answer) -> Truncation:
         if answer.error is not None:
             return _nothing_in_common(follower, question)
         return _cut(follower, answer)
@@ -201,8 +201,8 @@ def ends_of(replica: Replica) -> Sequence[EpochEnd]:
     return [EpochEnd(entry.epoch, end) for entry, end in zip(entries, ends, strict=True)]
 
 
-def _cut(follower: Replica, answer: Answer) -> Cut:
-    return cut_for(
+def _cut(follower: Replica, answer: Answer) -> Truncation:
+    return truncation_for(
         follower.epochs,
         log_end=follower.log_end_offset,
         fallback=follower.high_watermark,
@@ -211,7 +211,7 @@ def _cut(follower: Replica, answer: Answer) -> Cut:
     )
 
 
-def _nothing_in_common(follower: Replica, question: Question) -> Cut:
+def _nothing_in_common(follower: Replica, question: Question) -> Truncation:
     """After a question with the oldest epoch the log is emptied; before that the follower asks again."""
     exhausted = question.epochs[0] == ends_of(follower)[0]
-    return Cut(follower.log_start_offset if exhausted else follower.log_end_offset, agreed=exhausted)
+    return Truncation(follower.log_start_offset if exhausted else follower.log_end_offset, agreed=exhausted)

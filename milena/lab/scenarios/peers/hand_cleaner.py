@@ -138,8 +138,8 @@ class UnfencedHandCleaner(HandCleaner):
     """Ignores cleaner-offset maps and replacements: of several segments the one cleaned furthest is read, regardless of
     its author."""
 
-    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
-        manager = super()._tiering(config)
+    def _new_tier(self, config: NodeConfig) -> RemoteLogManager | None:
+        manager = super()._new_tier(config)
         if manager is not None:
             ours = manager.tier.metadata.cache
             manager.tier.metadata.cache = lambda partition: _unfenced(ours(partition))  # type: ignore[method-assign]

@@ -32,8 +32,8 @@ class OtherRules(Broker):
         self._rounds = rounds
         super().__init__(runtime, config)
 
-    def _tiering(self, config: NodeConfig) -> RemoteLogManager | None:
-        manager = super()._tiering(config)
+    def _new_tier(self, config: NodeConfig) -> RemoteLogManager | None:
+        manager = super()._new_tier(config)
         if manager is not None:
             ours = manager._jobs_of
             manager._jobs_of = lambda role: self._others(role, ours(role))  # type: ignore[method-assign]

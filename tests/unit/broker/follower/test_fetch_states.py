@@ -8,10 +8,10 @@ from milena.broker.follower.fetch_states import (
     TRANSITIONS,
     Event,
     FetchState,
-    Step,
-    beginning,
+    Transition,
     event_of,
-    step,
+    initial_state,
+    transition,
 )
 from milena.protocol.errors import ErrorCode
 from milena.protocol.invariants import BrokenInvariant
@@ -19,18 +19,18 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import LeaderEpochCache
 
 
-def oracle(state: FetchState, event: Event) -> Step | None:
+def oracle(state: FetchState, event: Event) -> Transition | None:
     """What docs/kafka-semantics.md: Truncation by followers, Offset out of range, Followers that begin in the tier
     say, without a table; None for what cannot happen."""
     if state is FetchState.FAILED:
         return None
     if event in (Event.FENCED, Event.BROKEN):
-        return Step(FetchState.FAILED)
+        return Transition(FetchState.FAILED)
     if event is Event.RETRIABLE:
         # An offset that was out of range may be in range by then: it is asked for once more.
-        return Step(FetchState.FETCHING if state is FetchState.LOCATING else state, pauses=True)
+        return Transition(FetchState.FETCHING if state is FetchState.LOCATING else state, pauses=True)
     expected = {
-        FetchState.TRUNCATING: {Event.EPOCHS_AGREE, Event.EPOCHS_OPEN, Event.MOVED_TO_TIER},
+        FetchState.TRUNCATING: {Event.EPOCHS_AGREE, Event.EPOCHS_UNDECIDED, Event.MOVED_TO_TIER},
         FetchState.FETCHING: {Event.RECORDS, Event.DIVERGED, Event.OUT_OF_RANGE, Event.MOVED_TO_TIER},
         FetchState.LOCATING: {Event.LOCATED, Event.MOVED_TO_TIER},
         FetchState.LOCATING_LOCAL: {Event.LOCATED},
@@ -38,13 +38,13 @@ def oracle(state: FetchState, event: Event) -> Step | None:
     }[state]
     if event not in expected:
         return None
-    if event is Event.EPOCHS_OPEN:
-        return Step(FetchState.TRUNCATING)
+    if event is Event.EPOCHS_UNDECIDED:
+        return Transition(FetchState.TRUNCATING)
     if event is Event.MOVED_TO_TIER:
-        return Step(FetchState.LOCATING_LOCAL)
+        return Transition(FetchState.LOCATING_LOCAL)
     if event is Event.LOCATED and state is not FetchState.LOCATING:
-        return Step(FetchState.BUILDING)
-    return Step(FetchState.LOCATING if event is Event.OUT_OF_RANGE else FetchState.FETCHING)
+        return Transition(FetchState.BUILDING)
+    return Transition(FetchState.LOCATING if event is Event.OUT_OF_RANGE else FetchState.FETCHING)
 
 
 @pytest.mark.parametrize("state", FetchState)
@@ -52,10 +52,10 @@ def oracle(state: FetchState, event: Event) -> Step | None:
 def test_the_table_says_what_the_rules_say(state: FetchState, event: Event) -> None:
     wanted = oracle(state, event)
     if wanted is None:
-        with pytest.raises(BrokenInvariant, match=f"{state.value} at {event.name}"):
-            step(state, event)
+        with pytest.raises(BrokenInvariant, match=f"{event.name} is impossible in state {state.value}"):
+            transition(state, event)
     else:
-        assert step(state, event) == wanted
+        assert transition(state, event) == wanted
 
 
 def test_every_state_but_the_failed_one_can_fail_and_can_come_to_fetching() -> None:
@@ -91,7 +91,7 @@ def test_only_fencing_and_offsets_elsewhere_are_not_simply_tried_again() -> None
 def test_a_log_of_older_epochs_is_compared_first_and_one_without_epochs_is_cut(
     epochs: list[tuple[LeaderEpoch, Offset]], log_end: int, high_watermark: int, state: FetchState, cut: int | None
 ) -> None:
-    begun = beginning(
+    begun = initial_state(
         LeaderEpochCache(epochs),
         leader_epoch=LeaderEpoch(5),
         log_start=Offset(0),

@@ -56,14 +56,14 @@ def answer(
     )
 
 
-def take(one: FollowerState, fetched: FetchedPartition) -> Event | None:
-    return one.take(fetched, Counter())
+def apply_fetch(one: FollowerState, fetched: FetchedPartition) -> Event | None:
+    return one.apply_fetch(fetched, Counter())
 
 
 def test_records_are_appended_and_counted_and_the_lag_is_what_is_missing(bench: Bench) -> None:
     one, bytes_in = follow(bench), Counter()
     data = records(0, 5)
-    assert one.take(answer(data, high_watermark=9), bytes_in) is Event.RECORDS
+    assert one.apply_fetch(answer(data, high_watermark=9), bytes_in) is Event.RECORDS
     log = one.log
     assert (log.log_end_offset, log.high_watermark, one.lag) == (5, 5, 4)
     assert bytes_in.value == len(data)
@@ -72,11 +72,11 @@ def test_records_are_appended_and_counted_and_the_lag_is_what_is_missing(bench: 
 
 def test_the_high_watermark_is_the_smaller_of_both_and_never_falls(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8), high_watermark=6)
-    assert take(one, answer(high_watermark=4)) is Event.RECORDS
+    assert apply_fetch(one, answer(high_watermark=4)) is Event.RECORDS
     assert one.log.high_watermark == 6
-    take(one, answer(high_watermark=7))
+    apply_fetch(one, answer(high_watermark=7))
     assert one.log.high_watermark == 7
-    take(one, answer(high_watermark=20))
+    apply_fetch(one, answer(high_watermark=20))
     assert one.log.high_watermark == 8
 
 
@@ -84,7 +84,7 @@ def test_what_the_leader_has_deleted_makes_room_for_the_batch_within_which_its_l
     """Its last record is of an epoch of which the leader knows nothing any more."""
     one = follow(bench, (1, 20), (2, 8), high_watermark=27)
     one.state = FetchState.FETCHING
-    assert take(one, answer(records(27, 9), high_watermark=36, log_start=28)) is Event.RECORDS
+    assert apply_fetch(one, answer(records(27, 9), high_watermark=36, log_start=28)) is Event.RECORDS
     log = one.log
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (28, 36, 36)
     assert [tuple(entry) for entry in log.epochs.entries] == [(EPOCH, 28)]
@@ -93,38 +93,38 @@ def test_what_the_leader_has_deleted_makes_room_for_the_batch_within_which_its_l
 def test_what_the_leader_still_has_makes_no_room(bench: Bench) -> None:
     one = follow(bench, (1, 20), (2, 8), high_watermark=27)
     one.state = FetchState.FETCHING
-    assert take(one, answer(records(27, 9), high_watermark=36, log_start=27)) is Event.BROKEN
+    assert apply_fetch(one, answer(records(27, 9), high_watermark=36, log_start=27)) is Event.BROKEN
     assert one.log.log_end_offset == 28
 
 
 def test_the_log_start_follows_the_leaders(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
-    take(one, answer(high_watermark=8, log_start=3))
+    apply_fetch(one, answer(high_watermark=8, log_start=3))
     assert one.log.log_start_offset == 3
-    take(one, answer(high_watermark=8, log_start=1))
+    apply_fetch(one, answer(high_watermark=8, log_start=1))
     assert one.log.log_start_offset == 3
 
 
 def test_an_answer_to_an_older_question_is_dropped(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
     one.log.append_as_follower(records(8, 1))
-    assert take(one, answer(records(8, 2), high_watermark=10)) is None
+    assert apply_fetch(one, answer(records(8, 2), high_watermark=10)) is None
     one.sent = None
-    assert take(one, answer(error=ErrorCode.FENCED_LEADER_EPOCH)) is None
+    assert apply_fetch(one, answer(error=ErrorCode.FENCED_LEADER_EPOCH)) is None
     assert (one.log.log_end_offset, one.log.high_watermark) == (9, 0)
 
 
 def test_an_answer_after_a_new_leader_epoch_is_dropped(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
     one.partition.become(led_by(OTHER, replicas=(OTHER, 1), leader_epoch=EPOCH + 1))
-    assert take(one, answer(records(8, 2), high_watermark=10)) is None
+    assert apply_fetch(one, answer(records(8, 2), high_watermark=10)) is None
     assert one.log.log_end_offset == 8
 
 
 def test_a_diverging_epoch_cuts_the_log_and_nothing_else_of_the_answer_counts(bench: Bench) -> None:
     one = follow(bench, (1, 3), (1, 1), (EPOCH, 4), high_watermark=2)
     fetched = answer(records(8, 2), high_watermark=9, log_start=3, diverging=(1, 3))
-    assert take(one, fetched) is Event.DIVERGED
+    assert apply_fetch(one, fetched) is Event.DIVERGED
     log = one.log
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (3, 2, 0)
     assert [entry.epoch for entry in log.epochs.entries] == [1]
@@ -132,14 +132,14 @@ def test_a_diverging_epoch_cuts_the_log_and_nothing_else_of_the_answer_counts(be
 
 def test_a_truncation_may_go_below_the_high_watermark(bench: Bench) -> None:
     one = follow(bench, (1, 4), (EPOCH, 4), high_watermark=8)
-    take(one, answer(diverging=(1, 4)))
+    apply_fetch(one, answer(diverging=(1, 4)))
     assert (one.log.log_end_offset, one.log.high_watermark, one.log.recovery_point) == (4, 4, 0)
 
 
 def test_batches_of_a_later_epoch_are_left_out(bench: Bench) -> None:
     one = follow(bench)
     both = memoryview(bytearray(bytes(records(0, 2)) + bytes(records(2, 2, EPOCH + 1))))
-    assert take(one, answer(both, high_watermark=4)) is Event.RECORDS
+    assert apply_fetch(one, answer(both, high_watermark=4)) is Event.RECORDS
     assert (one.log.log_end_offset, one.log.high_watermark) == (2, 2)
 
 
@@ -147,13 +147,13 @@ def test_damaged_records_are_asked_for_again_and_nothing_is_written(bench: Bench
     one = follow(bench)
     data = records(0, 2)
     data[-1] ^= 1
-    assert take(one, answer(data, high_watermark=2)) is Event.RETRIABLE
+    assert apply_fetch(one, answer(data, high_watermark=2)) is Event.RETRIABLE
     assert one.log.log_end_offset == 0
 
 
 def test_records_out_of_order_break_the_replica(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 5))
-    assert take(one, answer(records(3, 2), high_watermark=5)) is Event.BROKEN
+    assert apply_fetch(one, answer(records(3, 2), high_watermark=5)) is Event.BROKEN
     assert one.log.log_end_offset == 5
 
 
@@ -169,7 +169,7 @@ def test_records_out_of_order_break_the_replica(bench: Bench) -> None:
 )
 def test_errors_change_nothing_here(bench: Bench, error: ErrorCode, event: Event) -> None:
     one = follow(bench, (EPOCH, 5))
-    assert take(one, answer(error=error, high_watermark=5)) is event
+    assert apply_fetch(one, answer(error=error, high_watermark=5)) is event
     assert (one.log.log_end_offset, one.log.high_watermark) == (5, 0)
 
 
@@ -177,37 +177,37 @@ def test_the_end_of_the_newest_epoch_is_asked_until_both_logs_know_one(bench: Be
     """KIP-279, scenario 3: the leader knows neither of the follower's last two epochs."""
     one = follow(bench, (0, 5), (1, 5), (3, 5), high_watermark=2, epoch=5)
     assert one.state is FetchState.TRUNCATING
-    assert one.take_epoch_end(LeaderEpoch(3), 0, 2, 12) is Event.EPOCHS_OPEN
+    assert one.apply_epoch_end(LeaderEpoch(3), 0, 2, 12) is Event.EPOCHS_UNDECIDED
     assert one.log.log_end_offset == 10
-    assert one.take_epoch_end(LeaderEpoch(1), 0, 0, 7) is Event.EPOCHS_AGREE
+    assert one.apply_epoch_end(LeaderEpoch(1), 0, 0, 7) is Event.EPOCHS_AGREE
     assert one.log.log_end_offset == 5
 
 
 def test_a_leader_that_knows_no_epoch_leaves_the_high_watermark(bench: Bench) -> None:
     one = follow(bench, (0, 5), (1, 5), high_watermark=4, epoch=5)
-    assert one.take_epoch_end(LeaderEpoch(1), 0, -1, -1) is Event.EPOCHS_AGREE
+    assert one.apply_epoch_end(LeaderEpoch(1), 0, -1, -1) is Event.EPOCHS_AGREE
     # One batch reached across it, and goes as a whole.
     assert one.log.log_end_offset == 0
 
 
 def test_an_end_for_another_epoch_than_the_newest_is_dropped(bench: Bench) -> None:
     one = follow(bench, (0, 5), (1, 5), epoch=5)
-    assert one.take_epoch_end(LeaderEpoch(0), 0, 0, 3) is None
+    assert one.apply_epoch_end(LeaderEpoch(0), 0, 0, 3) is None
     assert one.log.log_end_offset == 10
 
 
 def test_a_leader_that_has_lost_records_shortens_its_follower(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 5), (EPOCH, 5))
-    assert not one.shorten(Offset(10))
-    assert one.shorten(Offset(5))
+    assert not one.truncate_to_leader_end(Offset(10))
+    assert one.truncate_to_leader_end(Offset(5))
     assert one.log.log_end_offset == 5
 
 
 def test_a_leader_whose_log_begins_later_moves_its_follower_up(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 5))
-    one.move_up(Offset(3))
+    one.start_at_leader_start(Offset(3))
     assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 5)
-    one.move_up(Offset(40))
+    one.start_at_leader_start(Offset(40))
     log = one.log
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (40, 40, 40)
     assert not log.epochs.entries
@@ -216,7 +216,7 @@ def test_a_leader_whose_log_begins_later_moves_its_follower_up(bench: Bench) -> 
 def test_a_log_that_is_not_tiered_here_keeps_its_records_whatever_the_leader_says(bench: Bench) -> None:
     """The topic's configuration is on its way."""
     one = follow(bench, (EPOCH, 5))
-    assert take(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.RETRIABLE
+    assert apply_fetch(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.RETRIABLE
     assert (one.log.local_log_start_offset, one.log.log_end_offset) == (0, 5)
 
 
@@ -224,7 +224,7 @@ def test_what_is_local_goes_when_the_leaders_log_has_moved_to_the_tier(bench: Be
     """And nothing else does: the log ends where it ended, in the epochs that are known."""
     one = follow(bench, (1, 4), (EPOCH, 4), high_watermark=8)
     one.log.remote_enabled = True
-    assert take(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.MOVED_TO_TIER
+    assert apply_fetch(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.MOVED_TO_TIER
     log = one.log
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 8, 8)
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (EPOCH, 4)]
@@ -242,7 +242,7 @@ def test_a_cut_that_leaves_only_the_tier_begins_there_anew(bench: Bench, cut: tu
     log.raise_highest_offset_in_remote_storage(Offset(3))
     log.move_local_start(Offset(4))
     log.drop(log.segments.take_first(1))
-    assert one.take_epoch_end(EPOCH, 0, *cut) is event
+    assert one.apply_epoch_end(EPOCH, 0, *cut) is event
     assert (log.log_start_offset, log.log_end_offset) == (0, cut[1])
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0)]
 
@@ -264,5 +264,5 @@ def test_after_errors_the_pauses_grow_up_to_the_longest(bench: Bench) -> None:
 def test_a_log_in_an_epoch_above_the_leaders_ends_the_partition(bench: Bench) -> None:
     one = follow(bench, (3, 2))
     one.log.epochs.assign(LeaderEpoch(9), Offset(1))
-    assert take(one, answer(records(2, 1, epoch=9), high_watermark=3)) is Event.BROKEN
+    assert apply_fetch(one, answer(records(2, 1, epoch=9), high_watermark=3)) is Event.BROKEN
     assert one.partition.log is None

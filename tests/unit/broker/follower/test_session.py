@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from milena.broker.follower.follower_state import FollowerState
 from milena.broker.follower.session import FollowerSession, SessionFetch
-from milena.broker.replica.fetch_sessions import FetchSessions, Wanted
+from milena.broker.replica.fetch_sessions import FetchSessions, RequestedPartition
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
@@ -37,12 +37,12 @@ def following(bench: Bench, name: str = "t", image: PartitionImage | None = None
 
 
 def told(fetch: SessionFetch) -> list[str]:
-    return [one.partition.topic for one in fetch.wanted]
+    return [one.partition.topic for one in fetch.partitions]
 
 
 def opened(session: FollowerSession, number: int = 77) -> None:
     assert session.next_fetch().session_epoch == 0
-    assert session.answered(number, 0)
+    assert session.response_received(number, 0)
 
 
 def test_the_first_fetch_names_all_and_the_next_ones_only_what_has_changed(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ def test_the_first_fetch_names_all_and_the_next_ones_only_what_has_changed(tmp_p
     session.add(b)
     first = session.next_fetch()
     assert (first.session_id, first.session_epoch, told(first)) == (0, 0, ["a", "b"])
-    session.answered(77, 0)
+    session.response_received(77, 0)
     second = session.next_fetch()
     assert (second.session_id, second.session_epoch, told(second)) == (77, 1, [])
-    session.answered(77, 0)
+    session.response_received(77, 0)
     a.log.append_as_leader(batch(b"1"), leader_epoch=a.leader_epoch)
-    session.served(a)
+    session.move_to_end(a)
     third = session.next_fetch()
     assert (third.session_epoch, told(third)) == (2, ["a"])
     assert a.sent is not None
@@ -77,7 +77,7 @@ def test_a_partition_that_is_not_fetched_for_a_while_is_forgotten_and_then_told_
     session.remove(a)
     fetch = session.next_fetch()
     assert (told(fetch), fetch.forgotten) == ([], [(a.partition.topic, *a.key)])
-    session.answered(77, 0)
+    session.response_received(77, 0)
     session.add(a)
     fetch = session.next_fetch()
     assert (told(fetch), fetch.forgotten) == ([a.partition.topic], [])
@@ -100,9 +100,9 @@ def test_a_lost_session_begins_anew_with_everything(followed: list[FollowerState
         session.add(one)
     opened(session)
     session.next_fetch()
-    assert not session.answered(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert not session.response_received(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     fetch = session.next_fetch()
-    assert (fetch.session_id, fetch.session_epoch, len(fetch.wanted)) == (0, 0, COUNT)
+    assert (fetch.session_id, fetch.session_epoch, len(fetch.partitions)) == (0, 0, COUNT)
 
 
 def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[FollowerState]) -> None:
@@ -110,7 +110,7 @@ def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[Fo
     session.add(followed[0])
     opened(session)
     session.next_fetch()
-    session.broke()
+    session.reset()
     fetch = session.next_fetch()
     assert (fetch.session_id, fetch.session_epoch) == (77, 0)
 
@@ -122,8 +122,8 @@ def test_a_leader_without_room_gets_full_fetches_and_whoever_had_records_comes_l
     for one in followed:
         session.add(one)
     assert told(session.next_fetch()) == ["t0", "t1", "t2", "t3"]
-    session.answered(0, 0)
-    session.served(followed[0])
+    session.response_received(0, 0)
+    session.move_to_end(followed[0])
     fetch = session.next_fetch()
     assert (fetch.session_epoch, told(fetch)) == (0, ["t1", "t2", "t3", "t0"])
 
@@ -139,7 +139,7 @@ def test_an_empty_session_has_nothing_to_say(followed: list[FollowerState]) -> N
 Action = tuple[str, int]
 actions = st.lists(
     st.tuples(
-        st.sampled_from(["add", "remove", "served", "fetch", "fetch", "break", "evict"]), st.integers(0, COUNT - 1)
+        st.sampled_from(["add", "remove", "move_to_end", "fetch", "fetch", "break", "evict"]), st.integers(0, COUNT - 1)
     ),
     max_size=40,
 )
@@ -160,33 +160,33 @@ def test_the_leader_always_knows_what_the_follower_wants(followed: list[Follower
             case "remove":
                 session.remove(one)
                 ready.discard(one.partition.topic)
-            case "served":
-                session.served(one)
+            case "move_to_end":
+                session.move_to_end(one)
             case "evict":
                 leader = FetchSessions(HandClock(), Randomness(number), 5)
             case "break" if session.pending:
                 ask(leader, session.next_fetch())
-                session.broke()
+                session.reset()
             case "fetch" if session.pending:
                 held, error = ask(leader, session.next_fetch())
                 session_id, topics = held
-                if session.answered(session_id, error):
+                if session.response_received(session_id, error):
                     assert topics == ready
 
 
 def ask(leader: FetchSessions, fetch: SessionFetch) -> tuple[tuple[int, set[str]], int]:
     """What the leader holds after a fetch, and the error of the answer."""
-    wanted = []
-    for one in fetch.wanted:
+    requested = []
+    for one in fetch.partitions:
         topic, (topic_id, index) = one.partition.topic, one.key
-        wanted.append(Wanted(topic, topic_id, index, Offset(0), 1, 0, None))
+        requested.append(RequestedPartition(topic, topic_id, index, Offset(0), 1, 0, None))
     forgotten = [(topic_id, index) for _, topic_id, index in fetch.forgotten]
     try:
         plan = leader.plan(
-            fetch.session_id, fetch.session_epoch, wanted, forgotten, privileged=True, uses_topic_ids=True
+            fetch.session_id, fetch.session_epoch, requested, forgotten, privileged=True, uses_topic_ids=True
         )
     except KafkaError as error:
         return (0, set()), error.code
     if plan.session is None:
-        return (0, {one.topic or "" for one in plan.wanted}), 0
+        return (0, {one.topic or "" for one in plan.requested}), 0
     return (plan.session.id, {one.topic or "" for one in plan.session.partitions.values()}), 0

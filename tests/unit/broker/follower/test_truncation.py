@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from milena.broker.follower.truncation import Cut, cut_for
+from milena.broker.follower.truncation import Truncation, truncation_for
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import LeaderEpochCache
 
@@ -54,7 +54,9 @@ def align(follower: Replica, leader: Replica) -> int:
         rounds += 1
         assert rounds <= ROUNDS
         epoch, end = ask(leader, newest)
-        cut = cut_for(follower.epochs, log_end=follower.end, fallback=Offset(0), leader_epoch=epoch, end_offset=end)
+        cut = truncation_for(
+            follower.epochs, log_end=follower.end, fallback=Offset(0), leader_epoch=epoch, end_offset=end
+        )
         follower.truncate(cut.offset)
         if cut.agreed:
             break
@@ -72,7 +74,9 @@ def align_by_fetching(follower: Replica, leader: Replica) -> None:
         assert end is not None
         if epoch == newest and end >= follower.end:
             return
-        cut = cut_for(follower.epochs, log_end=follower.end, fallback=follower.end, leader_epoch=epoch, end_offset=end)
+        cut = truncation_for(
+            follower.epochs, log_end=follower.end, fallback=follower.end, leader_epoch=epoch, end_offset=end
+        )
         before = follower.end, tuple(follower.epochs.entries)
         follower.truncate(cut.offset)
         assert (follower.end, tuple(follower.epochs.entries)) != before
@@ -141,9 +145,9 @@ def test_the_diverging_epochs_of_fetches_lead_to_the_same_place(
 
 def cut(
     entries: list[tuple[int, int]], epoch: int | None, end: int | None, *, log_end: int = 30, fallback: int = 5
-) -> Cut:
+) -> Truncation:
     cache = LeaderEpochCache([(LeaderEpoch(one), Offset(start)) for one, start in entries])
-    return cut_for(
+    return truncation_for(
         cache,
         log_end=Offset(log_end),
         fallback=Offset(fallback),

@@ -1,4 +1,5 @@
-"""For all tests: property tests are repeatable unless MILENA_EXPLORE says otherwise, and logging stays as it was."""
+"""For all tests: property tests are repeatable unless MILENA_EXPLORE says otherwise, files that take long come first,
+and logging stays as it was."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import structlog
@@ -21,12 +22,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+FIRST: Final = ("simulation/test_seeded_cluster.py", "wire/", "simulation/", "scenarios/", "contract/")
+"""Files and folders that take longest: a worker that began one of them last would keep the run waiting."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", help="run a share of the tests, which TEXT selects", metavar="TEXT:PERCENT")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the share of the tests that ``--sample`` names: the same ones for the same text."""
+    """Put the tests of ``FIRST`` first, and keep the share that ``--sample`` names: the same ones for the same text."""
+    items.sort(key=lambda item: _rank(item.nodeid))
     text, _, percent = (config.getoption("sample") or "").rpartition(":")
     if not percent or int(percent) >= 100:
         return
@@ -35,6 +41,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if _percentile(f"{text} {item.nodeid}") < int(percent) else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = chosen
+
+
+def _rank(name: str) -> int:
+    """The place of a test's file in ``FIRST``. pytest-randomly has shuffled the files; those of one rank stay so."""
+    return next((at for at, first in enumerate(FIRST) if name.startswith(f"tests/{first}")), len(FIRST))
 
 
 def _percentile(text: str) -> int:

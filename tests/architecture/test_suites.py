@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from tests.architecture.source import modules, text, tracked
-from tests.run.suites import EVERYDAY, suites
+from tests.conftest import FIRST
+from tests.run.suites import EVERYDAY, ROOT, suites
 
 MAKE = re.compile(r"(?:^    |`)make ([a-z-]+)", re.MULTILINE)
 
@@ -15,6 +16,10 @@ def test_each_folder_of_tests_belongs_to_a_suite() -> None:
     paths = [path for path in modules() if path.parts[0] == "tests" and path.name.startswith("test_")]
     run = set(EVERYDAY) | {folder for suite in suites(short=False, sample="") for folder in suite.folders}
     assert not {str(path) for path in paths if path.parts[1] not in run}
+
+
+def test_the_files_that_begin_first_are_there() -> None:
+    assert [name for name in FIRST if not (ROOT / "tests" / name).exists()] == []
 
 
 def test_a_short_run_has_the_suites_of_a_long_one_but_for_those_without_a_short_form() -> None:

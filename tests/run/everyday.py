@@ -1,7 +1,7 @@
 """``make test``: the checks beside the tests of ``EVERYDAY`` that are not slow, on all cores. Arguments go to pytest.
 
-``--dist loadfile`` keeps the tests of a file on one worker. The order of the tests has a seed, ORDER, so that a run can
-be repeated. The exit code is 1 if a check or a test failed.
+``--dist loadfile`` keeps the tests of a file on one worker; the files begin in the order that ``tests/conftest.py``
+gives them. That order has a seed, ORDER, so that a run can be repeated. The exit code is 1 if a check or a test failed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from tests.run.reruns import run_pytest
 from tests.run.suites import EVERYDAY, ROOT, command_line
 
+MORE_WORKERS: Final = 2
+"""How many more workers there are than cores: the wire tests wait for processes half of their time."""
+
 
 def main(arguments: Sequence[str]) -> int:
     began = time.monotonic()
+    # Without files of bytecode each worker would compile all tests, and each process of a test all of Milena.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     checks = subprocess.Popen(
         ["make", "--no-print-directory", "check"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -36,8 +42,8 @@ def _pytest(arguments: Sequence[str]) -> list[str]:
     """The command; with a path among the arguments only that path is tested."""
     paths = [word for word in arguments if word.partition("::")[0].startswith("tests")]
     folders = [] if paths else [f"tests/{name}" for name in EVERYDAY if name != "architecture"]
-    words = ["pytest", *folders, "-m", "not slow", "-n", "auto", "--dist", "loadfile", "-rs", *arguments]
-    return command_line(words, 1)
+    workers = ["-n", str((os.cpu_count() or 1) + MORE_WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
+    return command_line(["pytest", *folders, "-m", "not slow", *workers, "-rs", *arguments], 1)
 
 
 def _report(checks: subprocess.Popen[str]) -> None:

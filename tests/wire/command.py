@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from milena.testing.local_cluster import LIMIT, MILENA
+from tests.wire.forks import run
 
 
 class Said(NamedTuple):
@@ -21,12 +22,10 @@ class Said(NamedTuple):
 
 def milena(*arguments: str, stdin: str = "", code: int = 0, env: Mapping[str, str] | None = None) -> Said:
     """Run a command to its end. It must end with ``code``, and never with a stack trace."""
-    done = subprocess.run(
-        [*MILENA, *arguments], input=stdin, capture_output=True, text=True, timeout=LIMIT, check=False, env=env
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    return Said(done.stdout, done.stderr)
+    ended, out, err = run(arguments, stdin, os.environ if env is None else env, LIMIT)
+    assert ended == code, out + err
+    assert "Traceback" not in out + err
+    return Said(out, err)
 
 
 def refused(*arguments: str, code: int = 1, stdin: str = "", env: Mapping[str, str] | None = None) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import create_topic
-from tests.wire.clients import CODECS, Record, WireClient
+from tests.wire.clients import CODECS, Record, WireClient, all_clients
 from tests.wire.conftest import REPLICATED
 
 
@@ -49,16 +48,23 @@ def test_a_group_goes_on_where_it_committed(cluster: LocalCluster, client: WireC
     assert [offset for _, offset, _ in second] == list(range(40, 100))
 
 
-def test_everything_is_there_after_a_restart(tmp_path: Path, client: WireClient, topic: str) -> None:
-    with LocalCluster.start(tmp_path, brokers=3, overrides=REPLICATED) as before:
-        create_topic(before.bootstrap, topic, partitions=2)
-        records = numbered(200)
-        client.produce(before.bootstrap, topic, records)
-        assert len(client.consume(before.bootstrap, topic, 50, group=topic)) == 50
-    with LocalCluster.start(tmp_path, brokers=3, overrides=REPLICATED) as after:
-        rest = client.consume(after.bootstrap, topic, 150, group=topic)
-        again = client.consume(after.bootstrap, topic, 200, group=f"{topic}-new")
-    assert sorted(record for _, _, record in again) == sorted(records)
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster with a topic of each client, which was stopped when a group had read 50 of the topic's records."""
+    folder = tmp_path_factory.mktemp("restarted")
+    with LocalCluster.start(folder, brokers=3, overrides=REPLICATED) as before:
+        for client in all_clients():
+            create_topic(before.bootstrap, client.name, partitions=2)
+            client.produce(before.bootstrap, client.name, numbered(200))
+            assert len(client.consume(before.bootstrap, client.name, 50, group=client.name)) == 50
+    with LocalCluster.start(folder, brokers=3, overrides=REPLICATED) as after:
+        yield after
+
+
+def test_everything_is_there_after_a_restart(restarted: LocalCluster, client: WireClient) -> None:
+    rest = client.consume(restarted.bootstrap, client.name, 150, group=client.name)
+    again = client.consume(restarted.bootstrap, client.name, 200, group=f"{client.name}-new")
+    assert sorted(record for _, _, record in again) == sorted(numbered(200))
     assert {(p, o) for p, o, _ in rest} < {(p, o) for p, o, _ in again}
 
 

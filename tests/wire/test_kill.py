@@ -10,7 +10,7 @@ import pytest
 
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.admin import Places, coordinator_of, create_topic, place_topic
-from tests.wire.clients import CODECS, Record, WireClient
+from tests.wire.clients import CODECS, Record, WireClient, all_clients
 from tests.wire.conftest import RECORDS, REPLICATED
 from tests.wire.waiting import wait_until
 
@@ -24,6 +24,15 @@ pytestmark = [
 ROLES = ("leader", "follower")
 KILLS = [*zip(CODECS, itertools.cycle(ROLES)), (CODECS[0], ROLES[1])]
 """What the batches are packed with, and what the killed broker is to all partitions."""
+EVERYDAY = 2
+"""How many of KILLS each client has in `make test`: a leader and a follower. With kcat the clients have all codecs."""
+CASES = [
+    pytest.param(
+        client, *kill, id="-".join((client.name, *kill)), marks=() if 0 <= at - n < EVERYDAY else pytest.mark.slow
+    )
+    for n, client in enumerate(all_clients())
+    for at, kill in enumerate(KILLS)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +67,7 @@ def kill_and_bring_back(cluster: LocalCluster, broker: int, topic: str) -> None:
     wait_until(lambda: places.all_have(broker), f"broker {broker} to be in sync")
 
 
-@pytest.mark.parametrize(("codec", "role"), KILLS)
+@pytest.mark.parametrize(("client", "codec", "role"), CASES, indirect=["client"])
 def test_a_producer_survives_kill_9(own: LocalCluster, client: WireClient, topic: str, codec: str, role: str) -> None:
     leader = 1 + CODECS.index(codec) % 3
     followers = [broker.id for broker in own.brokers if broker.id != leader]

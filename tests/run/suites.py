@@ -97,6 +97,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
             ((PYTEST, "tests/simulation", "-m", "seeds", "--dist", "load"),),
             variables={
                 "MILENA_SEEDS": "40" if short else "400",
+                "MILENA_STEPS": "5",
                 "MILENA_FIRST_SEED": str(seed_of(sample, "seeds") if short else 0),
             },
         ),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
+
+import pytest
 
 from milena.client import admin
 from milena.client.cluster import Cluster
@@ -32,6 +35,12 @@ OF_BROKERS: dict[str, object] = {"log_dirs": ",".join(DIRS), "metadata_log_dir":
 """Two log directories, and the metadata in a third."""
 QUICK: dict[str, object] = {"broker_session_timeout_ms": 3000, "broker_heartbeat_interval_ms": 500}
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+EVERYDAY_SEEDS = 2
+
+
+def seeds(count: int) -> list[Any]:
+    """The seeds from 0 on with which a test runs: `make test` has the first two of them."""
+    return [pytest.param(seed, marks=() if seed < EVERYDAY_SEEDS else pytest.mark.slow) for seed in range(count)]
 
 
 async def create(

@@ -20,6 +20,7 @@ from milena.lab.world.world import World, simulate
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import Codec
+from tests.simulation.steps import seeds
 
 T = TypeVar("T")
 
@@ -164,7 +165,7 @@ class TestProducer:
 
 
 class TestFailures:
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", seeds(4))
     def test_a_killed_broker_loses_nothing_acknowledged_and_repeats_nothing(self, seed: int) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client)

@@ -28,6 +28,7 @@ from tests.simulation.steps import (
     directory_of,
     partition_image,
     produce_once,
+    seeds,
     storage_of,
     until,
     values,
@@ -159,7 +160,7 @@ def test_a_replica_outside_of_the_isr_does_not_lead() -> None:
     on_a_cluster(scenario, brokers=2)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_failed_directory_of_a_follower_does_not_hold_up_the_others(seed: int) -> None:
     """Every record is in flight at once, so that none comes later which could move the high watermark."""
 

@@ -18,6 +18,7 @@ from tests.simulation.steps import (
     create,
     partition_image,
     produce_once,
+    seeds,
     until,
     values,
     write,
@@ -48,7 +49,7 @@ async def led_by(cluster: SimulatedCluster, client: Cluster, broker: int) -> str
     raise AssertionError(f"broker {broker} leads none of ten topics")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_broker_that_is_cut_off_is_fenced_and_elected_again(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = await led_by(cluster, client, 1)
@@ -99,7 +100,7 @@ def test_heartbeats_that_come_late_but_in_time_fence_nobody() -> None:
     on_two_brokers(scenario)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_a_controller_that_stood_still_reads_the_heartbeats_that_wait_before_it_fences(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = await led_by(cluster, client, 1)

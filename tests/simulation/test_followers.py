@@ -11,7 +11,7 @@ from milena.client.cluster import Cluster
 from milena.client.producer import Producer
 from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
 from milena.protocol.records.records import Record, build_batch
-from tests.simulation.steps import create, partition_image, until, values, write
+from tests.simulation.steps import create, partition_image, seeds, until, values, write
 from tests.simulation.three_brokers import BROKERS, RECORDS, content, in_sync, leader_of, on_three_brokers, replica
 
 FETCHES = "kafka_server_brokertopicmetrics_totalfetchrequestspersec_total"
@@ -51,7 +51,7 @@ def test_a_leader_that_was_cut_off_throws_away_what_nobody_else_has() -> None:
     on_three_brokers(scenario, replica_socket_timeout_ms=2000)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_kafka_16541_epochs_are_right_after_a_truncation_and_a_power_loss(seed: int) -> None:
     """The file of epochs is not synced with each truncation: the log must correct what is left of it."""
 

@@ -23,7 +23,7 @@ from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.errors import KafkaError
 from milena.runtime.randomness import Randomness
 from tests.simulation.hostile import MISDEEDS, HostileNetwork
-from tests.simulation.steps import create, values, write
+from tests.simulation.steps import create, seeds, values, write
 
 RECORDS = 10
 Foreseen = (KafkaError, ChannelError, TimeoutError)
@@ -55,7 +55,7 @@ def addresses(cluster: SimulatedCluster) -> list[tuple[str, int]]:
     return [(host_of(number), 9092) for number in cluster.brokers]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_producer(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         producer = Producer(client, request_timeout=2.0, delivery_timeout=20.0)
@@ -67,7 +67,7 @@ def test_a_producer(seed: int) -> None:
     with_hostile_brokers(work, seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_consumer(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         consumer = Consumer(client, reset="earliest", max_wait_ms=100)
@@ -81,7 +81,7 @@ def test_a_consumer(seed: int) -> None:
     with_hostile_brokers(work, seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_member_of_a_group(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         consumer = GroupConsumer(client, "g", ["t"])
@@ -97,7 +97,7 @@ def test_a_member_of_a_group(seed: int) -> None:
     with_hostile_brokers(work, seed)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_an_administrator(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         for number in range(10):

@@ -30,7 +30,7 @@ from tests.simulation.hostile import (
     truncated,
     wrong_correlation,
 )
-from tests.simulation.steps import QUICK, create, partition_image, storage_of, until, values, write
+from tests.simulation.steps import QUICK, create, partition_image, seeds, storage_of, until, values, write
 
 VICTIM = 2
 SNAPSHOTS = {"metadata_log_max_record_bytes_between_snapshots": 2000}
@@ -87,7 +87,7 @@ def in_sync(cluster: SimulatedCluster) -> bool:
     return all(sorted(partition_image(cluster, "t", index).isr) == list(BROKERS) for index in range(3))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_broker_lives_on_rubbish_and_recovers(seed: int) -> None:
     """Heartbeats, metadata, fetches as a follower, AlterPartition as a leader, forwarded requests, producer ids."""
 

@@ -16,7 +16,7 @@ from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of, start_clus
 from milena.lab.world.world import World, simulate
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from tests.simulation.steps import NO_CONFIGS, broker_image, create, partition_image, until, values
+from tests.simulation.steps import NO_CONFIGS, broker_image, create, partition_image, seeds, until, values
 
 UNCLEAN = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
@@ -92,7 +92,7 @@ async def all_in_sync(cluster: SimulatedCluster, count: int = 3) -> None:
     await until(lambda: len(partition_image(cluster).isr) == count)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_brokers_that_stop_in_order_are_not_missed(seed: int) -> None:
     """A controlled shutdown without an unavailable moment (docs/kafka-semantics.md: Broker lifecycle)."""
 
@@ -113,7 +113,7 @@ def test_brokers_that_stop_in_order_are_not_missed(seed: int) -> None:
     on_three(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_killed_leader_is_replaced_within_a_second_and_comes_back_at_once(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3, configs={MIN_ISR: "2"})

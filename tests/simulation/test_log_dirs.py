@@ -13,15 +13,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import LeaderEpoch, Offset
 from tests.simulation.moved_logs import FILLED, fill, move, on_brokers, other_than
-from tests.simulation.steps import (
-    create,
-    directory_of,
-    partition_image,
-    storage_of,
-    until,
-    values,
-    write,
-)
+from tests.simulation.steps import create, directory_of, partition_image, seeds, storage_of, until, values, write
 
 RECORDS = 40
 
@@ -32,7 +24,7 @@ async def described(client: Cluster, broker: int) -> dict[str, list[Any]]:
     return {one.log_dir: [p for topic in one.topics for p in topic.partitions] for one in response.results}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_replica_moves_while_it_is_written(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
@@ -181,7 +173,7 @@ def test_a_move_to_where_the_log_is_ends_the_one_under_way() -> None:
     on_brokers(1, scenario)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_crash_in_the_middle_of_a_move_loses_nothing(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)

@@ -10,7 +10,7 @@ from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.power import Inode
 from milena.lab.world.world import World, simulate
-from tests.simulation.steps import QUICK, batches_in, create, storage_of, values, write
+from tests.simulation.steps import QUICK, batches_in, create, seeds, storage_of, values, write
 
 RECORDS = 60
 
@@ -45,7 +45,7 @@ async def check_log(cluster: SimulatedCluster, client: Cluster, kept: int) -> No
     assert await values(client, kept + 5) == list(range(kept + 5))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_power_loss_takes_only_what_was_not_synced(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs={"internal.segment.bytes": "4000"})
@@ -62,7 +62,7 @@ def test_a_power_loss_takes_only_what_was_not_synced(seed: int) -> None:
     on_a_cluster(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_power_loss_takes_nothing_where_each_append_is_synced(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs={"internal.segment.bytes": "4000", "flush.messages": "1"})
@@ -74,7 +74,7 @@ def test_a_power_loss_takes_nothing_where_each_append_is_synced(seed: int) -> No
     on_a_cluster(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_nothing_is_lost_by_a_power_loss_after_a_stop_in_order(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)
@@ -87,7 +87,7 @@ def test_nothing_is_lost_by_a_power_loss_after_a_stop_in_order(seed: int) -> Non
     on_a_cluster(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_power_loss_does_not_bring_back_the_marker_of_a_former_clean_shutdown(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)

@@ -35,7 +35,7 @@ from tests.simulation.metadata_managers import (
     known,
     of,
 )
-from tests.simulation.steps import until
+from tests.simulation.steps import seeds, until
 from tests.unit.tiered.segments import KIP405_5, update
 
 
@@ -241,7 +241,7 @@ def test_an_update_that_must_not_follow_is_dropped() -> None:
 # -- trouble
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_what_was_published_outlives_any_broker(seed: int) -> None:
     async def scenario(tier: Tier) -> None:
         one, other = await tier.ready(1), await tier.ready(2)

@@ -14,7 +14,7 @@ from milena.lab.world.world import World, simulate
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response
-from tests.simulation.steps import QUICK, broker_image, create, partition_image, until, values, write
+from tests.simulation.steps import QUICK, broker_image, create, partition_image, seeds, until, values, write
 from tests.simulation.three_brokers import (
     BROKERS,
     CONFIGS,
@@ -27,7 +27,7 @@ from tests.simulation.three_brokers import (
 )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_the_followers_have_what_the_leader_has_byte_for_byte(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
@@ -39,7 +39,7 @@ def test_the_followers_have_what_the_leader_has_byte_for_byte(seed: int) -> None
     on_three_brokers(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)

@@ -1,8 +1,8 @@
 """A controller and three to five brokers under load and faults: what Kafka promises is kept, a seed has one history.
 
 `milena sim --seed N` runs one seed and prints its trace; `milena sim --soak SECONDS` runs others. ``MILENA_SEEDS`` sets
-how many run here and ``MILENA_FIRST_SEED`` the first one. Odd seeds have a tier, two of four more groups than one,
-eight of sixteen a compacted topic.
+how many run here, ``MILENA_FIRST_SEED`` the first one, and ``MILENA_STEPS`` the number of node faults in each. Odd
+seeds have a tier, two of four more groups than one, eight of sixteen a compacted topic.
 """
 
 from __future__ import annotations
@@ -25,13 +25,18 @@ from milena.lab.histories.group_events import (
     Sync,
 )
 from milena.lab.histories.keyed import FullRead, KeyedWrite
-from milena.lab.load.seeded import has_compaction, has_groups, run_seed
+from milena.lab.load.seeded import STEPS, has_compaction, has_groups, run_seed
 from milena.lab.world.trace import quiet_logs
 
 SEEDS = int(os.environ.get("MILENA_SEEDS") or 20)
 FIRST = int(os.environ.get("MILENA_FIRST_SEED") or 0)
+FAULTS = int(os.environ.get("MILENA_STEPS") or 2)
 REGRESSIONS: tuple[int, ...] = (329, 335, 420)
-"""Seeds that have found a bug."""
+"""Seeds that have found a bug, with as many faults as `milena sim` has by default."""
+CASES = [
+    *((seed, FAULTS) for seed in range(FIRST, FIRST + SEEDS)),
+    *(pytest.param(seed, STEPS, marks=pytest.mark.slow) for seed in REGRESSIONS),
+]
 OF_GROUPS: tuple[type[Event], ...] = (Join, Sync, MemberHeartbeat, OffsetCommit, OffsetFetch, OffsetDelete, GroupDelete)
 OF_KEYS: tuple[type[Event], ...] = (KeyedWrite, FullRead)
 ENOUGH: dict[type[Event], int] = {FullRead: 2}
@@ -51,11 +56,11 @@ def count(kind: type[Event], history: list[Event]) -> int:
 
 @pytest.mark.seeds
 @pytest.mark.timeout(SEED_SECONDS)
-@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + SEEDS), *REGRESSIONS])
-def test_promises_are_kept(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "steps"), CASES)
+def test_promises_are_kept(seed: int, steps: int) -> None:
     quiet_logs()
-    report = run_seed(seed)
-    assert not report.violations, "\n".join([f"milena sim --seed {seed}", *report.violations[:10]])
+    report = run_seed(seed, steps=steps)
+    assert not report.violations, "\n".join([f"milena sim --seed {seed} --steps {steps}", *report.violations[:10]])
     assert sum(isinstance(event, Send) for event in report.history) >= 100
     assert sum(isinstance(event, Poll) for event in report.history) >= 20
     expected = (*(OF_GROUPS if has_groups(seed) else ()), *(OF_KEYS if has_compaction(seed) else ()))
@@ -63,10 +68,11 @@ def test_promises_are_kept(seed: int) -> None:
     assert not rare, "these were hardly ever answered"
 
 
-@pytest.mark.parametrize("seed", [pytest.param(7, marks=pytest.mark.slow), 5])
-def test_a_seed_has_one_history_in_any_process(seed: int) -> None:
+@pytest.mark.timeout(2 * SEED_SECONDS)
+@pytest.mark.parametrize(("seed", "steps"), [pytest.param(7, STEPS, marks=pytest.mark.slow), (5, 1)])
+def test_a_seed_has_one_history_in_any_process(seed: int, steps: int) -> None:
     """`milena sim` prints the same trace, with all that the nodes log, whatever the order of sets and of addresses."""
-    one, other = (_trace_of(seed, hash_seed) for hash_seed in ("1", "2"))
+    one, other = (_trace_of(seed, steps, hash_seed) for hash_seed in ("1", "2"))
     assert one == other
     assert "passed, no violations, digest" in one.splitlines()[-1]
 
@@ -76,14 +82,14 @@ def test_another_seed_has_another_history() -> None:
     assert run_seed(1).digest != run_seed(2).digest
 
 
-def _trace_of(seed: int, hash_seed: str) -> str:
+def _trace_of(seed: int, steps: int, hash_seed: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "milena", "sim", "--seed", str(seed)],
+        [sys.executable, "-m", "milena", "sim", "--seed", str(seed), "--steps", str(steps)],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SEED_SECONDS,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout

@@ -26,7 +26,7 @@ from milena.runtime.randomness import Randomness
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.store.remote_storage import REQUIRED
 from milena.tiered.store.tier_names import ROOT
-from tests.simulation.steps import until, values, write
+from tests.simulation.steps import seeds, until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, WITH_TIER, bases, known_segments, log_of, replica, with_tier
 
 RECORDS = 22
@@ -280,7 +280,7 @@ def test_a_seed_can_be_told_to_have_a_tier() -> None:
     assert any("tiered topics: " in line for line in report.trace)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_objects_that_were_away_return_though_all_of_a_segment_were(seed: int) -> None:
     """Those of a segment that was deleted meanwhile do not: it is known by none of its objects being there."""
 

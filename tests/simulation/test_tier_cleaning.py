@@ -11,7 +11,7 @@ from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
 from tests.simulation.compacted_tier import CLEANING, COMPACTED, METADATA, is_clean, leader, read, write
-from tests.simulation.steps import partition_image, until
+from tests.simulation.steps import partition_image, seeds, until
 from tests.simulation.tiered_topics import known_segments, log_of, with_tier
 
 
@@ -33,7 +33,7 @@ def test_consumers_find_the_last_values_in_the_tier_and_its_old_segments_go() ->
     with_tier(scenario, configs=COMPACTED, **CLEANING)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_slow_reader_is_never_refused_while_its_segments_are_replaced(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10, 4)
@@ -48,7 +48,7 @@ def test_a_slow_reader_is_never_refused_while_its_segments_are_replaced(seed: in
     with_tier(scenario, seed=seed, configs=COMPACTED, **immediately)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_leaders_that_are_killed_and_paused_while_they_clean_lose_nothing(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         chance = random.Random(seed)

@@ -21,7 +21,7 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from milena.tiered.work import overruling
 from milena.tiered.work.claims import accepted
 from milena.tiered.work.deletion import announce_deletion
-from tests.simulation.steps import partition_image, until, values, write
+from tests.simulation.steps import partition_image, seeds, until, values, write
 from tests.simulation.tiered_topics import (
     bases,
     finished,
@@ -62,7 +62,7 @@ async def everything_is_served(cluster: SimulatedCluster, client: Cluster) -> No
     assert await values(client, 10) == list(range(10))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_leader_whose_session_has_run_out_deletes_nothing_from_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await all_in_tier(cluster, client)
@@ -78,7 +78,7 @@ def test_a_leader_whose_session_has_run_out_deletes_nothing_from_the_tier(seed: 
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: int) -> None:
     """The first heartbeat after the pause is answered before the metadata has come."""
 
@@ -165,7 +165,7 @@ def test_a_broker_whose_roles_are_not_those_of_its_metadata_yet_is_in_no_session
     with_tier(scenario, brokers=3, **METADATA)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await all_in_tier(cluster, client)
@@ -178,7 +178,7 @@ def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_topic_that_is_switched_off_while_nobody_leads_it_begins_with_what_is_local(seed: int) -> None:
     """Its next leader was a follower when it heard of that, and readers would be sent to offsets that nobody has."""
 

@@ -19,7 +19,7 @@ from milena.protocol.types import Offset
 from milena.storage.log import tiering
 from milena.storage.log.unified_log import UnifiedLog
 from tests.simulation.joining_replicas import A, B, add_replica, call, joined, records, state_of
-from tests.simulation.steps import partition_image, storage_of, until, write
+from tests.simulation.steps import partition_image, seeds, storage_of, until, write
 from tests.simulation.tiered_replicas import REPLICATED, leader_of, readable
 from tests.simulation.tiered_topics import (
     ROOT,
@@ -173,7 +173,7 @@ async def rejoins(cluster: SimulatedCluster, seconds: float = 30) -> None:
     await until(lambda: readable(cluster, B) == readable(cluster, A))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_power_loss_at_any_step_leaves_a_log_that_begins_anew(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
@@ -340,7 +340,7 @@ def test_kip1023_a_follower_that_has_records_begins_where_its_leaders_disk_does_
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_new_replica_after_an_unclean_election(seed: int) -> None:
     """It takes what is on the new leader's lineage."""
 
@@ -365,7 +365,7 @@ def test_a_new_replica_after_an_unclean_election(seed: int) -> None:
     with_unclean_elections(scenario, seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_log_that_is_moved_while_it_begins_in_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
@@ -408,7 +408,7 @@ def test_a_directory_that_fails_in_the_step_in_which_its_log_begins_in_the_tier_
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE, log_dirs="/data-1,/data-2", metadata_log_dir="/metadata")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_log_that_is_cut_below_its_local_part_knows_the_producers_in_the_tier(seed: int) -> None:
     """Its leader, elected uncleanly, still has locally what this one has in the tier only."""
 

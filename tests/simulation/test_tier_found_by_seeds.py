@@ -27,7 +27,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.work.deletion import update_of
 from tests.simulation.joining_replicas import add_replica, joined, records, state_of
-from tests.simulation.steps import storage_of, until, values, write
+from tests.simulation.steps import seeds, storage_of, until, values, write
 from tests.simulation.tiered_replicas import leader_of
 from tests.simulation.tiered_topics import (
     TIER,
@@ -131,7 +131,7 @@ def test_what_is_not_announced_yet_stays_where_the_tier_is_switched_on_again() -
     with_tier(scenario)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_what_is_being_announced_is_not_counted_where_the_tier_is_switched_on_again(seed: int) -> None:
     """Seed 100097: the record that tells of the deletion waited for its acknowledgement when the tier was on again, and
     what it tells of counted as copied. Local records went, then the others."""

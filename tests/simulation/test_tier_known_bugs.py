@@ -21,7 +21,7 @@ from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.storage.files.names import LOG
 from milena.tiered.metadata.snapshot import FILE_NAME
 from tests.simulation.fetches import fetch
-from tests.simulation.steps import batches_in, storage_of, until, values, write
+from tests.simulation.steps import batches_in, seeds, storage_of, until, values, write
 from tests.simulation.tiered_topics import (
     COPIES,
     bases,
@@ -155,7 +155,7 @@ def test_a_hole_at_the_beginning_of_the_active_segment_is_no_question_to_the_tie
     with_tier(scenario)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_topic_that_is_tiered_later_leaves_no_old_segments_on_any_disk_whoever_leads(seed: int) -> None:
     """KAFKA-17020: some replicas kept theirs until they were restarted, and longer."""
 

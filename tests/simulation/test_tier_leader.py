@@ -23,7 +23,7 @@ from milena.protocol.types import Offset
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
-from tests.simulation.steps import broker_image, partition_image, until, values, write
+from tests.simulation.steps import broker_image, partition_image, seeds, until, values, write
 from tests.simulation.tiered_topics import (
     COPIES,
     ROOT,
@@ -59,7 +59,7 @@ async def alter(client: Cluster, **values: str) -> None:
     await admin.alter_configs(client, TOPIC_RESOURCE, "t", changes)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_closed_segments_go_to_the_tier_and_leave_the_disk(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
@@ -133,7 +133,7 @@ def test_a_deleted_topic_leaves_the_tier() -> None:
     with_tier(scenario)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_of_a_replicated_topic_that_is_deleted_the_leader_alone_erases_the_tier(seed: int) -> None:
     """A2: only the leader gets deleteRemote. Each segment is announced and confirmed once."""
 
@@ -249,7 +249,7 @@ def test_a_copy_that_cannot_even_be_deleted_goes_when_its_offsets_expire() -> No
     with_tier(scenario)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_new_leader_copies_on_and_deletes_nothing_that_retention_wants(seed: int) -> None:
     """KAFKA-20732: it has the segments locally that are in the tier, and must not count them twice."""
 

@@ -11,7 +11,7 @@ import pytest
 from milena.client.cluster import Cluster
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
-from tests.simulation.steps import partition_image, storage_of, until, write
+from tests.simulation.steps import partition_image, seeds, storage_of, until, write
 from tests.simulation.tiered_replicas import REPLICATED, all_in_sync, leader_of, readable
 from tests.simulation.tiered_topics import (
     TIER,
@@ -53,7 +53,7 @@ def forget_metadata(cluster: SimulatedCluster, broker: int, *, keep: int = 0) ->
         del files[path].data[keep:]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_power_loss_takes_nothing_that_is_in_the_tier_alone(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)
@@ -67,7 +67,7 @@ def test_a_power_loss_takes_nothing_that_is_in_the_tier_alone(seed: int) -> None
     with_tier(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_power_loss_of_all_brokers_takes_nothing_that_is_in_the_tier_alone(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)

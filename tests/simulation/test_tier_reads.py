@@ -16,11 +16,11 @@ from milena.lab.cluster import SimulatedCluster, host_of
 from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.counted_reads import EXPIRED, HANGS, counted, filled, filled_twice, timed
 from tests.simulation.fetches import fetch
-from tests.simulation.steps import create, partition_image, until, values, write
+from tests.simulation.steps import create, partition_image, seeds, until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, bases, finished, log_of, with_tier
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_topic_is_read_from_its_first_offset_as_if_nothing_had_moved(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)

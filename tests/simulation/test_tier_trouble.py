@@ -17,6 +17,7 @@ from tests.simulation.steps import (
     broker_image,
     directory_of,
     partition_image,
+    seeds,
     storage_of,
     until,
     write,
@@ -35,7 +36,7 @@ from tests.simulation.tiered_topics import (
 MOVABLE: dict[str, Any] = dict(OF_BROKERS)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_power_loss_takes_nothing_that_was_in_either_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
@@ -76,7 +77,7 @@ def test_a_broker_that_lost_checkpoints_finds_its_log_in_both_tiers(lost: tuple[
     with_tier(scenario)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_log_that_moves_to_another_directory_stays_in_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
@@ -96,7 +97,7 @@ def test_a_log_that_moves_to_another_directory_stays_in_the_tier(seed: int) -> N
     with_tier(scenario, seed=seed, **MOVABLE)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_whoever_dies_and_whatever_fails_each_committed_record_is_in_one_of_the_tiers(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         random, written = cluster.world.random, 0
@@ -130,7 +131,7 @@ def test_whoever_dies_and_whatever_fails_each_committed_record_is_in_one_of_the_
     with_tier(scenario, seed=seed, brokers=3, configs={"min.insync.replicas": "2"}, **REPLICATED)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(seed: int) -> None:
     """KAFKA-15241, as kip405-5: the new leader lacks what its predecessor had copied."""
 
@@ -156,7 +157,7 @@ def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(
     with_unclean_elections(scenario, seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_broker_that_stops_in_the_middle_of_a_copy_leaves_nothing_that_counts(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         usual, cluster.world.tier.offload_seconds = cluster.world.tier.offload_seconds, (0.1, 0.6)

@@ -184,7 +184,7 @@ def test_a_snappy_block_that_claims_more_than_it_can_hold_is_refused_before_memo
 BOMB = """
 import resource, sys, zlib
 from milena.protocol.records.compression import DecompressionBomb, Codec, decompress, compress
-size = 1 << 30
+size = 1 << 28
 codec = Codec[sys.argv[1]]
 if codec is Codec.GZIP:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -205,7 +205,7 @@ except DecompressionBomb:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_of_a_gibibyte_takes_little_more_memory_than_the_limit(codec: Codec) -> None:
+def test_a_bomb_of_256_mib_takes_little_more_memory_than_the_limit(codec: Codec) -> None:
     done = subprocess.run([sys.executable, "-c", BOMB, codec.name], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 4 * (8 << 10)
 

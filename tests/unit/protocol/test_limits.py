@@ -77,7 +77,9 @@ def test_every_api_has_its_limit(key: ApiKey) -> None:
     ("key", "array", "element"),
     [
         (ApiKey.LIST_OFFSETS, "partitions", {"partition_index": 0, "timestamp": -1}),
-        (ApiKey.OFFSET_COMMIT, "partitions", {"partition_index": 0, "committed_offset": 1}),
+        pytest.param(
+            ApiKey.OFFSET_COMMIT, "partitions", {"partition_index": 0, "committed_offset": 1}, marks=pytest.mark.slow
+        ),
         (ApiKey.DELETE_RECORDS, "partitions", {"partition_index": 0, "offset": 1}),
         (ApiKey.OFFSET_FOR_LEADER_EPOCH, "partitions", {"partition": 0}),
     ],

@@ -324,6 +324,7 @@ def test_a_deposed_coordinator_answers_from_what_it_knows_but_takes_no_commit() 
     assert names(*syncs, replace(COMMIT, begun=10, ended=11, generation=5)) == [Anomaly.OLD_GENERATION]
 
 
+@pytest.mark.slow
 def test_many_commits_are_judged_in_one_pass() -> None:
     """A checker that compared each commit with each other one would run into the time limit of tests."""
     commits = (

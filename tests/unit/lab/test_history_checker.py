@@ -373,6 +373,7 @@ def test_what_a_lost_object_held_may_be_refused_and_nothing_else() -> None:
     assert "gap" in _names(check([*sends, first, behind, hole, late]))
 
 
+@pytest.mark.slow
 def test_a_long_history_is_checked_in_one_pass() -> None:
     """A checker that compared each operation with each other one would run into the time limit of tests."""
     checker, count = Checker(), 100_000

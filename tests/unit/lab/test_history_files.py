@@ -204,6 +204,7 @@ def peak(how: str, path: Path) -> int:
     return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
 
+@pytest.mark.slow
 def test_the_more_partitions_the_less_of_a_file_is_in_memory(tmp_path: Path) -> None:
     path, partitions = tmp_path / "history.jsonl", 20
     history = (

@@ -113,6 +113,7 @@ def test_what_may_happen_is_not_named(history: list[Event]) -> None:
     assert check(history) == []
 
 
+@pytest.mark.slow
 def test_many_reads_of_many_keys_are_judged_in_one_pass() -> None:
     """A checker that compared each read with each other one, or with each write, would run into the time limit."""
     rules, keys = KeyedRules(), [f"k{number}" for number in range(100)]

@@ -143,7 +143,7 @@ def test_a_log_that_is_deleted_or_moved_has_no_swap(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize("power", [False, True])
 def test_a_crash_at_any_point_loses_no_last_record(power: bool, seed: int) -> None:
     at = 0

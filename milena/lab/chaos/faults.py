@@ -1,6 +1,329 @@
-"""The kinds of faults, and what one that was injected has to be judged by: lines of a history."""
+"""The table of faults: for each kind how it is drawn, injected, noticed and judged, and what it excludes.
+
+A new kind of fault is a member of ``histories.faults.Kind`` and a row here (CONTRIBUTING has the steps). ``Act`` names
+what the nemesis does, ``Notice`` how the runner verifies that the fault has an effect.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from milena.lab.chaos.steps import SLACK, Effect, Shape, Step
 from milena.lab.histories.faults import Fault as Fault
 from milena.lab.histories.faults import Kind as Kind
+from milena.runtime.randomness import Randomness
+
+CLOCK_JUMPS: Final = (-1200.0, -60.0, -2.0, 2.0, 60.0, 1200.0)
+"""Seconds. Brokers refuse records that are an hour ahead of their clock (``message.timestamp.after.max.ms``)."""
+
+
+class Act(Enum):
+    """What the nemesis does for a fault."""
+
+    KILL = auto()
+    SHUT_DOWN = auto()
+    PAUSE = auto()
+    CUT = auto()
+    WIPE = auto()
+    POWER_OFF = auto()
+    FAIL_DISK = auto()
+    SLOW_DISK = auto()
+    JUMP_CLOCK = auto()
+    BREAK_TIER = auto()
+    UNMOUNT_TIER = auto()
+    ROLL = auto()
+    REASSIGN = auto()
+    ELECT_UNCLEAN = auto()
+
+
+class Notice(Enum):
+    """How the effect of a fault is noticed."""
+
+    BY_ACT = auto()
+    """By the act, which observes the node while the fault lasts. If it does not, the fault is not observable."""
+    DOWN = auto()
+    """The node refuses connections."""
+    NEW_DIRECTORY = auto()
+    """The node has a log directory with another id."""
+    CUT = auto()
+    """Other brokers report a fenced broker or a smaller ISR, or the broker does not fetch the metadata log."""
+    OFFLINE = auto()
+    """The node reports an offline log directory, or has ended."""
+    CLOCK = auto()
+    """The node reports a wall clock that has jumped."""
+    MOVED = auto()
+    """A reassignment is under way, or partitions have other replicas."""
+    STALE_ALONE = auto()
+    """All nodes of the fault but the first one are down."""
+    COUNTED = auto()
+    """The node counts it under ``FaultKind.counted``."""
+
+
+class Trait(Enum):
+    """What distinguishes kinds of faults from each other, for the plan and for the verdict."""
+
+    LOSES = auto()
+    """A broker loses data. Only one at a time, with all replicas in sync."""
+    OF_TIER = auto()
+    """A fault of the tier's store; one at a time."""
+    OF_LINKS = auto()
+    """A fault of links. One at a time, because all links are healed together."""
+    KEEPS_ISR = auto()
+    """It takes no broker out of an ISR."""
+    ALONE = auto()
+    """It ends all or nearly all brokers, so it is never injected together with another fault."""
+    BOUNDED = auto()
+    """Its duration is part of what it is, so that it is never extended."""
+    OWN_SESSIONS = auto()
+    """It can end the sessions of its own nodes only."""
+    STALE_LEADER = auto()
+    """It leaves a leader that was replaced, does not know it, and answers clients."""
+    ENDS_IN_TIME = auto()
+    """It is mended at its time, even if it has not been noticed yet. Others last a little longer in that case."""
+    NEEDS_CONTROLLER = auto()
+    """It cannot be noticed while the controller is away."""
+    NEEDS_NODE = auto()
+    """It cannot be noticed if another fault ends its node."""
+
+
+class Drawn(NamedTuple):
+    """The random choices of one fault: see ``Step``."""
+
+    nodes: tuple[int, ...]
+    seconds: float
+    amount: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What choices are made from. ``brokers``: those without a fault in this round, in random order. ``fenced``: a
+    random number of seconds after which a broker without heartbeats has been fenced."""
+
+    brokers: list[int]
+    random: Randomness
+    shape: Shape
+    fenced: float
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """A row of the table. ``within``: seconds after the injection from which on partitions with enough replicas must
+    accept writes. ``counted``: the name of a counter in ``Place.troubles``."""
+
+    draw: Callable[[Draw], Drawn]
+    act: Act
+    notice: Notice
+    effect: Callable[[Step, Shape], Effect]
+    within: Callable[[Shape], float]
+    traits: frozenset[Trait] = frozenset()
+    counted: str = ""
+
+
+# -- how a fault is drawn
+
+
+def _short_or_fenced(draw: Draw) -> Drawn:
+    node = draw.brokers.pop()
+    return Drawn((node,), draw.random.choice((draw.random.uniform(0, draw.shape.session), draw.fenced)))
+
+
+def _fenced(draw: Draw) -> Drawn:
+    return Drawn((draw.brokers.pop(),), draw.fenced)
+
+
+def _hanging(draw: Draw) -> Drawn:
+    return Drawn((draw.brokers.pop(),), draw.shape.session * draw.random.uniform(0.2, 0.5))
+
+
+def _lagging(draw: Draw) -> Drawn:
+    return Drawn((draw.brokers.pop(),), 1.5 * draw.shape.lag + draw.random.uniform(1, 4))
+
+
+def _one_way(draw: Draw) -> Drawn:
+    shape, random = draw.shape, draw.random
+    node = draw.brokers.pop()
+    ends = random.shuffled([node, random.choice((shape.controller, draw.brokers[0]))])
+    return Drawn(tuple(ends), max(shape.session, 1.5 * shape.lag) + random.uniform(1, 4))
+
+
+def _slow_disk(draw: Draw) -> Drawn:
+    return Drawn((draw.brokers.pop(),), draw.random.uniform(3, 8), draw.random.uniform(0.02, 0.3))
+
+
+def _clock(draw: Draw) -> Drawn:
+    nodes = (draw.random.choice((draw.brokers.pop(), draw.shape.controller)),)
+    return Drawn(nodes, draw.random.uniform(3, 8), draw.random.choice(CLOCK_JUMPS))
+
+
+def _slow_objects(draw: Draw) -> Drawn:
+    return Drawn((), draw.random.uniform(3, 8), draw.random.uniform(0.1, 2))
+
+
+def _lost_objects(draw: Draw) -> Drawn:
+    return Drawn((), draw.random.uniform(3, 8), draw.random.uniform(0.1, 0.5))
+
+
+def _odd_tier(draw: Draw) -> Drawn:
+    return Drawn((), draw.random.uniform(3, 8), text=draw.random.choice(draw.shape.odd or ("page",)))
+
+
+def _of_no_node(draw: Draw) -> Drawn:
+    return Drawn((), draw.random.uniform(3, 8))
+
+
+def _controller(draw: Draw) -> Drawn:
+    seconds = draw.random.choice((draw.random.uniform(0, draw.shape.session), draw.fenced))
+    return Drawn((draw.shape.controller,), seconds)
+
+
+def _rolling(draw: Draw) -> Drawn:
+    return Drawn((*draw.brokers, draw.shape.controller), len(draw.brokers) * draw.shape.session)
+
+
+def _unclean(draw: Draw) -> Drawn:
+    return Drawn(tuple(draw.brokers), 3 * draw.shape.session)
+
+
+# -- what it does to replicas
+
+
+def _nothing(step: Step, shape: Shape) -> Effect:
+    return Effect()
+
+
+def _gone(step: Step, shape: Shape) -> Effect:
+    return Effect(gone=frozenset(step.nodes))
+
+
+def _hung(step: Step, shape: Shape) -> Effect:
+    return Effect(hung=frozenset(step.nodes))
+
+
+def _apart(step: Step, shape: Shape) -> Effect:
+    leader = step.nodes[0]
+    return Effect(apart=frozenset(frozenset((leader, one)) for one in shape.brokers if one != leader))
+
+
+def _apart_one_way(step: Step, shape: Shape) -> Effect:
+    if shape.controller in step.nodes:
+        return Effect(gone=frozenset(step.nodes) - {shape.controller})
+    return Effect(apart=frozenset({frozenset(step.nodes)}))
+
+
+def _frozen(step: Step, shape: Shape) -> Effect:
+    return Effect(frozen=True)
+
+
+def _each(step: Step, shape: Shape) -> Effect:
+    return Effect(each=frozenset(shape.brokers))
+
+
+def _moves(step: Step, shape: Shape) -> Effect:
+    return Effect(moves=True)
+
+
+def _all(step: Step, shape: Shape) -> Effect:
+    return Effect(all=True)
+
+
+# -- from when on partitions must accept writes
+
+
+def _soon(shape: Shape) -> float:
+    return SLACK
+
+
+def _after_session(shape: Shape) -> float:
+    return shape.session + SLACK
+
+
+def _after_lag(shape: Shape) -> float:
+    return max(shape.session, 1.5 * shape.lag) + SLACK
+
+
+def _traits(*traits: Trait) -> frozenset[Trait]:
+    return frozenset(traits)
+
+
+_OF_TIER: Final = _traits(Trait.OF_TIER, Trait.KEEPS_ISR, Trait.OWN_SESSIONS)
+_OF_LINKS: Final = _traits(Trait.OF_LINKS, Trait.NEEDS_CONTROLLER)
+_OF_NODE: Final = _traits(Trait.OWN_SESSIONS)
+FAULTS: Final[Mapping[Kind, FaultKind]] = {
+    Kind.KILL: FaultKind(_short_or_fenced, Act.KILL, Notice.DOWN, _gone, _after_session, _OF_NODE),
+    Kind.STOP: FaultKind(_fenced, Act.PAUSE, Notice.BY_ACT, _gone, _after_session, _OF_NODE | {Trait.ENDS_IN_TIME}),
+    Kind.HANG: FaultKind(
+        _hanging, Act.PAUSE, Notice.BY_ACT, _hung, _soon, _OF_NODE | {Trait.BOUNDED, Trait.ENDS_IN_TIME}
+    ),
+    Kind.RESTART: FaultKind(_short_or_fenced, Act.SHUT_DOWN, Notice.DOWN, _gone, _soon, _OF_NODE),
+    Kind.ISOLATE: FaultKind(_fenced, Act.CUT, Notice.CUT, _gone, _after_session, _OF_LINKS | {Trait.STALE_LEADER}),
+    Kind.CUT_CONTROLLER: FaultKind(
+        _fenced, Act.CUT, Notice.CUT, _gone, _after_session, _OF_LINKS | {Trait.STALE_LEADER}
+    ),
+    Kind.CUT_FOLLOWERS: FaultKind(_lagging, Act.CUT, Notice.CUT, _apart, _after_lag, _OF_LINKS),
+    Kind.CUT_ONE_WAY: FaultKind(_one_way, Act.CUT, Notice.CUT, _apart_one_way, _after_lag, _OF_LINKS),
+    Kind.WIPE: FaultKind(
+        _short_or_fenced,
+        Act.WIPE,
+        Notice.NEW_DIRECTORY,
+        _gone,
+        _after_session,
+        _OF_NODE | {Trait.LOSES, Trait.NEEDS_CONTROLLER},
+    ),
+    Kind.POWER_LOSS: FaultKind(
+        _short_or_fenced,
+        Act.POWER_OFF,
+        Notice.DOWN,
+        _gone,
+        _after_session,
+        _OF_NODE | {Trait.LOSES, Trait.ENDS_IN_TIME},
+    ),
+    Kind.FULL_DISK: FaultKind(_fenced, Act.FAIL_DISK, Notice.OFFLINE, _gone, _after_session, _OF_NODE),
+    Kind.LOST_DIRECTORY: FaultKind(_fenced, Act.FAIL_DISK, Notice.OFFLINE, _gone, _after_session, _OF_NODE),
+    Kind.SLOW_DISK: FaultKind(
+        _slow_disk, Act.SLOW_DISK, Notice.COUNTED, _nothing, _soon, _OF_NODE | {Trait.NEEDS_NODE}, "slowed"
+    ),
+    Kind.TIER_AWAY: FaultKind(_of_no_node, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_failed"),
+    Kind.TIER_UNMOUNTED: FaultKind(_of_no_node, Act.UNMOUNT_TIER, Notice.BY_ACT, _nothing, _soon, _OF_TIER),
+    Kind.ODD_TIER: FaultKind(_odd_tier, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_odd"),
+    Kind.SLOW_OBJECTS: FaultKind(
+        _slow_objects, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_slowed"
+    ),
+    Kind.LOST_OBJECTS: FaultKind(_lost_objects, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_lost"),
+    Kind.CONTROLLER: FaultKind(_controller, Act.KILL, Notice.DOWN, _frozen, _soon, _traits(Trait.KEEPS_ISR)),
+    Kind.CLOCK: FaultKind(
+        _clock,
+        Act.JUMP_CLOCK,
+        Notice.CLOCK,
+        _nothing,
+        _soon,
+        _OF_NODE | {Trait.KEEPS_ISR, Trait.ENDS_IN_TIME, Trait.NEEDS_NODE},
+    ),
+    Kind.ROLLING: FaultKind(
+        _rolling, Act.ROLL, Notice.BY_ACT, _each, _soon, _traits(Trait.ALONE, Trait.BOUNDED, Trait.ENDS_IN_TIME)
+    ),
+    Kind.REASSIGN: FaultKind(
+        _of_no_node, Act.REASSIGN, Notice.MOVED, _moves, _soon, _OF_NODE | {Trait.NEEDS_CONTROLLER}
+    ),
+    Kind.UNCLEAN: FaultKind(
+        _unclean,
+        Act.ELECT_UNCLEAN,
+        Notice.STALE_ALONE,
+        _all,
+        _soon,
+        _traits(Trait.ALONE, Trait.BOUNDED, Trait.ENDS_IN_TIME),
+    ),
+}
+
+
+def has(kind: Kind, trait: Trait) -> bool:
+    """Whether all faults of a kind have a trait."""
+    return trait in FAULTS[kind].traits
+
+
+def kinds_with(trait: Trait) -> frozenset[Kind]:
+    """The kinds that have a trait."""
+    return frozenset(kind for kind in FAULTS if has(kind, trait))

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from milena.lab.chaos.faults import Fault, Kind
+from milena.lab.chaos.faults import FAULTS, Act, Fault, Kind, Trait, has
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import Round, Shape, Step, within
+from milena.lab.chaos.plan import Round, within
+from milena.lab.chaos.steps import Shape, Step
 from milena.lab.chaos.topics import UNCLEAN, WEAK
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.watch import Doomed, Sight, Watch
@@ -32,14 +33,6 @@ _SAID: Final = {
     Effect.NOT_SEEN: "not seen: nobody noticed it",
     Effect.HIDDEN: "not seen, since another fault hid it",
 }
-OF_ITS_NODE: Final = frozenset(
-    {
-        *(Kind.KILL, Kind.STOP, Kind.HANG, Kind.RESTART, Kind.WIPE, Kind.POWER_LOSS, Kind.FULL_DISK),
-        *(Kind.LOST_DIRECTORY, Kind.SLOW_DISK, Kind.TIER_UNMOUNTED, Kind.ODD_TIER),
-        *(Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS, Kind.CLOCK, Kind.REASSIGN),
-    }
-)
-"""Faults that can end the sessions of their own nodes only."""
 IN_SYNC: Final = 120.0
 """Seconds after a fault in which all must be in sync."""
 
@@ -68,30 +61,21 @@ class Nemesis:
         self._watch = Watch(place, health, shape)
         self._steps: tuple[Step, ...] = ()
         """The faults of the round under way, until all are in sync again."""
-        self._acts: Mapping[Kind, Callable[[Sight], Awaitable[None]]] = {
-            Kind.KILL: self._kill,
-            Kind.STOP: self._pause,
-            Kind.HANG: self._pause,
-            Kind.RESTART: self._restart,
-            Kind.ISOLATE: self._cut,
-            Kind.CUT_CONTROLLER: self._cut,
-            Kind.CUT_FOLLOWERS: self._cut,
-            Kind.CUT_ONE_WAY: self._cut,
-            Kind.WIPE: self._wipe,
-            Kind.POWER_LOSS: self._lose_power,
-            Kind.FULL_DISK: self._fail_disk,
-            Kind.LOST_DIRECTORY: self._fail_disk,
-            Kind.SLOW_DISK: self._slow_disk,
-            Kind.TIER_AWAY: self._break_tier,
-            Kind.TIER_UNMOUNTED: self._unmount_tier,
-            Kind.ODD_TIER: self._break_tier,
-            Kind.SLOW_OBJECTS: self._break_tier,
-            Kind.LOST_OBJECTS: self._break_tier,
-            Kind.CONTROLLER: self._kill,
-            Kind.CLOCK: self._jump_clock,
-            Kind.ROLLING: self._roll,
-            Kind.REASSIGN: self._reassign,
-            Kind.UNCLEAN: self._elect_unclean,
+        self._acts: Mapping[Act, Callable[[Sight], Awaitable[None]]] = {
+            Act.KILL: self._kill,
+            Act.SHUT_DOWN: self._restart,
+            Act.PAUSE: self._pause,
+            Act.CUT: self._cut,
+            Act.WIPE: self._wipe,
+            Act.POWER_OFF: self._lose_power,
+            Act.FAIL_DISK: self._fail_disk,
+            Act.SLOW_DISK: self._slow_disk,
+            Act.JUMP_CLOCK: self._jump_clock,
+            Act.BREAK_TIER: self._break_tier,
+            Act.UNMOUNT_TIER: self._unmount_tier,
+            Act.ROLL: self._roll,
+            Act.REASSIGN: self._reassign,
+            Act.ELECT_UNCLEAN: self._elect_unclean,
         }
 
     async def trouble(self, rounds: Sequence[Round], until: float) -> None:
@@ -156,7 +140,7 @@ class Nemesis:
             self._journal.say(f"{text} {_details(step)} for {step.seconds:.1f} s")
             begun = self._journal.now()
             self._journal.note(Invoke("fault", begun, value=step.kind.value, key=nodes_text(step.nodes)))
-            await self._acts[step.kind](sight)
+            await self._acts[FAULTS[step.kind].act](sight)
             mended = self._journal.now()
         self._journal.tell(f"{text} is mended after {mended - begun:.1f} s, and was {_SAID[sight.effect]}")
         return sight, begun, mended
@@ -285,7 +269,7 @@ class Nemesis:
 
 def is_explained(broker: int, steps: Collection[Step]) -> bool:
     """Return whether any of these faults can end the session of a broker."""
-    return any(step.kind not in OF_ITS_NODE or broker in step.nodes for step in steps)
+    return any(not has(step.kind, Trait.OWN_SESSIONS) or broker in step.nodes for step in steps)
 
 
 def deposed(

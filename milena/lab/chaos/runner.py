@@ -26,7 +26,8 @@ from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import SLACK, Round, Shape, plan
+from milena.lab.chaos.plan import Round, plan
+from milena.lab.chaos.steps import SLACK, Shape
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge

@@ -14,10 +14,10 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from milena.client.cluster import ClusterView
-from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.faults import FAULTS, Kind, Notice, Trait, has
 from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import OF_LINKS, OF_TIER, SLACK, Shape, Step
+from milena.lab.chaos.steps import SLACK, Shape, Step
 from milena.lab.histories.faults import Effect
 from milena.protocol.types import TopicPartition
 
@@ -29,21 +29,7 @@ SECONDS: Final = 1.0
 """For an answer."""
 BEHIND: Final = 2.0
 """Seconds after which a broker that hears the controller has fetched what the metadata log had."""
-DOWN: Final = frozenset({Kind.KILL, Kind.RESTART, Kind.WIPE, Kind.POWER_LOSS, Kind.CONTROLLER})
-COUNTED: Final = {
-    Kind.SLOW_DISK: "slowed",
-    Kind.TIER_AWAY: "tier_failed",
-    Kind.ODD_TIER: "tier_odd",
-    Kind.SLOW_OBJECTS: "tier_slowed",
-    Kind.LOST_OBJECTS: "tier_lost",
-}
-"""What a node counts of its troubles, by their names in ``Place.troubles``."""
 CLOCKS_DIFFER_MS: Final = 500.0
-NEEDS_TIME: Final = (
-    DOWN | OF_LINKS | OF_TIER | {Kind.FULL_DISK, Kind.LOST_DIRECTORY, Kind.SLOW_DISK, Kind.REASSIGN}
-) - {Kind.POWER_LOSS}
-"""They are seen once something happens that they affect, or somebody asks. A host without power is silent."""
-
 Told: TypeAlias = Mapping[int, Mapping[str, float]]
 """What each node tells of its troubles; nothing while it is down."""
 Replicas: TypeAlias = Mapping[tuple[str, int], frozenset[int]]
@@ -63,15 +49,16 @@ class Watch:
         """Looks again and again until the fault was seen or the body ends. ``others``: the faults at the same time."""
         sight = Sight(step, others, self._shape)
         sight.before = await self._told(step)
-        if step.kind is Kind.REASSIGN:
+        notice = FAULTS[step.kind].notice
+        if notice is Notice.MOVED:
             sight.replicas = _replicas(await self._health.views())
-        if step.kind is Kind.WIPE:
+        if notice is Notice.NEW_DIRECTORY:
             quorum = await self._quorum(step.nodes)
             sight.directories = None if quorum is None else quorum.directories
 
         async def look() -> None:
             while not await self._is_seen(sight):
-                await self._clock.sleep(SECONDS if step.kind in COUNTED else INTERVAL)
+                await self._clock.sleep(SECONDS if notice is Notice.COUNTED else INTERVAL)
             sight.seen.set()
 
         looking = asyncio.ensure_future(look())
@@ -86,8 +73,9 @@ class Watch:
             raise error
 
     async def linger(self, sight: Sight) -> None:
-        """A fault that is about to be mended is left a little longer if it needs time and was not seen yet."""
-        if sight.step.kind in NEEDS_TIME and not sight.is_hidden and is_observable(sight.step, sight.before):
+        """Let a fault that is about to be mended last a little longer if it was not noticed yet."""
+        ends = has(sight.step.kind, Trait.ENDS_IN_TIME) or sight.is_hidden
+        if not ends and is_observable(sight.step, sight.before):
             await self.wait(sight)
 
     async def wait(self, sight: Sight) -> None:
@@ -134,26 +122,27 @@ class Watch:
 
     async def _is_seen(self, sight: Sight) -> bool:
         step = sight.step
-        match step.kind:
-            case Kind.WIPE:
+        row = FAULTS[step.kind]
+        match row.notice:
+            case Notice.NEW_DIRECTORY:
                 return await self._has_new_directory(sight)
-            case kind if kind in DOWN:
+            case Notice.DOWN:
                 return await self.is_down(step.nodes[0])
-            case Kind.CUT_ONE_WAY if step.nodes[0] == self._shape.controller:
+            case Notice.CUT if step.kind is Kind.CUT_ONE_WAY and step.nodes[0] == self._shape.controller:
                 return await self._hears_nothing(sight)
-            case kind if kind in OF_LINKS:
+            case Notice.CUT:
                 return is_cut(step, self._shape, await self._views(), sight.away)
-            case Kind.FULL_DISK | Kind.LOST_DIRECTORY:
+            case Notice.OFFLINE:
                 return await self._is_offline(step.nodes[0])
-            case Kind.CLOCK:
+            case Notice.CLOCK:
                 return has_jumped(step, sight.before, await self._told(step))
-            case Kind.REASSIGN:
+            case Notice.MOVED:
                 return await self._reassigns() or has_moved(sight.replicas, _replicas(await self._health.views()))
-            case Kind.UNCLEAN:
+            case Notice.STALE_ALONE:
                 return all([await self.is_down(node) for node in step.nodes[1:]])
-            case kind if kind in COUNTED:
-                return has_grown(COUNTED[kind], sight.before, await self._told(step))
-            case _:
+            case Notice.COUNTED:
+                return has_grown(row.counted, sight.before, await self._told(step))
+            case Notice.BY_ACT:
                 return False
 
     async def _hears_nothing(self, sight: Sight) -> bool:
@@ -201,7 +190,7 @@ class Watch:
 
     async def _told(self, step: Step) -> Told:
         """By the nodes that it befalls. The wall clock is told as what it is ahead of the run's own."""
-        if step.kind is not Kind.CLOCK and step.kind not in COUNTED:
+        if FAULTS[step.kind].notice not in (Notice.CLOCK, Notice.COUNTED):
             return {}
         found = {}
         for node in step.nodes or self._shape.brokers:
@@ -260,8 +249,8 @@ def is_hidden(step: Step, others: Collection[Step]) -> bool:
     ISR shrinks, and a process that was ended tells nothing."""
     frozen = any(other.kind is Kind.CONTROLLER for other in others)
     ended = {node for other in others for node in other.nodes}
-    return (frozen and step.kind in OF_LINKS | {Kind.REASSIGN, Kind.WIPE}) or (
-        step.kind in (Kind.CLOCK, Kind.SLOW_DISK) and bool(ended & set(step.nodes))
+    return (frozen and has(step.kind, Trait.NEEDS_CONTROLLER)) or (
+        has(step.kind, Trait.NEEDS_NODE) and bool(ended & set(step.nodes))
     )
 
 

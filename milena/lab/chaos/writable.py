@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.plan import SLACK, Shape, Step
+from milena.lab.chaos.faults import FAULTS, Kind, Trait, has
+from milena.lab.chaos.steps import SLACK, Effect, Shape, Step
 from milena.protocol.types import TopicPartition
 
 
@@ -23,55 +23,9 @@ class Replicas:
     min_isr: int
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """``gone``: brokers that will be fenced. ``hung``: they stay in the ISR and answer nothing. ``apart``: pairs that
-    cannot replicate to each other. ``each``: brokers that are away one after the other. ``moves``: replicas are other
-    ones than before, as many as are needed. ``frozen``: the controller changes nothing. ``all``: nobody promises
-    anything."""
-
-    gone: frozenset[int] = frozenset()
-    hung: frozenset[int] = frozenset()
-    apart: frozenset[frozenset[int]] = frozenset()
-    each: frozenset[int] = frozenset()
-    moves: bool = False
-    frozen: bool = False
-    all: bool = False
-
-
 def effect_of(step: Step, shape: Shape) -> Effect:
-    nodes = step.nodes
-    match step.kind:
-        case (
-            Kind.KILL
-            | Kind.STOP
-            | Kind.RESTART
-            | Kind.ISOLATE
-            | Kind.CUT_CONTROLLER
-            | Kind.WIPE
-            | Kind.POWER_LOSS
-            | Kind.FULL_DISK
-            | Kind.LOST_DIRECTORY
-        ):
-            return Effect(gone=frozenset(nodes))
-        case Kind.HANG:
-            return Effect(hung=frozenset(nodes))
-        case Kind.CUT_FOLLOWERS:
-            return Effect(apart=frozenset(frozenset((nodes[0], one)) for one in shape.brokers if one != nodes[0]))
-        case Kind.CUT_ONE_WAY if shape.controller in nodes:
-            return Effect(gone=frozenset(nodes) - {shape.controller})
-        case Kind.CUT_ONE_WAY:
-            return Effect(apart=frozenset({frozenset(nodes)}))
-        case Kind.CONTROLLER:
-            return Effect(frozen=True)
-        case Kind.ROLLING:
-            return Effect(each=frozenset(shape.brokers))
-        case Kind.REASSIGN:
-            return Effect(moves=True)
-        case Kind.UNCLEAN:
-            return Effect(all=True)
-        case _:
-            return Effect()
+    """What a fault does to replicas while it lasts."""
+    return FAULTS[step.kind].effect(step, shape)
 
 
 def must_be_writable(
@@ -108,9 +62,8 @@ def _is_enough(left: frozenset[int], partition: Replicas, apart: Collection[froz
 
 def is_stale(step: Step, shape: Shape) -> bool:
     """Whether it leaves a leader that was replaced, does not know it, and answers clients."""
-    return step.kind in (Kind.ISOLATE, Kind.CUT_CONTROLLER) or (
-        step.kind is Kind.CUT_ONE_WAY and shape.controller in step.nodes
-    )
+    cut_off = step.kind is Kind.CUT_ONE_WAY and shape.controller in step.nodes
+    return cut_off or has(step.kind, Trait.STALE_LEADER)
 
 
 def recovers(shape: Shape) -> float:

@@ -6,20 +6,9 @@ import itertools
 
 import pytest
 
-from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.plan import (
-    ALONE,
-    BOUNDED,
-    LOSING,
-    OF_LINKS,
-    QUIET,
-    TELLING,
-    Round,
-    Shape,
-    go_together,
-    plan,
-    within,
-)
+from milena.lab.chaos.faults import FAULTS, Kind, Notice, Trait, has, kinds_with
+from milena.lab.chaos.plan import UNSAFE_FIRST, Round, go_together, plan, within
+from milena.lab.chaos.steps import Shape
 from milena.lab.histories.progress import PATIENCE
 
 SHAPE = Shape([1, 2, 3], 100, session=3.0, lag=5.0)
@@ -63,11 +52,11 @@ def test_faults_come_alone_and_in_pairs() -> None:
 def test_what_loses_data_befalls_one_broker_and_takes_no_other_out_of_an_isr() -> None:
     for one in long_plans():
         kinds = [step.kind for step in one.steps]
-        losing = [step for step in one.steps if step.kind in LOSING]
+        losing = [step for step in one.steps if has(step.kind, Trait.LOSES)]
         assert len(losing) <= 1
         for step in losing:
             assert len(step.nodes) == 1
-            assert set(kinds) - {step.kind} <= QUIET
+            assert set(kinds) - {step.kind} <= kinds_with(Trait.KEEPS_ISR)
 
 
 def test_two_faults_of_a_round_have_different_nodes() -> None:
@@ -78,11 +67,11 @@ def test_two_faults_of_a_round_have_different_nodes() -> None:
 
 
 def test_links_are_cut_by_one_fault_at_a_time() -> None:
-    assert all(sum(step.kind in OF_LINKS for step in one.steps) <= 1 for one in long_plans())
+    assert all(sum(has(step.kind, Trait.OF_LINKS) for step in one.steps) <= 1 for one in long_plans())
 
 
 def test_what_ends_every_broker_comes_alone() -> None:
-    assert all(len(one.steps) == 1 for one in long_plans() for step in one.steps if step.kind in ALONE)
+    assert all(len(one.steps) == 1 for one in long_plans() for step in one.steps if has(step.kind, Trait.ALONE))
 
 
 def test_a_one_way_cut_has_two_ends_of_which_one_is_a_broker() -> None:
@@ -94,10 +83,15 @@ def test_a_one_way_cut_has_two_ends_of_which_one_is_a_broker() -> None:
                 assert {sender, receiver} & set(SHAPE.brokers)
 
 
+def test_the_table_has_a_row_for_each_kind_and_a_counter_where_one_is_needed() -> None:
+    assert list(FAULTS) == list(Kind)
+    assert all((row.notice is Notice.COUNTED) == bool(row.counted) for row in FAULTS.values())
+
+
 def test_an_unsafe_run_begins_with_what_loses_records() -> None:
     drawn = [step.kind for one in plan(3, LONG, list(Kind), SHAPE, unsafe=True) for step in one.steps]
-    first = set(drawn[: 2 * len(TELLING)])
-    assert set(TELLING) <= first
+    first = set(drawn[: 2 * len(UNSAFE_FIRST)])
+    assert set(UNSAFE_FIRST) <= first
 
 
 @pytest.mark.parametrize(
@@ -128,7 +122,7 @@ def test_some_faults_of_each_kind_last_until_a_lack_of_progress_is_an_anomaly() 
         for step in one.steps
         if step.seconds > max(within(other, SHAPE) for other in one.steps) + PATIENCE
     }
-    assert lasting >= set(Kind) - BOUNDED
+    assert lasting >= set(Kind) - kinds_with(Trait.BOUNDED)
 
 
 def test_a_node_that_hangs_does_so_for_less_than_its_session() -> None:

@@ -81,14 +81,15 @@ class Writer:
 
 class Reader:
     """Reads all partitions from their beginning in a thread of its own. ``again``: starts from the beginning every few
-    seconds, so that it also reads segments that are only in the tier."""
+    seconds, so that it also reads segments that are only in the tier. ``stop`` then reads everything once more, because
+    on a slow machine no session may have reached the end."""
 
     def __init__(self, bootstrap: str, journal: Journal, topic: str, partitions: int, *, again: bool = False) -> None:
         self._journal = journal
         self._places = [(topic, partition) for partition in range(partitions)]
         self._stop = threading.Event()
         self._bootstrap = bootstrap
-        self._longest = READ_AGAIN if again else math.inf
+        self._again = again
         self._thread = threading.Thread(target=self._run, name=f"reader of {topic}")
         self._thread.start()
 
@@ -98,7 +99,7 @@ class Reader:
                 return
             consumer = _consumer(self._bootstrap)
             consumer.assign([TopicPartition(*place, 0) for place in self._places])
-            end = time.monotonic() + self._longest
+            end = time.monotonic() + (READ_AGAIN if self._again else math.inf)
             while not self._stop.is_set() and time.monotonic() < end:
                 found = _records(consumer.consume(500, timeout=0.2))
                 for place, read in found.items():
@@ -106,8 +107,14 @@ class Reader:
             consumer.close()
 
     def stop(self) -> None:
+        """Writers have stopped."""
         self._stop.set()
         self._thread.join()
+        if self._again:
+            topic = self._places[0][0]
+            for log in final_logs(self._bootstrap, topic, len(self._places)):
+                read = tuple((offset, value) for offset, value, _ in log.records)
+                self._journal.note(Poll(log.partition, "last reader", self._journal.now(), read))
 
 
 def final_logs(bootstrap: str, topic: str, partitions: int, seconds: float = 60) -> list[FinalLog]:

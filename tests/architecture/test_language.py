@@ -70,6 +70,7 @@ CLEAN: Final = (
     "milena/config",
     "milena/controller",
     "milena/form.py",
+    "milena/lab/chaos",
     "milena/lab/cluster.py",
     "milena/lab/scenarios",
     "milena/lab/world",

@@ -502,16 +502,16 @@ def test_a_fault_that_is_not_carried_out_fails_the_run(kind: Kind, tmp_path: Pat
     setattr(Idle, NOTHING[kind], _nothing)
     verdict, _ = run_simulated(Order(1, 4, [kind], pace=0.3), tmp_path, Idle)
     (told,) = verdict.idle
-    assert told.startswith(f"{kind.value} was injected") and told.endswith("nobody has noticed it")
+    assert told.startswith(f"{kind.value} was injected") and told.endswith("no node has noticed it")
     assert {fault.effect for fault in faults(tmp_path / HISTORY)} == {Effect.NOT_SEEN}
-    assert "nobody noticed it" in (tmp_path / TRACE).read_text()
+    assert "no node noticed it" in (tmp_path / TRACE).read_text()
 
 
 def test_replicas_that_do_not_move_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Moves, "_move", _nothing)
     verdict, _ = run_simulated(Order(1, 4, [Kind.REASSIGN], pace=0.3), tmp_path)
     (told,) = verdict.idle
-    assert told.startswith("reassign was injected") and told.endswith("nobody has noticed it")
+    assert told.startswith("reassign was injected") and told.endswith("no node has noticed it")
 
 
 def test_a_broker_that_stays_in_sync_fails_an_unclean_election(tmp_path: Path) -> None:

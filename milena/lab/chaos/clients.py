@@ -1,9 +1,8 @@
-"""What the workload asks of a client library. The simulation has Milena's own; elsewhere it is a library that people
-use, behind an adapter.
+"""The interface between the workload and a client library. The simulation uses Milena's own client; other places use
+client libraries behind adapters.
 
-Adapters hide nothing: an error that the library reports is ``FAILED`` only if the record or change can never take
-effect (the broker refused it for good); everything else that is not ``OK`` is ``UNKNOWN``. No method raises for
-what a fault of the cluster causes; all of them can be cancelled.
+An adapter reports ``FAILED`` only if the record or change can never take effect (the broker has rejected it for good).
+Every other error is ``UNKNOWN``. Methods do not raise what faults of the cluster cause; all of them can be cancelled.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from milena.protocol.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a record. ``offset`` is -1 if it is not known. ``error``: the library's text, "" for none.
-    ``identity``: producer id and epoch that it was sent with, "" if the library does not tell."""
+    """The outcome of a record. ``offset`` is -1 if it is unknown. ``error``: the library's text, "" for none.
+    ``identity``: the producer id and epoch of its batch, "" if the library does not report them."""
 
     outcome: RequestOutcome
     offset: int = -1
@@ -29,7 +28,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A record that was read. ``epoch``: the leader epoch of its batch, -1 if the library does not tell."""
+    """A record that was read. ``epoch``: the leader epoch of its batch, -1 if the library does not report it."""
 
     partition: TopicPartition
     offset: int
@@ -42,24 +41,24 @@ class ChaosProducer(Protocol):
     """Keeps the order of its records within a partition, and retries for longer than any fault lasts."""
 
     async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
-        """Returns when the outcome is known. Many may be under way at once; their order is that of the calls, which
-        enqueue before they first suspend."""
+        """Return when the outcome is known. Many calls may be in flight; records are in the order of the calls, because
+        each call enqueues its record before it first suspends."""
         ...
 
     async def close(self) -> None:
-        """Returns when the outcome of everything is known."""
+        """Return when the outcome of every record is known."""
         ...
 
 
 class ChaosConsumer(Protocol):
-    """Assigned by hand; its position moves by itself alone."""
+    """A consumer with assigned partitions and no group. Only ``poll`` moves its position."""
 
     async def poll(self, seconds: float) -> Sequence[Got]:
-        """What has come, at most ``seconds`` later; empty if nothing has."""
+        """Return records after at most ``seconds``; empty if there are none."""
         ...
 
     async def end_of(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """Log start offset and high watermark as the leader tells them now; None if it does not answer."""
+        """Return the log start offset and the high watermark from the leader; None if it does not answer."""
         ...
 
     async def close(self) -> None: ...
@@ -70,7 +69,7 @@ class ChaosMember(Protocol):
 
     @property
     def session(self) -> str:
-        """Another text after each assignment: within one, records of a partition must be consecutive."""
+        """A text that changes with each assignment. Within a session, records of a partition must be consecutive."""
         ...
 
     async def poll(self, seconds: float) -> Sequence[Got]: ...
@@ -81,7 +80,7 @@ class ChaosMember(Protocol):
 
 
 class ChaosAdmin(Protocol):
-    """Changes return their outcome."""
+    """Changes of topics; each returns its outcome."""
 
     async def create_topic(
         self, name: str, partitions: int, replicas: int, config: Mapping[str, str]
@@ -92,14 +91,14 @@ class ChaosAdmin(Protocol):
     async def set_config(self, topic: str, config: Mapping[str, str]) -> RequestOutcome: ...
 
     async def topics(self) -> Sequence[str] | None:
-        """None if nobody answers."""
+        """Return the names of all topics; None if no broker answers."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Clients(Protocol):
-    """A library. What it cannot do raises NotImplementedError, which ``can`` tells before."""
+    """A client library. Methods for which ``can`` has no entry raise NotImplementedError."""
 
     name: str
     """As in reports: ``confluent-kafka``, ``kafka-python``, ``aiokafka``, ``java``, ``milena``."""
@@ -109,7 +108,7 @@ class Clients(Protocol):
     async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer: ...
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
-        """It begins at these offsets; at an offset that is gone it goes to the log start offset."""
+        """Return a consumer that starts at these offsets, or at the log start offset if an offset is gone."""
         ...
 
     async def member(self, group: str, topics: Sequence[str]) -> ChaosMember: ...

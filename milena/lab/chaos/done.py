@@ -1,4 +1,5 @@
-"""What was done in a run at all: without the work of a library, or the effect of a fault, a verdict says little."""
+"""Which kinds of work were done in a run. A verdict on a run in which a library never worked, or a fault never had an
+effect, says little."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.figures import library_of
 from milena.lab.chaos.groups.workload import SOLO, TEAM, kind_of
 from milena.lab.chaos.topics import Topic
-from milena.lab.chaos.work.keepsakes import KEEPSAKE
 from milena.lab.chaos.work.readers import EVERYTHING, FROM_START, MEMBER, TAIL
+from milena.lab.chaos.work.single_commits import SINGLE
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send, TopicChange
 from milena.lab.histories.faults import Effect
 from milena.lab.histories.group_events import OffsetCommit
@@ -22,11 +23,11 @@ from milena.lab.histories.machine import MachineStall, SessionTimeout
 COMMITS: Final = "commits"
 CHANGES: Final = "changes"
 READS: Final = {TAIL: "at the tail", FROM_START: "from the start", EVERYTHING: "of compacted topics"}
-"""The readers of a library, and what is said of one that never read."""
+"""The readers of a library, and how the verdict names one that never read."""
 
 
 class Done:
-    """What succeeded at least once, event by event: others' progress does not hide a library that never works."""
+    """Which kinds of work of each library succeeded at least once."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -53,7 +54,7 @@ class Done:
             case OffsetCommit(outcome=RequestOutcome.OK) if kind := kind_of(event.group):
                 self._groups.add(kind)
             case OffsetCommit(outcome=RequestOutcome.OK):
-                self._did(event.member, KEEPSAKE if _reader(event.member) == KEEPSAKE else COMMITS)
+                self._did(event.member, SINGLE if _reader(event.member) == SINGLE else COMMITS)
             case TopicChange(outcome=RequestOutcome.OK):
                 self._changed.add(event.name.removeprefix(MADE).rpartition("-")[0])
             case MachineStall():
@@ -69,11 +70,11 @@ class Done:
         self._done.add((library_of(name), what))
 
     def idle(self, libraries: Sequence[Clients], topics: Sequence[Topic]) -> list[str]:
-        """What there was nothing of: a sentence for each."""
+        """Return a sentence for each kind of work that was never done."""
         found = [] if self._effects else ["no fault was injected"]
         for kind, effects in self._effects.items():
             if Effect.NOT_SEEN in effects and Effect.SEEN not in effects:
-                found.append(f"{kind.value} was injected {len(effects)} times, and nobody has noticed it")
+                found.append(f"{kind.value} was injected {len(effects)} times, and no node has noticed it")
         found += [f"the group {kind} has committed nothing" for kind in (TEAM, SOLO) if kind not in self._groups]
         if not libraries:
             found.append("no client library has worked")
@@ -97,13 +98,13 @@ class Done:
             yield "read nothing in its group"
         if "group" in library.can and COMMITS not in done:
             yield "committed nothing"
-        if "group" in library.can and KEEPSAKE not in done:
+        if "group" in library.can and SINGLE not in done:
             yield "kept no commit"
         if "admin" in library.can and library.name not in self._changed:
             yield "made, configured and deleted no topic"
 
 
 def _reader(session: str) -> str:
-    """The kind of reader that it belongs to: ``LIBRARY/KIND, NUMBER``, or ``LIBRARY/KIND NUMBER, SESSION``."""
+    """Return the kind of reader of a session: ``LIBRARY/KIND, NUMBER`` or ``LIBRARY/KIND NUMBER, SESSION``."""
     name = session.partition("/")[2].partition(",")[0]
-    return next((kind for kind in (MEMBER, KEEPSAKE) if name.startswith(f"{kind} ")), name)
+    return next((kind for kind in (MEMBER, SINGLE) if name.startswith(f"{kind} ")), name)

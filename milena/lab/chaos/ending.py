@@ -1,4 +1,4 @@
-"""What is there when all faults have ended: logs, topics and committed offsets, read by Milena's own client."""
+"""The final state after all faults: logs, topics and committed offsets, read by Milena's own client."""
 
 from __future__ import annotations
 
@@ -25,27 +25,26 @@ T = TypeVar("T")
 
 POLL: Final = 1.0
 AGAIN: Final = 0.5
-"""Seconds before a question is asked again that nobody has answered."""
+"""Seconds before a request without an answer is repeated."""
 
 
 class Ends(NamedTuple):
-    """The ends of the logs with records, and what nobody can read below them."""
+    """The ends of the logs that have records, and the offsets below them that cannot be read."""
 
     ends: Mapping[TopicPartition, int]
     holes: Mapping[TopicPartition, Sequence[Hole]]
 
 
 class Ending:
-    """Raises KafkaError: nothing is wrong any more, so that is a failure of the cluster. What is not answered in time,
-    or by the wrong broker, is asked again: who calls bounds how long. An answer that comes late among thousands is no
-    reason to have no verdict."""
+    """Methods raise KafkaError for errors that are not retriable: all faults have ended, so these are failures of the
+    cluster. Requests without an answer and retriable errors are repeated without a limit, which the caller sets."""
 
     def __init__(self, client: Cluster, journal: Journal) -> None:
         self._client = client
         self._journal = journal
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The first one."""
+        """Repeat ``ask`` until it returns."""
         while True:
             try:
                 return await ask()
@@ -56,7 +55,7 @@ class Ending:
             await self._client.runtime.clock.sleep(AGAIN)
 
     async def logs(self, places: Sequence[TopicPartition], lost: Excuses) -> Ends:
-        """Note each log from its start to its end, one at a time. ``lost``: what explains holes."""
+        """Note the records of each log from its start to its end. ``lost``: the holes that lost objects explain."""
         ends: dict[TopicPartition, int] = {}
         holes: dict[TopicPartition, Sequence[Hole]] = {}
         for place in places:
@@ -95,7 +94,7 @@ class Ending:
         return FinalLog(place, tuple(found), start, dense=True, holes=tuple(holes)), end
 
     async def topics(self) -> None:
-        """Those that were made, with their configurations."""
+        """Note the topics that the run has created and not deleted, with their configurations."""
         count = 0
         for name in sorted((await self.answer(self._client.metadata)).topics):
             if not name.startswith(MADE):
@@ -107,7 +106,7 @@ class Ending:
         self._journal.note(AllTopics(count))
 
     async def _config(self, topic: str) -> Mapping[str, str] | None:
-        """None if its deletion was still under way."""
+        """Return the configuration of a topic; None if it is being deleted."""
         try:
             entries = await admin.describe_configs(self._client, TOPIC_RESOURCE, topic)
         except KafkaError as error:

@@ -1,4 +1,4 @@
-"""What a run did over time, gathered event by event: memory depends on its length in seconds, not on its operations."""
+"""What a run did over time, collected event by event. Memory depends on its seconds, not on its operations."""
 
 from __future__ import annotations
 
@@ -151,18 +151,18 @@ class Figures:
             unavailable[at] = max(unavailable[at], partitions)
 
         def rates(found: Mapping[str, Counter[int]]) -> dict[str, list[float]]:
-            told = {name: [0.0] * count for name in sorted(found)}
+            series = {name: [0.0] * count for name in sorted(found)}
             for name, seconds in found.items():
                 for second, number in seconds.items():
-                    told[name][(second - begun) // width] += number / width
-            return told
+                    series[name][(second - begun) // width] += number / width
+            return series
 
-        told: dict[str, list[float | None]] = {
+        series: dict[str, list[float | None]] = {
             "p50": [one.percentile(0.5) if one.longest else None for one in latencies],
             "p99": [one.percentile(0.99) if one.longest else None for one in latencies],
             "max": [one.longest or None for one in latencies],
         }
-        return Slots(begun, width, rates(self._writes), rates(self._reads), told, unavailable)
+        return Slots(begun, width, rates(self._writes), rates(self._reads), series, unavailable)
 
 
 _NAMES: Final = {

@@ -1,4 +1,4 @@
-"""Whether all partitions are in sync, as each broker tells it over the wire: so it works with any cluster."""
+"""Whether all partitions are in sync, as each broker reports it over the wire. It works with any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ ASKING: Final = 3.0
 
 
 class Reply(Enum):
-    """What came of a request. A node that is slow, or stands still, is silent; it is not gone."""
+    """The result of a request. A slow or paused node is ``SILENT``, not ``GONE``."""
 
     ANSWERED = "answered"
     SILENT = "silent"
-    """Nothing in time."""
+    """No answer in time."""
     GONE = "gone"
-    """There is no connection, or it broke."""
+    """The connection was refused, or it broke."""
 
 
 class Quorum(NamedTuple):
@@ -52,7 +52,7 @@ class NotHealthy(AssertionError):
 
 
 class Health:
-    """Asks the brokers at ``bootstrap``, one by one."""
+    """Sends requests to each broker at ``bootstrap``."""
 
     def __init__(
         self, client: Cluster, brokers: Sequence[int], bootstrap: Sequence[tuple[str, int]], topics: Sequence[Topic]
@@ -64,7 +64,7 @@ class Health:
         self._min_isr = {topic.name: topic.min_isr for topic in topics}
 
     async def views(self, seconds: float = ASKING) -> list[ClusterView | None]:
-        """The metadata of each broker, None from one that does not answer within so many seconds."""
+        """Return the metadata of each broker; None for a broker that does not answer within so many seconds."""
         return list(await asyncio.gather(*(self.view(address, seconds) for address in self._bootstrap)))
 
     async def view(self, address: tuple[str, int], seconds: float = ASKING) -> ClusterView | None:
@@ -80,23 +80,23 @@ class Health:
         return None if response is None else view_of(response)
 
     async def reply(self, address: tuple[str, int], seconds: float) -> Reply:
-        """Of any node, also the controller."""
+        """Send ApiVersions to any node, also to the controller."""
         return (await self._replied(address, seconds, ApiKey.API_VERSIONS))[0]
 
     async def has_offline_directory(self, address: tuple[str, int], seconds: float) -> bool:
-        """Whether the broker tells so, or is gone. One that is slow tells nothing."""
-        told: DescribeLogDirsResponse | None
-        reply, told = await self._replied(address, seconds, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
-        return reply is Reply.GONE or (told is not None and any(one.error_code for one in told.results))
+        """Whether the broker reports an offline log directory, or is gone. False if it does not answer."""
+        answer: DescribeLogDirsResponse | None
+        reply, answer = await self._replied(address, seconds, ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+        return reply is Reply.GONE or (answer is not None and any(one.error_code for one in answer.results))
 
     async def quorum(self, address: tuple[str, int], seconds: float) -> Quorum | None:
-        """As the controller tells a broker that is asked; None if there is no answer."""
+        """Return the state of the quorum from a broker, which asks the controller; None if there is no answer."""
         topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
-        told: DescribeQuorumResponse | None
-        _, told = await self._replied(address, seconds, ApiKey.DESCRIBE_QUORUM, topics=topics)
-        if told is None or told.error_code or not told.topics:
+        answer: DescribeQuorumResponse | None
+        _, answer = await self._replied(address, seconds, ApiKey.DESCRIBE_QUORUM, topics=topics)
+        if answer is None or answer.error_code or not answer.topics:
             return None
-        log = told.topics[0].partitions[0]
+        log = answer.topics[0].partitions[0]
         if log.error_code:
             return None
         ends: dict[int, int] = {}
@@ -106,20 +106,20 @@ class Health:
         return Quorum(log.high_watermark, ends, frozenset(directories))
 
     async def reassigns(self, address: tuple[str, int], seconds: float) -> bool:
-        """Whether a reassignment is under way, as the controller tells a broker that is asked."""
-        told: ListPartitionReassignmentsResponse | None
+        """Whether a reassignment is under way, from a broker, which asks the controller."""
+        answer: ListPartitionReassignmentsResponse | None
         key = ApiKey.LIST_PARTITION_REASSIGNMENTS
-        _, told = await self._replied(address, seconds, key, timeout_ms=int(seconds * 1000), topics=None)
-        return told is not None and bool(told.topics)
+        _, answer = await self._replied(address, seconds, key, timeout_ms=int(seconds * 1000), topics=None)
+        return answer is not None and bool(answer.topics)
 
     async def _replied(
         self, address: tuple[str, int], seconds: float, key: ApiKey, **fields: object
     ) -> tuple[Reply, Any]:
-        """The answer is None if there is none in time."""
+        """Send a request. The answer is None if it does not come in time."""
         try:
             async with asyncio.timeout(seconds):
-                told = await self._client.to(*address).request(key, None, timeout=seconds, **fields)
-                return Reply.ANSWERED, told
+                answer = await self._client.to(*address).request(key, None, timeout=seconds, **fields)
+                return Reply.ANSWERED, answer
         except TimeoutError:
             return Reply.SILENT, None
         except ChannelError:
@@ -128,29 +128,30 @@ class Health:
             return Reply.SILENT if error.code is ErrorCode.REQUEST_TIMED_OUT else Reply.ANSWERED, None
 
     async def partitions(self) -> Mapping[TopicPartition, Replicas]:
-        """Those of the run's topics with the newest leader epoch that a broker tells; none if nobody answers."""
+        """Return the state of the partitions of the run's topics with the newest leader epoch that a broker reports;
+        empty if no broker answers."""
         newest: dict[TopicPartition, tuple[int, Replicas]] = {}
         for view in await self.views():
             for name, topic in ({} if view is None else view.topics).items():
-                for number, told in topic.partitions.items():
+                for number, partition in topic.partitions.items():
                     place = (name, number)
-                    if name in self._min_isr and told.leader_epoch > newest.get(place, (-2, None))[0]:
-                        replicas = Replicas(told.leader, told.isr, self._min_isr[name])
-                        newest[place] = (told.leader_epoch, replicas)
+                    if name in self._min_isr and partition.leader_epoch > newest.get(place, (-2, None))[0]:
+                        replicas = Replicas(partition.leader, partition.isr, self._min_isr[name])
+                        newest[place] = (partition.leader_epoch, replicas)
         return {place: replicas for place, (_, replicas) in newest.items()}
 
     async def addresses(self) -> Mapping[int, str]:
-        """The address of each broker as the others advertise it: ``host:port``."""
+        """Return the advertised address of each broker: ``host:port``."""
         views = [view for view in await self.views() if view is not None]
         return {one.id: f"{one.host}:{one.port}" for view in views for one in view.brokers.values()}
 
     async def in_sync(self, seconds: float) -> None:
-        """Returns once every broker tells that all are there and that all replicas of all topics are in sync. Raises
+        """Return when every broker reports that no broker is missing and all replicas of all topics are in sync. Raise
         NotHealthy."""
         await self.wait(lambda views: [text for view in views for text in self._missing(view)], seconds)
 
     async def wait(self, missing: Callable[[list[ClusterView | None]], Collection[str]], seconds: float) -> None:
-        """Until nothing is missing. Raises NotHealthy."""
+        """Wait until ``missing`` returns nothing. Raise NotHealthy after so many seconds."""
         end = self._clock.monotonic() + seconds
         while texts := missing(await self.views()):
             if self._clock.monotonic() > end:
@@ -162,9 +163,9 @@ class Health:
             return ["a broker does not answer"]
         found = [f"broker {one} is away" for one in self._brokers - set(view.brokers)]
         for name, topic in view.topics.items():
-            for number, told in topic.partitions.items():
-                if told.leader < 0:
+            for number, partition in topic.partitions.items():
+                if partition.leader < 0:
                     found.append(f"{name}-{number} has no leader")
-                elif set(told.isr) != set(told.replicas):
-                    found.append(f"{name}-{number}: ISR {sorted(told.isr)} of {sorted(told.replicas)}")
+                elif set(partition.isr) != set(partition.replicas):
+                    found.append(f"{name}-{number}: ISR {sorted(partition.isr)} of {sorted(partition.replicas)}")
         return found

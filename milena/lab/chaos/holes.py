@@ -1,7 +1,7 @@
-"""Offsets of tiered topics that nobody can read, since the store has lost the only objects with them.
+"""Offsets of tiered topics that cannot be read, because the store has lost the only objects with their records.
 
-A reader that is refused at an offset asks for the next ones, until it is answered. It may only be refused at offsets of
-segments whose objects the place says are lost, as the metadata of the tier tell them; each explains one hole.
+A reader that gets an error at an offset tries the next ones until it gets records. Errors are permitted only at offsets
+of segments whose objects the place has lost, according to the metadata of the tier; each object explains one hole.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ASKING: Final = 2.0
 
 
 class Excuses:
-    """Holes that objects leave which are lost, by partition."""
+    """The holes that lost objects explain, by partition."""
 
     def __init__(self, lost: Mapping[TopicPartition, Collection[Hole]]) -> None:
         """``lost``: the offsets of each object."""
         self._left = {place: sorted(objects) for place, objects in lost.items()}
 
     def take(self, place: TopicPartition, hole: Hole) -> bool:
-        """Whether lost objects explain all of a hole. Those that do are no excuse for another one."""
+        """Whether lost objects explain all of a hole. An object that was used explains no other hole."""
         left = self._left.get(place, [])
         at, taken = hole[0], []
         while at <= hole[1]:
@@ -49,7 +49,8 @@ class Excuses:
 
 
 async def excuses(client: Cluster, paths: Collection[str]) -> Excuses:
-    """``paths``: of the lost objects. Raises KafkaError, ChannelError, UnreadableRemoteLogRecord."""
+    """Return the holes that the objects at ``paths`` explain. Raise KafkaError, ChannelError,
+    UnreadableRemoteLogRecord."""
     named = (parse_object(path.rpartition("/")[2]) for path in paths)
     lost = {one.id for one in named if one is not None}
     found: dict[TopicPartition, set[Hole]] = {}
@@ -61,7 +62,7 @@ async def excuses(client: Cluster, paths: Collection[str]) -> Excuses:
 
 
 async def _segments(client: Cluster) -> Mapping[UUID, RemoteLogSegmentMetadata]:
-    """All that the tier's metadata ever told of."""
+    """Return all segments in the metadata topic of the tier."""
     found: dict[UUID, RemoteLogSegmentMetadata] = {}
     topic = await client.topic(REMOTE_LOG_METADATA_TOPIC)
     for number in topic.partitions:
@@ -81,8 +82,8 @@ async def _segments(client: Cluster) -> Mapping[UUID, RemoteLogSegmentMetadata]:
 
 
 async def hole_at(client: Cluster, place: TopicPartition, at: int, end: int, lost: Excuses) -> Hole | None:
-    """The hole that begins at an offset; None if there is none, or lost objects do not explain it. ``end``: where the
-    log ends."""
+    """Return the hole that begins at an offset; None if there is none or lost objects do not explain it. ``end``: the
+    end of the log."""
     first = at
     while at < end and not await _is_read(client, place, at):
         at += 1

@@ -1,4 +1,4 @@
-"""Replicas move to other brokers and back while all else goes on."""
+"""Reassignments: replicas move to other brokers and back while clients work."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 ASKING_MS: Final = 5000
 PREFERRED: Final = 0
 RETURNING: Final = 60.0
-"""Seconds in which replicas must be where they were."""
+"""Seconds in which replicas must be back."""
 AT_ONCE: Final = 4
-"""The most partitions that move."""
+"""The most partitions that move at a time."""
 
 
 class Moves:
-    """Of the partitions ``places``."""
+    """Moves the replicas of the partitions ``places``."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Moves:
         self._places = places
 
     async def go_and_return(self, seconds: float) -> None:
-        """Some partitions get other replicas, one less than they had if there are no other brokers; after ``seconds``
-        those that they had."""
+        """Move some partitions to other replicas (one less than before if there are no other brokers), and back after
+        ``seconds``. Raise AssertionError if that takes longer than ``RETURNING``."""
         before = await self._replicas()
         chosen = self._random.shuffled(self._places)[: 1 + self._random.below(AT_ONCE)]
         for place in chosen:
@@ -66,7 +66,7 @@ class Moves:
                 raise AssertionError(f"{sorted(left)} did not get their replicas back in {RETURNING:.0f} seconds")
 
     async def prefer(self) -> None:
-        """The first replica of each partition leads again: otherwise the same brokers would lead everything."""
+        """Request preferred leader elections. Otherwise a few brokers would lead all partitions after some faults."""
         topics: dict[str, list[int]] = {}
         for topic, number in self._places:
             topics.setdefault(topic, []).append(number)
@@ -85,7 +85,9 @@ class Moves:
                 break
         topics = {} if view is None else view.topics
         return {
-            (name, number): told.replicas for name, topic in topics.items() for number, told in topic.partitions.items()
+            (name, number): partition.replicas
+            for name, topic in topics.items()
+            for number, partition in topic.partitions.items()
         }
 
     async def _move(self, place: TopicPartition, replicas: Sequence[int]) -> None:

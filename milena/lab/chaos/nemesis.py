@@ -1,4 +1,4 @@
-"""Carries out a plan: injects each fault, mends it, and waits until all partitions are in sync again."""
+"""Carries out a plan: injects each fault, mends it, and waits until all replicas are in sync again."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from milena.protocol.types import TopicPartition
 
 LOOKING: Final = 0.1
 HEARTBEAT: Final = 0.5
-"""Seconds between those of a broker: so long before a fault the controller may have heard of it last."""
+"""Seconds between two heartbeats of a broker. The last one before a fault may be so old."""
 MARGIN: Final = 0.25
-"""Seconds for what was under way."""
+"""Seconds for requests in flight."""
 _SAID: Final = {
     None: "not observed",
     Effect.SEEN: "seen",
-    Effect.NOT_SEEN: "not seen: nobody noticed it",
+    Effect.NOT_SEEN: "not seen: no node noticed it",
     Effect.HIDDEN: "not seen, since another fault hid it",
 }
 IN_SYNC: Final = 120.0
@@ -38,8 +38,8 @@ IN_SYNC: Final = 120.0
 
 
 class Nemesis:
-    """One round at a time. Raises UserError if the place cannot do something, NotHealthy if the cluster does not
-    recover."""
+    """Carries out one round at a time. Raises UserError if the place cannot do something, NotHealthy if the cluster
+    does not recover."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Nemesis:
         self._places = places
         self._watch = Watch(place, health, shape)
         self._steps: tuple[Step, ...] = ()
-        """The faults of the round under way, until all are in sync again."""
+        """The faults of the current round, until all replicas are in sync again."""
         self._acts: Mapping[Act, Callable[[Sight], Awaitable[None]]] = {
             Act.KILL: self._kill,
             Act.SHUT_DOWN: self._restart,
@@ -79,7 +79,7 @@ class Nemesis:
         }
 
     async def trouble(self, rounds: Sequence[Round], until: float) -> None:
-        """Rounds, as long as they begin before ``until``."""
+        """Inject rounds that begin before ``until``."""
         for one in rounds:
             await self._clock.sleep(one.pause)
             if self._clock.monotonic() >= until:
@@ -91,12 +91,12 @@ class Nemesis:
             await self._unclean.moves.prefer()
 
     def explains(self, broker: int) -> bool:
-        """Return whether a fault of now can be the reason why other nodes do not list a broker."""
+        """Return whether a current fault can be the reason why other nodes do not list a broker."""
         return is_explained(broker, self._steps)
 
     async def inject(self, one: Round) -> None:
-        """All faults of a round begin at once. Returns when the last one is mended and all take writes again, or should
-        by now."""
+        """Inject all faults of a round at once. Return when the last one is mended and all partitions have accepted a
+        write since then, or the time for that is over."""
         partitions = await self._health.partitions()
         addresses = await self._health.addresses()
         effects = [effect_of(step, self._shape) for step in one.steps]
@@ -134,7 +134,7 @@ class Nemesis:
                     self._journal.note(Trouble(addresses[node], begun, mended))
 
     async def _inject(self, step: Step, steps: Collection[Step]) -> tuple[Sight, float, float]:
-        """Returns what was seen, and the times of its begin and its end."""
+        """Return what was noticed, and when the fault began and was mended."""
         text = f"{step.kind.value} {nodes_text(step.nodes)}".rstrip()
         async with self._watch.over(step, [other for other in steps if other is not step]) as sight:
             self._journal.say(f"{text} {_details(step)} for {step.seconds:.1f} s")
@@ -146,8 +146,8 @@ class Nemesis:
         return sight, begun, mended
 
     async def _recovered(self, since: float) -> tuple[TopicPartition, ...]:
-        """Waits until each partition has taken a write since then, as the workload was told. Returns those that took
-        none in time."""
+        """Wait until a write to each partition was acknowledged after ``since``. Return the partitions without one at
+        the end of the time."""
         limit = recovers(self._shape)
         while late := [place for place in self._places if self._journal.acknowledged.get(place, -1.0) < since]:
             if self._journal.now() > since + limit:
@@ -199,7 +199,7 @@ class Nemesis:
         await self._place.start(node)
 
     async def _fail_disk(self, sight: Sight) -> None:
-        """The node may have ended by itself, if that was its only log directory."""
+        """A node with a single log directory has ended by itself."""
         (node,) = sight.step.nodes
         if sight.step.kind is Kind.FULL_DISK:
             await self._place.fill_disk(node)
@@ -247,7 +247,7 @@ class Nemesis:
         await self._place.heal_links()
 
     async def _roll(self, sight: Sight) -> None:
-        """Each one goes as soon as all are in sync."""
+        """Shut down and start each node as soon as all replicas are in sync."""
         down: list[bool] = []
         for node in sight.step.nodes:
             await self._health.in_sync(IN_SYNC)
@@ -275,8 +275,8 @@ def is_explained(broker: int, steps: Collection[Step]) -> bool:
 def deposed(
     sight: Sight, begun: float, steps: Collection[Step], partitions: Mapping[TopicPartition, Replicas], shape: Shape
 ) -> Doomed:
-    """What a leader takes with acks=1 while no other node reaches it, and before it can have been replaced: nobody else
-    has it. Not if the controller is away, which replaces it."""
+    """Return the partitions whose isolated leader acknowledges writes with acks=1 that no other replica has, until it
+    can have been replaced. None if the controller is away, which replaces leaders."""
     step = sight.step
     frozen = any(one.kind is Kind.CONTROLLER for one in steps)
     until = begun + shape.session - HEARTBEAT - MARGIN
@@ -293,7 +293,7 @@ def _details(step: Step) -> str:
 
 
 def cuts(step: Step, shape: Shape) -> list[tuple[int, int]]:
-    """The links that a fault cuts: (sender, receiver)."""
+    """Return the links that a fault cuts: (sender, receiver)."""
     node = step.nodes[0]
     others = [one for one in shape.brokers if one != node]
     match step.kind:

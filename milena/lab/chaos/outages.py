@@ -1,4 +1,4 @@
-"""How long each fault kept writes from flowing."""
+"""How long each fault kept partitions from accepting writes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _is_judged(fault: Fault) -> bool:
 
 class KindOfFault(NamedTuple):
     """``seen``: how often its effect was noticed. ``judged``: how often progress was judged while it lasted, in all
-    partitions; ``untried``: how often not, since nobody tried to write to one of them for so long. Median and worst
+    partitions; ``untried``: how often not, since no client tried to write to one of them for so long. Median and worst
     seconds until writes flowed again."""
 
     kind: str

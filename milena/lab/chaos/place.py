@@ -1,4 +1,4 @@
-"""What a place where chaos happens (the simulation, processes, containers, a Kafka cluster) can do to its nodes."""
+"""The interface of a place where a run happens: the simulation, processes, containers or a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from milena.runtime.context import Runtime
 
 
 class Place(Protocol):
-    """A running cluster. Nodes go by their ids. Methods return when the thing is done, and raise UserError with what
-    the place says if it cannot be done.
+    """A running cluster. Nodes are named by their ids. Methods return when the operation is done, and raise UserError
+    with a reason if it cannot be done.
 
-    What is cut off, slow or failing stays so until it is healed; ``heal`` and ``start`` may be called when nothing is
-    wrong."""
+    A fault lasts until it is mended. ``heal_links`` and ``start`` may be called for a node without a fault."""
 
     name: str
     """As on the command line: ``simulation``, ``processes``, ``containers``, ``kafka``."""
@@ -32,11 +31,11 @@ class Place(Protocol):
         ...
 
     async def address(self, node: int) -> tuple[str, int] | None:
-        """Where ``runtime`` reaches a node now; None while there is no such place."""
+        """Return where ``runtime`` reaches a node now; None if it cannot be reached."""
         ...
 
     async def troubles(self, node: int) -> Mapping[str, float]:
-        """What the node tells of what was done to it; nothing if it is down, stands still, or cannot be asked.
+        """Return what the node reports of its faults; empty if it is down, paused, or does not answer.
         ``wall_ms``: its wall clock. Counts since its start: ``slowed`` (calls of its slow disk), ``tier_failed``,
         ``tier_odd`` (if wrong answers are counted), ``tier_slowed`` and ``tier_lost``."""
         ...

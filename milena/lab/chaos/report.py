@@ -223,14 +223,14 @@ def _anomalies(judged: Judged) -> Table:
 def _faults(rows: Sequence[KindOfFault]) -> Table:
     return Table(
         "Faults",
-        ("fault", "injected", "seen", "progress judged", "nobody tried", "median", "worst"),
+        ("fault", "injected", "seen", "progress judged", "not tried", "median", "worst"),
         [
             (row.kind, row.times, row.seen, row.judged, row.untried, _seconds(row.median), _seconds(row.worst))
             for row in rows
         ],
         "Seen: so many were noticed over the wire, or by the node, while they lasted. "
         "Progress judged: so many lasted for so long that a partition without an acknowledgement would be an anomaly, "
-        "with clients that tried to write to each. Nobody tried: the others of those, which show neither progress nor "
+        "with clients that tried to write to each. Not tried: the others of those, which show neither progress nor "
         "the lack of it. "
         "Seconds until writes flowed again: for each fault the longest time for which writes with acks=all to any one "
         "partition waited and none was acknowledged, from the fault's begin until the cluster should have recovered, "

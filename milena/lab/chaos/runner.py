@@ -61,8 +61,8 @@ PACE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to run. ``kinds``: None for all that the place has. ``pace``: seconds between two records of a partition
-    and a library. ``unsafe``: also unclean elections, and acks=1 is judged as if it promised something."""
+    """What to run. ``kinds``: None for all kinds of the place. ``pace``: seconds between two records of a partition and
+    a library. ``unsafe``: add unclean elections, and judge acks=1 as a promise."""
 
     seed: int
     seconds: float
@@ -72,8 +72,8 @@ class Order:
 
 
 def kinds_of(order: Order, place: Place) -> list[Kind]:
-    """The faults of a run: all that the place has, but objects that are lost only if they are named. Raises UserError
-    if it has not what is named."""
+    """Return the kinds of faults of a run: those of the order, or all kinds of the place except lost objects. Raise
+    UserError if the place does not have a kind of the order."""
     if order.kinds is not None:
         missing = [kind.value for kind in order.kinds if kind not in place.kinds]
         if missing:
@@ -83,7 +83,7 @@ def kinds_of(order: Order, place: Place) -> list[Kind]:
 
 
 def reading_of(order: Order) -> float:
-    """Seconds for each step of the end."""
+    """Return the seconds for each step of the end."""
     return READING + LONGER * order.seconds
 
 
@@ -92,7 +92,7 @@ def shape_of(place: Place) -> Shape:
 
 
 def rounds_of(order: Order, place: Place) -> list[Round]:
-    """The plan, which the order and the place determine."""
+    """Return the plan, which depends on the order and the place only."""
     return plan(order.seed, order.seconds, kinds_of(order, place), shape_of(place), unsafe=order.unsafe)
 
 
@@ -122,8 +122,8 @@ def about(order: Order, place: Place, header: Mapping[str, object]) -> dict[str,
 
 
 def topics_of(order: Order, place: Place) -> list[Topic]:
-    """Of a compacted topic whose objects are lost nobody could say which keys that takes: a run that loses objects has
-    none in the tier."""
+    """Return the topics of a run. A run that loses objects of the tier has no compacted tiered topic, because it is
+    unknown which keys a lost object had."""
     found = chosen(place.topics, unsafe=order.unsafe)
     loses = Kind.LOST_OBJECTS in kinds_of(order, place)
     return [topic for topic in found if not (loses and topic.keyed and topic.is_tiered)]
@@ -267,7 +267,7 @@ async def _change_coordinators(
 
 
 async def _create(client: Cluster, health: Health, journal: Journal, topics: Sequence[Topic]) -> None:
-    """Again where a request fails, while the cluster has only just started. Raises TimeoutError."""
+    """Create the topics. Requests that fail are repeated, because the cluster has just started. Raise TimeoutError."""
     await health.in_sync(CREATING)
     left = {
         topic.name: admin.NewTopic(topic.name, topic.partitions, REPLICAS, configs=topic.config) for topic in topics
@@ -290,7 +290,7 @@ async def _create(client: Cluster, health: Health, journal: Journal, topics: Seq
 
 
 async def _read_keys(workload: Workload, seconds: float) -> None:
-    """By all readers at once: some take long to begin."""
+    """Let all readers read all compacted partitions at once, since some need long to start. Raise NotHealthy."""
 
     async def read(reader: Readers) -> None:
         for place in workload.keyed:

@@ -136,7 +136,7 @@ class SimulatedPlace:
         await self._cluster.kill(_machine(node))
 
     async def shut_down(self, node: int) -> None:
-        """One that is told to end while it cannot reach the others may end otherwise."""
+        """A node that cannot reach the other nodes may end with an error."""
         try:
             if node == CONTROLLER_ID:
                 await self._cluster.stop_controller()

@@ -1,5 +1,6 @@
-"""All in-sync replicas of all partitions end, and only a stale one comes back for a while: where unclean election is
-permitted it leads, and what it lacks is lost; elsewhere nobody leads until one of the ISR is back."""
+"""An unclean election: all in-sync replicas of all partitions are killed, and only a stale replica is started for a
+while. Where unclean election is enabled it leads, and records that it lacks are lost; other partitions have no leader
+until a member of the ISR is back."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from milena.lab.chaos.steps import Step
 from milena.lab.chaos.topics import UNCLEAN
 
 LEAVING: Final = 30.0
-"""Seconds in which the stale one is out of all ISRs."""
+"""Seconds within which the stale replica must leave all ISRs."""
 FALLING_BEHIND: Final = 2.0
-"""Seconds in which others take writes that it lacks."""
+"""Seconds in which the others take writes that the stale replica lacks."""
 LEADING: Final = 20.0
-"""Seconds in which it leads what may be led without a clean election."""
+"""Seconds within which the stale replica must lead the partitions with unclean election."""
 
 
 class Unclean:
-    """``moves`` come along, since both are more than a call of the place."""
+    """``moves``: kept here for the nemesis, which needs both."""
 
     def __init__(self, place: Place, health: Health, journal: Journal, moves: Moves) -> None:
         self.moves = moves
@@ -34,8 +35,8 @@ class Unclean:
         self._clock = place.runtime.clock
 
     async def elect(self, step: Step) -> tuple[float, float] | None:
-        """From when to when others took writes that are lost now: those that permit unclean elections; None if the
-        stale one did not lead them."""
+        """Return from when to when the partitions with unclean election acknowledged writes that are lost; None if the
+        stale replica did not become their leader."""
         stale, *others = step.nodes
         await self._place.kill(stale)
         await self._health.wait(lambda views: _still_in_isr(stale, views), LEAVING)
@@ -59,24 +60,24 @@ class Unclean:
 
 
 def _still_in_isr(broker: int, views: list[ClusterView | None]) -> Collection[str]:
-    told = [view for view in views if view is not None]
+    answered = [view for view in views if view is not None]
     found = [
         f"{broker} is in the ISR of {name}-{number}"
-        for view in told
+        for view in answered
         for name, topic in view.topics.items()
         for number, partition in topic.partitions.items()
         if broker in partition.isr and partition.isr != (broker,)
     ]
-    return found if told else ["nobody answers"]
+    return found if answered else ["no broker answers"]
 
 
 def _not_led(broker: int, views: list[ClusterView | None]) -> Collection[str]:
-    told = [view for view in views if view is not None and broker in view.brokers]
-    if not told:
+    answered = [view for view in views if view is not None and broker in view.brokers]
+    if not answered:
         return [f"{broker} does not serve"]
     return [
         f"{UNCLEAN.name}-{number} is led by {partition.leader}"
-        for view in told
+        for view in answered
         for name, topic in view.topics.items()
         if name == UNCLEAN.name
         for number, partition in topic.partitions.items()

@@ -87,7 +87,7 @@ class Gathered:
     def untried(self) -> list[str]:
         """For people."""
         return [
-            f"nobody tried to write to {' and '.join(sorted(places))} while {kind.value} was to be judged"
+            f"no client tried to write to {' and '.join(sorted(places))} while {kind.value} was to be judged"
             for kind, places in self._untried.items()
         ]
 

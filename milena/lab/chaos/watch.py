@@ -1,8 +1,8 @@
-"""Whether a fault does anything: what is seen of it over the wire, or told by its node, while it lasts.
+"""Verifies that a fault has an effect: what other nodes or the node itself report while it lasts.
 
-A fault that was ordered and not carried out (a command that nobody heard, a rule that matches nothing) would otherwise
-look like one that the cluster bore well. An answer that is slow is no evidence: a node that has ended has no connection
-left, and one that stands still answers nothing for as long as it does, while others answer.
+A fault that was not carried out (a command that did not arrive, a rule that matches no link) would otherwise look like
+a fault that the cluster survived. A slow answer is no evidence: a node that has ended refuses connections, and a paused
+node answers nothing while others answer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SECONDS: Final = 1.0
 BEHIND: Final = 2.0
 """Seconds after which a broker that hears the controller has fetched what the metadata log had."""
 CLOCKS_DIFFER_MS: Final = 500.0
-Told: TypeAlias = Mapping[int, Mapping[str, float]]
-"""What each node tells of its troubles; nothing while it is down."""
+Counts: TypeAlias = Mapping[int, Mapping[str, float]]
+"""``Place.troubles`` of each node; empty while it is down."""
 Replicas: TypeAlias = Mapping[tuple[str, int], frozenset[int]]
 
 
 class Watch:
-    """Of a run: looks at each fault from its begin to its end."""
+    """Observes each fault of a run from its begin to its end."""
 
     def __init__(self, place: Place, health: Health, shape: Shape) -> None:
         self._place = place
@@ -46,9 +46,9 @@ class Watch:
 
     @asynccontextmanager
     async def over(self, step: Step, others: Collection[Step]) -> AsyncIterator[Sight]:
-        """Looks again and again until the fault was seen or the body ends. ``others``: the faults at the same time."""
+        """Look repeatedly until the fault was noticed or the body ends. ``others``: the faults at the same time."""
         sight = Sight(step, others, self._shape)
-        sight.before = await self._told(step)
+        sight.before = await self._counts(step)
         notice = FAULTS[step.kind].notice
         if notice is Notice.MOVED:
             sight.replicas = _replicas(await self._health.views())
@@ -79,15 +79,15 @@ class Watch:
             await self.wait(sight)
 
     async def wait(self, sight: Sight) -> None:
-        """A little, until it was seen."""
+        """Wait at most ``SLACK`` seconds until the fault was noticed."""
         end = self._clock.monotonic() + SLACK
         while not sight.seen.is_set() and self._clock.monotonic() < end:
             await self._clock.sleep(INTERVAL)
 
     @asynccontextmanager
     async def silence(self, sight: Sight) -> AsyncIterator[None]:
-        """While the body lasts its node stands still: seen if it answers nothing in all of that time, keeps its
-        connections, and another node answers meanwhile."""
+        """The node is paused while the body lasts. The fault is noticed if the node answers nothing in all of that time
+        and keeps its connections, and another node answers meanwhile."""
         (node,) = sight.step.nodes
         others = [one for one in (*self._shape.brokers, self._shape.controller) if one != node]
         others = [one for one in others if one not in sight.away] or others
@@ -103,7 +103,7 @@ class Watch:
             await asyncio.wait([own, other])
 
     async def _until(self, nodes: Sequence[int], replies: Collection[Reply]) -> None:
-        """One of them says so, asked in turn."""
+        """Ask the nodes in turn until one gives one of these replies."""
         while True:
             for node in nodes:
                 reply = await self._reply(node)
@@ -113,7 +113,7 @@ class Watch:
                     await self._clock.sleep(INTERVAL)
 
     async def is_down(self, node: int) -> bool:
-        """Whether nobody listens there. One that only does not answer may be slow."""
+        """Whether the node refuses connections. A node that does not answer may be slow."""
         return await self._reply(node) is Reply.GONE
 
     async def _reply(self, node: int) -> Reply:
@@ -135,19 +135,19 @@ class Watch:
             case Notice.OFFLINE:
                 return await self._is_offline(step.nodes[0])
             case Notice.CLOCK:
-                return has_jumped(step, sight.before, await self._told(step))
+                return has_jumped(step, sight.before, await self._counts(step))
             case Notice.MOVED:
                 return await self._reassigns() or has_moved(sight.replicas, _replicas(await self._health.views()))
             case Notice.STALE_ALONE:
                 return all([await self.is_down(node) for node in step.nodes[1:]])
             case Notice.COUNTED:
-                return has_grown(row.counted, sight.before, await self._told(step))
+                return has_grown(row.counted, sight.before, await self._counts(step))
             case Notice.BY_ACT:
                 return False
 
     async def _hears_nothing(self, sight: Sight) -> bool:
-        """Whether the controller's answers do not reach a broker: its heartbeats arrive, so that nobody fences it, but
-        it does not fetch on in the metadata log, while others do."""
+        """Whether the controller's answers do not reach a broker. Its heartbeats arrive, so it is not fenced, but it
+        does not fetch the metadata log further, while others do."""
         quorum = await self._quorum(sight.step.nodes)
         now = self._clock.monotonic()
         if quorum is None:
@@ -157,7 +157,8 @@ class Watch:
         return bool(ends) and hears_nothing(sight.step.nodes[1], quorum.fetched, ends[-1])
 
     async def _reassigns(self) -> bool:
-        """It is under way for as long as a replica that is wanted is down, and changes no replicas until it is done."""
+        """Whether a reassignment is under way. It changes the replicas only at its end, which it does not reach while a
+        new replica is down."""
         for broker in self._shape.brokers:
             address = await self._place.address(broker)
             if address is not None and await self._health.reassigns(address, SECONDS):
@@ -165,14 +166,14 @@ class Watch:
         return False
 
     async def _has_new_directory(self, sight: Sight) -> bool:
-        """A disk that was replaced has a directory of a new id, as the broker tells once it is back."""
+        """Whether the broker of a replaced disk has registered a log directory with a new id."""
         quorum = await self._quorum(sight.step.nodes)
         if quorum is None or sight.directories is None:
             return False
         return any(broker == sight.step.nodes[0] for broker, _ in quorum.directories - sight.directories)
 
     async def _quorum(self, nodes: Collection[int]) -> Quorum | None:
-        """As the first broker tells that answers, of those that this does not befall."""
+        """The state of the quorum as the first broker reports it that answers and has no fault."""
         for broker in self._shape.brokers:
             address = None if broker in nodes else await self._place.address(broker)
             if address is not None and (quorum := await self._health.quorum(address, SECONDS)) is not None:
@@ -180,28 +181,28 @@ class Watch:
         return None
 
     async def _views(self) -> list[ClusterView]:
-        """What the brokers tell that answer. One that is cut off knows nothing of it."""
+        """The metadata of the brokers that answer. A broker that is cut off has old metadata."""
         return [view for view in await self._health.views(SECONDS) if view is not None]
 
     async def _is_offline(self, broker: int) -> bool:
-        """One of its log directories, or all: then it ends."""
+        """Whether the broker reports an offline log directory, or has ended because all are offline."""
         address = await self._place.address(broker)
         return address is None or await self._health.has_offline_directory(address, SECONDS)
 
-    async def _told(self, step: Step) -> Told:
-        """By the nodes that it befalls. The wall clock is told as what it is ahead of the run's own."""
+    async def _counts(self, step: Step) -> Counts:
+        """``Place.troubles`` of the nodes of a fault. ``wall_ms`` is relative to the clock of the run."""
         if FAULTS[step.kind].notice not in (Notice.CLOCK, Notice.COUNTED):
             return {}
         found = {}
         for node in step.nodes or self._shape.brokers:
-            told = await self._place.troubles(node)
+            counts = await self._place.troubles(node)
             now = self._clock.time_ms()
-            found[node] = {name: value - now if name == "wall_ms" else value for name, value in told.items()}
+            found[node] = {name: value - now if name == "wall_ms" else value for name, value in counts.items()}
         return found
 
 
 class Doomed(NamedTuple):
-    """What these partitions acknowledge in a time is lost (``Fault.doomed``)."""
+    """Writes that these partitions acknowledge between two times are lost (``Fault.doomed``)."""
 
     places: tuple[TopicPartition, ...]
     begun: float
@@ -209,23 +210,23 @@ class Doomed(NamedTuple):
 
 
 class Sight:
-    """What was seen of one fault so far."""
+    """What was noticed of one fault so far."""
 
     def __init__(self, step: Step, others: Collection[Step], shape: Shape) -> None:
         self.step = step
         self.seen = asyncio.Event()
         self.away = frozenset(node for other in others for node in other.nodes)
-        """Those that other faults befall."""
+        """The nodes of other faults."""
         self.is_hidden = is_hidden(step, others)
         self.carried_out = inf
-        """When it was, in the time of the history."""
+        """When the fault was injected, in the time of the history."""
         self.doomed: Doomed | None = None
-        self.before: Told = {}
+        self.before: Counts = {}
         self.replicas: Replicas = {}
         self.directories: frozenset[tuple[int, str]] | None = None
-        """Of brokers, before the fault; None if nobody told."""
+        """Log directories of brokers before the fault; None if they are unknown."""
         self.ends: list[tuple[float, int]] = []
-        """Of the metadata log, and when they were told."""
+        """(time of the answer, end of the metadata log)."""
 
     @property
     def effect(self) -> Effect | None:
@@ -237,16 +238,16 @@ class Sight:
         return Effect.HIDDEN if self.is_hidden else Effect.NOT_SEEN
 
 
-def is_observable(step: Step, before: Told) -> bool:
-    """Whether nodes can report the fault. Files that the place itself replaces are noticed by no node."""
+def is_observable(step: Step, before: Counts) -> bool:
+    """Whether nodes can report the fault. No node notices files that the place itself replaces."""
     if step.kind is Kind.ODD_TIER:
-        return any("tier_odd" in told for told in before.values())
+        return any("tier_odd" in counts for counts in before.values())
     return step.kind is not Kind.TIER_UNMOUNTED
 
 
 def is_hidden(step: Step, others: Collection[Step]) -> bool:
-    """Whether other faults at the same time may keep it from being seen: without a controller nobody is fenced and no
-    ISR shrinks, and a process that was ended tells nothing."""
+    """Whether other faults at the same time may keep it from being noticed: without a controller no broker is fenced
+    and no ISR shrinks, and a process that has ended reports nothing."""
     frozen = any(other.kind is Kind.CONTROLLER for other in others)
     ended = {node for other in others for node in other.nodes}
     return (frozen and has(step.kind, Trait.NEEDS_CONTROLLER)) or (
@@ -255,8 +256,8 @@ def is_hidden(step: Step, others: Collection[Step]) -> bool:
 
 
 def is_cut(step: Step, shape: Shape, views: Sequence[ClusterView], away: Collection[int]) -> bool:
-    """Whether the views of other brokers show it: the broker that the controller does not reach is fenced, and one
-    that cannot replicate is not in the ISR. ``away``: brokers that lack for another reason."""
+    """Whether the metadata of other brokers shows it: a broker that the controller does not reach is fenced, and a
+    broker that cannot replicate is not in the ISR. ``away``: brokers that are missing for another reason."""
     match step.kind:
         case Kind.ISOLATE | Kind.CUT_CONTROLLER:
             return any(step.nodes[0] not in view.brokers for view in views)
@@ -271,23 +272,23 @@ def is_cut(step: Step, shape: Shape, views: Sequence[ClusterView], away: Collect
 
 
 def hears_nothing(broker: int, fetched: Mapping[int, int], end: int) -> bool:
-    """``end``: where the metadata log ended a while ago. Whether the broker has not fetched that much, and another one
+    """Whether the broker has not fetched the metadata log up to ``end`` (its end some seconds ago), and another broker
     has."""
     return fetched.get(broker, -1) < end <= max((at for one, at in fetched.items() if one != broker), default=-1)
 
 
 def _lacking(view: ClusterView) -> Iterator[frozenset[int]]:
-    """(leader, replica that is not in its ISR)."""
+    """Yield (leader, replica that is not in its ISR)."""
     for topic in view.topics.values():
-        for told in topic.partitions.values():
-            for replica in set(told.replicas) - set(told.isr):
-                yield frozenset((told.leader, replica))
+        for found in topic.partitions.values():
+            for replica in set(found.replicas) - set(found.isr):
+                yield frozenset((found.leader, replica))
 
 
-def has_jumped(step: Step, before: Told, now: Told) -> bool:
-    """Half a second more or less: asking takes its time."""
-    both = [(before[node], told) for node, told in now.items() if node in before]
-    jumps = [told["wall_ms"] - was["wall_ms"] for was, told in both if "wall_ms" in told and "wall_ms" in was]
+def has_jumped(step: Step, before: Counts, now: Counts) -> bool:
+    """Whether a clock has jumped by the fault's amount, to ``CLOCKS_DIFFER_MS``, since requests take time."""
+    both = [(before[node], counts) for node, counts in now.items() if node in before]
+    jumps = [counts["wall_ms"] - was["wall_ms"] for was, counts in both if "wall_ms" in counts and "wall_ms" in was]
     return any(abs(jump - 1000 * step.amount) < CLOCKS_DIFFER_MS for jump in jumps)
 
 
@@ -295,18 +296,18 @@ def has_moved(before: Replicas, now: Replicas) -> bool:
     return any(place in now and now[place] != had for place, had in before.items())
 
 
-def has_grown(name: str, before: Told, now: Told) -> bool:
-    """A node that was started meanwhile counts from 0 on."""
-    return any(told.get(name, 0) > before.get(node, {}).get(name, 0) for node, told in now.items())
+def has_grown(name: str, before: Counts, now: Counts) -> bool:
+    """Whether a counter of a node has grown. A node that was started meanwhile counts from 0."""
+    return any(counts.get(name, 0) > before.get(node, {}).get(name, 0) for node, counts in now.items())
 
 
 def _replicas(views: Sequence[ClusterView | None]) -> Replicas:
-    """As the first one that answers tells."""
+    """The replicas of all partitions as the first broker reports them that answered."""
     for view in views:
         if view is not None:
             return {
-                (name, number): frozenset(told.replicas)
+                (name, number): frozenset(found.replicas)
                 for name, topic in view.topics.items()
-                for number, told in topic.partitions.items()
+                for number, found in topic.partitions.items()
             }
     return {}

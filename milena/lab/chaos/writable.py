@@ -1,7 +1,8 @@
-"""Which partitions must take writes while faults last: a plain function of the faults and of what a partition has.
+"""Which partitions must accept writes while faults last: a function of the faults, the leader, the ISR and
+``min.insync.replicas``.
 
-A broker that is away leaves the ISR once its session has ended, and one that does not fetch once it lags for too long:
-both need the controller. Then the partition is writable if ``min.insync.replicas`` are left, whoever leads it.
+A broker that is away leaves the ISR when its session expires, and a follower that does not fetch when it lags for too
+long; both need the controller. Then the partition is writable if ``min.insync.replicas`` are left, whichever leads it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from milena.protocol.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A partition at the moment of an injection."""
+    """The replicas of a partition when a fault is injected."""
 
     leader: int
     isr: tuple[int, ...]
@@ -61,11 +62,11 @@ def _is_enough(left: frozenset[int], partition: Replicas, apart: Collection[froz
 
 
 def is_stale(step: Step, shape: Shape) -> bool:
-    """Whether it leaves a leader that was replaced, does not know it, and answers clients."""
+    """Whether a fault leaves a leader that was replaced, does not know it, and answers clients."""
     cut_off = step.kind is Kind.CUT_ONE_WAY and shape.controller in step.nodes
     return cut_off or has(step.kind, Trait.STALE_LEADER)
 
 
 def recovers(shape: Shape) -> float:
-    """Seconds after the last fault was mended by which all partitions must take writes."""
+    """Return the seconds after the last fault was mended within which all partitions must accept writes."""
     return shape.session + 1.5 * shape.lag + SLACK

@@ -1,4 +1,4 @@
-"""The verdict on a run says what it cannot say: who never worked, where nobody tried, whose losses were not seen."""
+"""The verdict on a run says what it cannot say: who never worked, where no client tried, whose losses were not seen."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ AGAIN = Poll(AT, "java/from the start, 3", 4.0, ((0, TO_PLAIN.value),))
 ALL = FullRead(BY_KEY, 4.0, 5.0, 1, (("k", 0, "java/compacted:0"),), reader="java/everything")
 SHARED = Poll(AT, "java/member 2, assignment 1", 4.0, ((0, TO_PLAIN.value),))
 COMMIT = OffsetCommit("readers-java", "", 4.0, 4.1, OK, "java/member 2, assignment 1", -1, partition=AT, offset=1)
-KEPT = OffsetCommit("kept-java-0", "", 4.0, 4.1, OK, "java/keepsake 0, assignment 1", -1, partition=AT, offset=1)
+KEPT = OffsetCommit("kept-java-0", "", 4.0, 4.1, OK, "java/single 0, assignment 1", -1, partition=AT, offset=1)
 OF_TEAM = OffsetCommit("team-3", "", 4.0, 4.1, OK, "chaos-1", 2, partition=AT, offset=1)
 OF_SOLO = OffsetCommit("solo-0", "", 4.0, 4.1, OK, "", -1, partition=AT, offset=1)
 MADE = TopicChange("made-java-0", True, OK, {}, 3.0)
@@ -111,7 +111,7 @@ def test_where_nobody_tried_to_write_there_was_neither_progress_nor_the_lack_of_
     tried: list[Event], untried: bool, tmp_path: Path
 ) -> None:
     verdict = judged(tmp_path, *WORK, BEFORE, *tried, AFTER, STOP)
-    told = "nobody tried to write to plain-0 while stop was to be judged"
+    told = "no client tried to write to plain-0 while stop was to be judged"
     assert (told in verdict.idle) is untried
 
 
@@ -122,7 +122,7 @@ def test_a_fault_that_ends_just_after_it_could_be_judged_is_no_reproach_to_who_t
     verdict = judged(
         tmp_path, *WORK, BEFORE, *(write(PLAIN.name, at) for at in tried), AFTER, replace(STOP, mended=23.5)
     )
-    assert any("nobody tried" in text for text in verdict.idle) is untried
+    assert any("no client tried" in text for text in verdict.idle) is untried
 
 
 def test_the_command_says_where_nobody_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +135,7 @@ def test_the_command_says_where_nobody_tried(tmp_path: Path, capsys: pytest.Capt
 def test_a_cluster_is_not_blamed_for_a_recovery_that_nobody_asked_for(tmp_path: Path) -> None:
     late = Fault(Kind.KILL, (1,), 10.0, 12.0, recovers=15.5, effect=Effect.SEEN, late=(AT,))
     verdict = judged(tmp_path / "nobody", *WORK, BEFORE, late)
-    assert not verdict.violations and any("nobody tried" in text for text in verdict.idle)
+    assert not verdict.violations and any("no client tried" in text for text in verdict.idle)
     tried = judged(tmp_path / "somebody", *WORK, BEFORE, write(PLAIN.name, 13.0, UNKNOWN, lasts=14.0), late)
     assert [one.anomaly.value for one in tried.violations] == ["no recovery"]
 

@@ -176,9 +176,9 @@ class GroupClient:
         body = answer.body
         code = 0 if body is None else body.error_code
         share = () if body is None or code else _decoded(body.assignment)
-        told = None if sent is None else tuple(sent.items())
+        assignments = None if sent is None else tuple(sent.items())
         head = answer.head(self.group, code)
-        sync = Sync(*head, who.member, who.generation, who.instance, answer.silent, told, share)
+        sync = Sync(*head, who.member, who.generation, who.instance, answer.silent, assignments, share)
         self._note(sync)
         self._judge(answer, code)
         return sync

@@ -1,4 +1,4 @@
-"""The readers of a run: at the tail, from the start again and again, of everything in compacted topics, in groups."""
+"""The readers of a run: at the tail, repeatedly from the start, of everything in compacted topics, and in groups."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ TAIL: Final = "tail"
 FROM_START: Final = "from the start"
 MEMBER: Final = "member"
 EVERYTHING: Final = "everything"
-"""The readers of a library, as sessions name them behind its name."""
+"""The readers of a library, as in the names of their sessions."""
 LONGEST_SESSION: Final = 15.0
 AGAIN: Final = 0.5
-"""Seconds before the end of a partition is asked for again that nobody has told."""
+"""Seconds before a request for the end of a partition is repeated."""
 LONGEST_READ: Final = 20.0
-"""Seconds after which a read of everything is given up."""
+"""Seconds after which a read of everything ends without a result."""
 
 
 class Readers:
-    """Those of one library."""
+    """The readers of one library."""
 
     def __init__(
         self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, tombstones_stay: float
     ) -> None:
-        """``tombstones_stay``: 0 if brokers' clocks jump: then nobody can say how long they do."""
+        """``tombstones_stay``: seconds for which tombstones are kept; 0 if brokers' clocks jump, since it is unknown
+        then."""
         self.name = clients.name
         self._clients = clients
         self._journal = journal
@@ -49,18 +50,18 @@ class Readers:
         self._reached: dict[TopicPartition, int] = {}
         self._shares = ""
         """The group, if these are its members."""
-        self._told: dict[TopicPartition, int] = {}
-        """Up to where all records of a compacted partition were told of."""
+        self._noted_up_to: dict[TopicPartition, int] = {}
+        """The offset up to which the history has all records of a compacted partition."""
 
     def finish(
         self, ends: Mapping[TopicPartition, int], holes: Mapping[TopicPartition, Sequence[tuple[int, int]]]
     ) -> None:
-        """Nobody writes any more. ``holes``: offsets that nobody can read."""
+        """All writers have stopped. ``holes``: offsets that cannot be read."""
         self._holes = holes
         self._ends = ends
 
     async def follow(self, places: Sequence[TopicPartition]) -> None:
-        """Reads everything from the start, and all that comes, until it has reached the ends."""
+        """Read all records from the start on until the ends are reached."""
         reached = self._reached = dict.fromkeys(places, 0)
         session = f"{self._clients.name}/{TAIL}"
         passed = 0
@@ -82,7 +83,7 @@ class Readers:
             self._journal.note(Poll(place, session, now, (), series))
 
     def behind(self) -> list[str]:
-        """What the reader at the tail, or the group, has not read yet, for people."""
+        """Return a text for each partition that the reader at the tail, or the group, has not read to its end."""
         return [
             f"{self._shares or self._clients.name} has read {place[0]}-{place[1]} up to {self._reached[place]} of {end}"
             for place, end in (self._ends or {}).items()
@@ -90,7 +91,7 @@ class Readers:
         ]
 
     async def _follow(self, session: str, reached: dict[TopicPartition, int]) -> None:
-        """Until all has been read up to the ends, or up to a hole."""
+        """Read until the ends or a hole are reached."""
         consumer = await self._clients.consumer(reached)
         while self._ends is None or any(
             reached[place] < end and self._hole(place, reached[place]) is None for place, end in self._ends.items()
@@ -103,7 +104,7 @@ class Readers:
         return next((hole for hole in self._holes.get(place, ()) if hole[0] <= at <= hole[1]), None)
 
     def _pass_holes(self, reached: dict[TopicPartition, int]) -> bool:
-        """Go on behind the holes that have been reached. Returns whether there were any."""
+        """Continue after the holes that have been reached. Return whether there were any."""
         found = {place: hole for place, at in reached.items() if (hole := self._hole(place, at)) is not None}
         for place, (first, last) in found.items():
             self._journal.note(Hole(place, first, last))
@@ -111,7 +112,7 @@ class Readers:
         return bool(found)
 
     async def read_again(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
-        """Reads one partition from its start for a while, then another: also what is only in the tier."""
+        """Read one partition from its start for a while, then another one. Old records may be only in the tier."""
         number = 0
         while not stopping.is_set():
             number += 1
@@ -123,8 +124,8 @@ class Readers:
             await consumer.close()
 
     async def share(self, group: str, places: Sequence[TopicPartition]) -> None:
-        """A member of a group, which commits what it has read, goes, and comes again, until the group has read up to
-        the ends. All members of a group are of the same ``Readers``."""
+        """Be a member of a group that commits what it has read, leaves, and joins again, until the group has reached
+        the ends. All members of a group belong to the same ``Readers``."""
         self._shares = group
         for place in places:
             self._reached.setdefault(place, 0)
@@ -155,7 +156,7 @@ class Readers:
         return records
 
     async def read_keys(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
-        """Reads everything in a compacted partition, then in another."""
+        """Read everything in a compacted partition, then in another one."""
         while not stopping.is_set():
             await self._clock.sleep(self._random.uniform(0, 4))
             place = self._random.choice(places)
@@ -165,7 +166,7 @@ class Readers:
     async def read_everything(
         self, place: TopicPartition, *, final: bool = False, seconds: float = LONGEST_READ
     ) -> bool:
-        """Notes what each key has. Returns False if the end was not reached in time."""
+        """Note the last record of each key. Return False if the end was not reached in time."""
         begun = self._journal.now()
         consumer = await self._clients.consumer({place: 0})
         try:
@@ -181,14 +182,15 @@ class Readers:
         self._journal.note(
             FullRead(place, begun, self._journal.now(), upto, last, stay, final, tuple(replaced), reader)
         )
-        self._told[place] = upto
+        self._noted_up_to[place] = upto
         return True
 
     async def _latest(
         self, consumer: ChaosConsumer, place: TopicPartition, deadline: float
     ) -> tuple[int, dict[str, tuple[int, str | None]], list[tuple[str, int, str | None]]] | None:
-        """The high watermark, each key's last record below it, and what those have replaced, as far as that was not
-        told yet. The last record of a log is never cleaned away: one at or behind the last offset will come."""
+        """Return the high watermark, the last record of each key below it, and the records that these have replaced and
+        that are not in the history yet. None if the deadline has passed. The cleaner never removes the last record of a
+        log, so a record at the last offset or after it will come."""
         while (bounds := await consumer.end_of(place)) is None:
             if self._journal.now() > deadline:
                 return None
@@ -196,7 +198,7 @@ class Readers:
         keys: dict[str, tuple[int, str | None]] = {}
         replaced: list[tuple[str, int, str | None]] = []
         start, upto = bounds
-        at, told = start - 1, self._told.get(place, 0)
+        at, noted = start - 1, self._noted_up_to.get(place, 0)
         while at < upto - 1:
             if self._journal.now() > deadline:
                 return None
@@ -204,7 +206,7 @@ class Readers:
                 at = got.offset
                 if at < upto and got.key is not None:
                     before = keys.get(got.key)
-                    if before is not None and before[0] >= told:
+                    if before is not None and before[0] >= noted:
                         replaced.append((got.key, *before))
                     keys[got.key] = got.offset, None if got.value is None else name_of(got.value)
         return upto, keys, replaced

@@ -12,8 +12,8 @@ from milena.lab.chaos.ending import Ends
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import PLAIN, REPLICAS, TOMBSTONES_STAY, Topic
-from milena.lab.chaos.work.keepsakes import Keepsakes
 from milena.lab.chaos.work.readers import Readers
+from milena.lab.chaos.work.single_commits import SingleCommits
 from milena.lab.chaos.work.writers import Writer
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
@@ -23,7 +23,7 @@ MEMBERS: Final = 2
 
 
 class Workload:
-    """``stopping`` ends all but the readers at the tail and groups; ``finish`` tells them how far they have to read."""
+    """``stopping`` ends all work except the readers at the tail and in groups; ``finish`` sets how far these read."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class Workload:
             for library in libraries
             if "group" in library.can
         }
-        self._keepsakes = [
-            Keepsakes(library, journal, clock, random) for library in libraries if "group" in library.can
+        self._single_commits = [
+            SingleCommits(library, journal, clock, random) for library in libraries if "group" in library.can
         ]
         self.logs = [place for topic in topics if not topic.keyed for place in topic.places]
         self.keyed = [place for topic in topics if topic.keyed for place in topic.places]
@@ -61,10 +61,10 @@ class Workload:
     @property
     def groups(self) -> list[str]:
         """Also those that have committed once and never again."""
-        return [*self._sharing, *(group for kept in self._keepsakes for group in kept.groups)]
+        return [*self._sharing, *(group for single in self._single_commits for group in single.groups)]
 
     def tails(self) -> list[Coroutine[object, object, None]]:
-        """Those that read up to the ends: each library by itself, and each group."""
+        """Return the readers that read up to the ends of the logs: each library alone, and the members of groups."""
         alone = [reader.follow(self.logs) for reader in self.readers]
         return alone + [of.share(group, PLAIN.places) for group, of in self._sharing.items() for _ in range(MEMBERS)]
 
@@ -76,7 +76,7 @@ class Workload:
             if "admin" in library.can:
                 changes = Changes(library, self._journal, self._clock, self._random, REPLICAS)
                 found.append(changes.make(self.stopping))
-        found += [kept.keep(PLAIN.places, self.stopping) for kept in self._keepsakes]
+        found += [single.work(PLAIN.places, self.stopping) for single in self._single_commits]
         for reader in self.readers:
             found.append(reader.read_again(self.logs, self.stopping))
             if self.keyed:
@@ -84,12 +84,12 @@ class Workload:
         return found
 
     def finish(self, ends: Ends) -> None:
-        """Nobody writes any more: readers go on to the ends of the logs."""
+        """All writers have stopped: readers read up to the ends of the logs."""
         for reader in (*self.readers, *self._sharing.values()):
             reader.finish(ends.ends, ends.holes)
 
     def behind(self) -> list[str]:
-        """Readers that have not come to the ends yet, for people."""
+        """Return a text for each reader that has not reached the ends yet."""
         return [text for reader in (*self.readers, *self._sharing.values()) for text in reader.behind()]
 
     def _writer(self, library: Clients, topic: Topic) -> Writer:
@@ -97,5 +97,5 @@ class Workload:
 
 
 def group_of(library: str) -> str:
-    """The group of a library."""
+    """Return the group name of a library."""
     return f"readers-{library}"

@@ -15,7 +15,7 @@ from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 MOST_UNDER_WAY: Final = 200
-"""Records of one partition without an outcome, then its writer waits."""
+"""The most records of one partition without an outcome; then its writer waits."""
 KEYS: Final = 30
 TOMBSTONES: Final = 6
 """One record of so many is a tombstone."""
@@ -39,7 +39,7 @@ class Writer:
         self._name = f"{clients.name}/{topic.name}"
         self._once = topic.acks == -1
         self._giving_up = 0
-        """How often the producer has given up a record: it may go on under another producer id then."""
+        """How often the producer has given up a record. It may then continue with another producer id."""
 
     async def write(self, stopping: asyncio.Event) -> None:
         producer = await self._clients.producer(acks=self._topic.acks, idempotent=self._once)

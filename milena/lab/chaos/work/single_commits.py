@@ -1,5 +1,5 @@
-"""Keepsakes: groups that commit once or a few times and never again. In the end each still has what it was told that it
-has: a commit that is lost, in a race or with a coordinator, is not covered up by the next one."""
+"""Groups that commit once or a few times and never again. At the end each must still have its last acknowledged commit.
+In other groups the next commit hides that a commit was lost."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
-KEEPSAKE: Final = "keepsake"
-"""The members of these groups, as commits name them behind the library."""
+SINGLE: Final = "single"
+"""The name of the members of these groups in commits, after the name of the library."""
 LONGEST_PAUSE: Final = 10.0
 POLL: Final = 0.5
 JOINING: Final = 30.0
-"""Seconds after which a group that has read nothing is given up."""
+"""Seconds after which a group without a record is closed."""
 MOST_COMMITS: Final = 3
-"""Of one group, right after each other."""
+"""The most commits of one group, one right after the other."""
 
 
-class Keepsakes:
-    """Of one library."""
+class SingleCommits:
+    """The groups of one library."""
 
     def __init__(self, clients: Clients, journal: Journal, clock: Clock, random: Randomness) -> None:
         self.groups: list[str] = []
@@ -35,8 +35,8 @@ class Keepsakes:
         self._clock = clock
         self._random = random
 
-    async def keep(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
-        """One group after the other. The first one begins at once."""
+    async def work(self, places: Sequence[TopicPartition], stopping: asyncio.Event) -> None:
+        """Create one group after the other. The first one starts at once."""
         topics = sorted({topic for topic, _ in places})
         while not stopping.is_set():
             number = len(self.groups)
@@ -44,12 +44,12 @@ class Keepsakes:
             self.groups.append(group)
             member = await self._clients.member(group, topics)
             if records := await self._read(member, stopping):
-                await self._commit(group, f"{self._clients.name}/{KEEPSAKE} {number}", member, records)
+                await self._commit(group, f"{self._clients.name}/{SINGLE} {number}", member, records)
             await member.close()
             await self._clock.sleep(self._random.uniform(0, LONGEST_PAUSE))
 
     async def _read(self, member: ChaosMember, stopping: asyncio.Event) -> Sequence[Got]:
-        """A member that has read something has its partitions."""
+        """Return the first records: a member with records has its partitions. Empty if none come in time."""
         until = self._clock.monotonic() + JOINING
         while self._clock.monotonic() < until and not stopping.is_set():
             if records := await member.poll(POLL):
@@ -57,7 +57,7 @@ class Keepsakes:
         return ()
 
     async def _commit(self, group: str, name: str, member: ChaosMember, records: Sequence[Got]) -> None:
-        """One of unknown outcome is the last."""
+        """Commit one to ``MOST_COMMITS`` times. A commit of unknown outcome is the last one."""
         for step in range(1 + self._random.below(MOST_COMMITS)):
             offsets = {got.partition: got.offset + 1 + step for got in records}
             if await commit(self._journal, group, name, member, offsets) is not RequestOutcome.OK:

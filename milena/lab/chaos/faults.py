@@ -6,18 +6,70 @@ what the nemesis does, ``Notice`` how the runner verifies that the fault has an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from milena.lab.chaos.steps import SLACK, Effect, Shape, Step
 from milena.lab.histories.faults import Fault as Fault
 from milena.lab.histories.faults import Kind as Kind
 from milena.runtime.randomness import Randomness
 
+SLACK: Final = 5.0
+"""Seconds for what has no time limit of its own: detection in rounds, metadata, retries of clients, a busy machine."""
 CLOCK_JUMPS: Final = (-1200.0, -60.0, -2.0, 2.0, 60.0, 1200.0)
 """Seconds. Brokers refuse records that are an hour ahead of their clock (``message.timestamp.after.max.ms``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The facts about the cluster that a plan depends on; times in seconds."""
+
+    brokers: Sequence[int]
+    controller: int
+    session: float
+    """``broker.session.timeout.ms``."""
+    lag: float
+    """``replica.lag.time.max.ms``."""
+    odd: Sequence[str] = ()
+    """The wrong answers that the tier's store can give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One fault. ``nodes``: the nodes that have it; for a one-way cut sender and receiver; empty: all brokers, or those
+    that the nemesis chooses. ``amount``: seconds of delay or of a jump, or the share of objects. ``text``: which wrong
+    answer of the tier's store."""
+
+    kind: Kind
+    nodes: tuple[int, ...]
+    seconds: float
+    amount: float = 0.0
+    text: str = ""
+
+    def __str__(self) -> str:
+        amount = f" ({self.amount:.2f})" if self.amount else f" ({self.text})" if self.text else ""
+        return f"{self.kind.value} {' '.join(map(str, self.nodes))}".rstrip() + f"{amount} for {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a fault does to the replicas of all partitions while it lasts."""
+
+    gone: frozenset[int] = frozenset()
+    """These brokers will be fenced."""
+    hung: frozenset[int] = frozenset()
+    """These brokers stay in the ISR and answer nothing."""
+    apart: frozenset[frozenset[int]] = frozenset()
+    """Pairs of brokers that cannot replicate to each other."""
+    each: frozenset[int] = frozenset()
+    """These brokers are away one after the other."""
+    moves: bool = False
+    """Replicas are on other brokers than before, as many as are needed."""
+    frozen: bool = False
+    """The controller changes nothing."""
+    all: bool = False
+    """No partition has to accept writes."""
 
 
 class Act(Enum):

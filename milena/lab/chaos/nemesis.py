@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from milena.lab.chaos.faults import FAULTS, Act, Fault, Kind, Trait, has
+from milena.lab.chaos.faults import FAULTS, Act, Fault, Kind, Shape, Step, Trait, has
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Round, within
-from milena.lab.chaos.steps import Shape, Step
 from milena.lab.chaos.topics import UNCLEAN, WEAK
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.watch import Doomed, Sight, Watch

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from milena.lab.chaos.faults import FAULTS, Draw, Kind, Trait, has
-from milena.lab.chaos.steps import Shape, Step
+from milena.lab.chaos.faults import FAULTS, Draw, Kind, Shape, Step, Trait, has
 from milena.lab.histories.progress import PATIENCE
 from milena.runtime.randomness import Randomness
 

@@ -15,7 +15,7 @@ from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.command_line.errors import UserError
 from milena.lab.chaos.ending import Ending
-from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.faults import SLACK, Kind, Shape
 from milena.lab.chaos.groups.ending import change_coordinators, work_without_faults
 from milena.lab.chaos.groups.workload import GroupWorkload
 from milena.lab.chaos.health import Health, NotHealthy
@@ -27,7 +27,6 @@ from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Round, plan
-from milena.lab.chaos.steps import SLACK, Shape
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge

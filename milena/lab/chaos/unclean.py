@@ -9,11 +9,11 @@ from collections.abc import Collection
 from typing import Final
 
 from milena.client.cluster import ClusterView
+from milena.lab.chaos.faults import Step
 from milena.lab.chaos.health import Health, NotHealthy
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.steps import Step
 from milena.lab.chaos.topics import UNCLEAN
 
 LEAVING: Final = 30.0

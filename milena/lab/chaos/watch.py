@@ -14,10 +14,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from milena.client.cluster import ClusterView
-from milena.lab.chaos.faults import FAULTS, Kind, Notice, Trait, has
+from milena.lab.chaos.faults import FAULTS, SLACK, Kind, Notice, Shape, Step, Trait, has
 from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.steps import SLACK, Shape, Step
 from milena.lab.histories.faults import Effect
 from milena.protocol.types import TopicPartition
 

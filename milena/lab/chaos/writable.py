@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from milena.lab.chaos.faults import FAULTS, Kind, Trait, has
-from milena.lab.chaos.steps import SLACK, Effect, Shape, Step
+from milena.lab.chaos.faults import FAULTS, SLACK, Effect, Kind, Shape, Step, Trait, has
 from milena.protocol.types import TopicPartition
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from milena.lab.chaos.faults import Step
 from milena.lab.chaos.health import NotHealthy
 from milena.lab.chaos.journal import HISTORY, Journal, events
 from milena.lab.chaos.machine import LIMIT, TICK, Detector, Machine, lateness
@@ -20,7 +21,6 @@ from milena.lab.chaos.nemesis import is_explained
 from milena.lab.chaos.processor_time import TICKS, Descendants
 from milena.lab.chaos.report import _data, _judged, lines
 from milena.lab.chaos.runner import _unhealthy
-from milena.lab.chaos.steps import Step
 from milena.lab.chaos.verdict import Verdict
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.checker import check

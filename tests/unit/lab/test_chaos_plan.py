@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from milena.lab.chaos.faults import FAULTS, Kind, Notice, Trait, has, kinds_with
+from milena.lab.chaos.faults import FAULTS, Kind, Notice, Shape, Trait, has, kinds_with
 from milena.lab.chaos.plan import UNSAFE_FIRST, Round, go_together, plan, within
-from milena.lab.chaos.steps import Shape
 from milena.lab.histories.progress import PATIENCE
 
 SHAPE = Shape([1, 2, 3], 100, session=3.0, lag=5.0)

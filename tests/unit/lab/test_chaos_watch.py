@@ -10,11 +10,10 @@ from typing import cast
 import pytest
 
 from milena.client.cluster import Cluster, ClusterView
-from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.faults import Kind, Shape, Step
 from milena.lab.chaos.health import Health, Quorum, Reply
 from milena.lab.chaos.nemesis import HEARTBEAT, MARGIN, deposed
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.steps import Shape, Step
 from milena.lab.chaos.topics import PLAIN, WEAK
 from milena.lab.chaos.watch import BEHIND, Sight, Watch, hears_nothing
 from milena.lab.chaos.writable import Replicas

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.faults import Kind, Shape, Step
 from milena.lab.chaos.plan import within
-from milena.lab.chaos.steps import Shape, Step
 from milena.lab.chaos.writable import Replicas, effect_of, must_be_writable, recovers
 
 CONTROLLER = 100

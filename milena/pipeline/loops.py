@@ -1,16 +1,18 @@
-"""An event loop in a thread of its own: Spark calls from plain threads, what reads the tier and the wire is asyncio.
+"""An event loop in a thread of its own: Spark calls from plain threads, and readers of the tier and of brokers are
+coroutines.
 
 While records are made of one piece, the loop fetches the next one.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TypeVar
+
+from anyio.from_thread import start_blocking_portal
 
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
@@ -20,40 +22,42 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Use it in a ``with``. ``runtime``: the real machine's ports, for code on the loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="milena", daemon=True)
-        self._closers: list[Callable[[], Coroutine[object, object, None]]] = []
+    """A context manager. ``runtime``: the real machine's ports, for code on the loop."""
 
     def __enter__(self) -> LoopThread:
-        self._thread.start()
-        self.runtime: Runtime = self.run(_runtime())
+        with ExitStack() as stack:
+            self._portal = stack.enter_context(start_blocking_portal(name="milena"))
+            self.runtime: Runtime = self.run(_runtime())
+            stack.callback(self._close_disks)
+            stack.callback(self._portal.call, self._portal.stop, True)  # a prefetch that no reader needs any more
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for close in reversed(self._closers):
-            self.run(close())
+        self._stack.__exit__(kind, error, trace)
+
+    def at_end(self, close: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Run ``close`` on the loop at the end, in reverse order of registration."""
+        self._stack.callback(self._portal.call, close)
+
+    def start(self, work: Coroutine[object, object, T]) -> Future[T]:
+        """Start a coroutine. Returns the future of its result."""
+        return self._portal.start_task_soon(_awaited, work)
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Return the result of a coroutine, or raise its error."""
+        return self.start(work).result()
+
+    def _close_disks(self) -> None:
         for disk in (self.runtime.disk, self.runtime.tier_disk):
             assert isinstance(disk, RealDisk)
             disk.close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
-    def at_end(self, close: Callable[[], Coroutine[object, object, None]]) -> None:
-        """What is to be closed before the loop, the last one first."""
-        self._closers.append(close)
 
-    def start(self, work: Coroutine[object, object, T]) -> Future[T]:
-        """Begin work; whoever needs its result waits for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def run(self, work: Coroutine[object, object, T]) -> T:
-        return self.start(work).result()
+async def _awaited(work: Coroutine[object, object, T]) -> T:
+    return await work
 
 
 async def _runtime() -> Runtime:

@@ -86,6 +86,7 @@ CLEAN: Final = (
     "milena/tiered/shared",
     "milena/up",
     "tests/architecture",
+    "tests/unit/broker",
     "tests/unit/compiling",
     "tests/unit/controller",
     "tests/unit/oracle",

@@ -22,7 +22,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def logged() -> Iterator[StringIO]:
-    """What is logged, at INFO to begin with."""
+    """The log output; the level is INFO at first."""
     before = structlog.get_config()
     stream = StringIO()
     logging.configure(stream, human=False)

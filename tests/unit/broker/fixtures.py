@@ -53,13 +53,13 @@ def batch(*values: bytes, timestamp: int = 1_000, **options: Any) -> memoryview:
 
 @dataclass
 class Answers:
-    """Catches what a handler answers."""
+    """Captures the response of a handler."""
 
     closed: bool = False
     reason: str | None = None
     answered_contexts: list[RequestContext] = field(default_factory=list)
     held: bool = False
-    """Whether what follows on the connection waits."""
+    """Whether later requests of the connection wait."""
 
     def answered(self, ctx: RequestContext) -> None:
         self.answered_contexts.append(ctx)
@@ -76,7 +76,7 @@ class Answers:
 
 
 class Started:
-    """Starts tasks, and remembers the last one."""
+    """Starts tasks and stores the last one."""
 
     task: asyncio.Task[object] | None = None
 
@@ -85,14 +85,14 @@ class Started:
 
 
 class AtOnce:
-    """Runs the rest of a request without pauses."""
+    """Runs the remaining work of a request without yields."""
 
     def resume(self, ctx: RequestContext, work: cooperative.Cooperative[None]) -> None:
         cooperative.run_now(work)
 
 
 class Request:
-    """One request given to a handler, and what became of it."""
+    """One request that is passed to a handler, and its response."""
 
     def __init__(self, key: int, version: int, *, client_id: str = "test", listener: str = "PLAINTEXT") -> None:
         self.key, self.version = key, version
@@ -124,7 +124,7 @@ class Request:
 
 
 def at_once(answer: Any) -> Any:
-    """What a handler answers; a coroutine must not have to wait for it."""
+    """The response of a handler, which must not wait if it is a coroutine."""
     if answer is None or isinstance(answer, Mapping):
         return answer
     if not isinstance(answer, Coroutine):
@@ -137,7 +137,7 @@ def at_once(answer: Any) -> Any:
 
 
 class HandProposals:
-    """Proposals of ISRs, answered by hand."""
+    """ISR proposals, which the test answers."""
 
     def __init__(self) -> None:
         self.open: list[IsrProposal] = []
@@ -152,12 +152,12 @@ class HandProposals:
         return True
 
     def members(self) -> dict[int, int]:
-        """Node and broker epoch of the only open proposal."""
+        """Node and broker epoch of the only pending proposal."""
         (proposal,) = self.open
         return dict(proposal.members)
 
     def accept(self) -> None:
-        """The oldest, as it is."""
+        """The oldest proposal."""
         proposal = self.open.pop(0)
         epoch = PartitionEpoch(proposal.partition_epoch + 1)
         isr = tuple(node for node, _ in proposal.members)
@@ -168,7 +168,7 @@ class HandProposals:
 
 
 class Bench:
-    """What handlers call ``node``, as far as they need it, with a clock moved by hand."""
+    """The parts of a broker that handlers use as ``node``, with a manual clock."""
 
     def __init__(self, folder: Path) -> None:
         self.node_id = ME
@@ -233,13 +233,13 @@ class Bench:
         self.image.brokers[node] = BrokerImage(node, BrokerEpoch(node), UUID(int=node), endpoints, {}, fenced=fenced)
 
     def topic(self, name: str, *partitions: PartitionImage) -> TopicImage:
-        """Put a topic into the image."""
+        """Add a topic to the image."""
         topic = TopicImage(name, UUID(int=1000 + len(self.image.topics)), dict(enumerate(partitions)))
         self.image.topics[name] = self.image.topics_by_id[topic.id] = topic
         return topic
 
     def led(self, name: str = "t", *, leader_epoch: int = 0, count: int = 1, **config: object) -> Partition:
-        """A topic whose partitions this broker leads alone; returns the first."""
+        """Create a topic whose partitions have only this replica. Returns the first partition."""
         wanted = led_by(ME, leader_epoch=leader_epoch)
         topic = self.topic(name, *[wanted] * count)
         for index in range(count):
@@ -271,7 +271,7 @@ class Bench:
     def serve(
         self, request: Request, handle: Callable[..., Any], body: bytes | bytearray
     ) -> asyncio.Task[object] | None:
-        """A raw request, as the dispatcher runs it. Returns the task of the rest, if there is one."""
+        """Pass a raw request to a handler like the dispatcher. Returns the task of the remaining work, if any."""
         self.started.task = None
         request.ctx.driver = self.requests
         work = handle(self, request.ctx, memoryview(body))
@@ -280,7 +280,7 @@ class Bench:
         return self.started.task
 
     def ask(self, handle: Callable[..., Any], key: int, version: int, /, **fields: Any) -> Any:
-        """A cold request to a handler, as the dispatcher makes it: its answer, encoded and decoded."""
+        """Pass a decoded request to a handler like the dispatcher. Returns the response, encoded and decoded."""
         request = Request(key, version)
         decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))
         answer = at_once(handle(self, request.ctx, decoded))
@@ -289,7 +289,7 @@ class Bench:
 
 
 def set_isr(partition: Partition, *nodes: int) -> None:
-    """The ISR changes, and nobody else hears of it."""
+    """Change the ISR in the registration of the replica only."""
     known = partition.registration
     replicas = tuple({*known.replicas, *nodes})
     image = led_by(ME, replicas=replicas, isr=nodes, leader_epoch=known.leader_epoch)
@@ -304,7 +304,7 @@ def led_by(
     isr: tuple[int, ...] | None = None,
     partition_epoch: int | None = None,
 ) -> PartitionImage:
-    """A partition with the ISR of its leader alone, unless told otherwise."""
+    """A partition image, whose ISR is by default only the leader."""
     nodes = tuple(NodeId(node) for node in replicas or (leader,))
     in_sync = nodes if leader < 0 else (NodeId(leader),)
     if isr is not None:

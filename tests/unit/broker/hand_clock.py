@@ -1,4 +1,4 @@
-"""A clock for tests that is moved by hand."""
+"""A manual clock for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Armed:
 
 
 class HandClock:
-    """A clock that moves when it is told to."""
+    """A clock that moves only with ``advance``."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Produce requests whose batches are checked in slices."""
+"""Produce requests whose batches are checked cooperatively."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.broker.hand_clock import HandClock
 
 
 class Produced:
-    """One request under way."""
+    """One request that is being handled."""
 
     def __init__(
         self, bench: Bench, *records: memoryview, version: int = 9, acks: int = 1, topic: str = "t", twice: bool = False
@@ -39,7 +39,7 @@ class Produced:
         await goes(self.bench.clock)
 
     async def finish(self) -> Any:
-        """All results of the answer."""
+        """All results of the response."""
         assert self.task is not None, "it was done at once"
         while not self.task.done():
             await self.slice()
@@ -52,7 +52,7 @@ class Produced:
 
 
 async def goes(clock: HandClock, times: int = 1) -> None:
-    """So many goes of the loop."""
+    """Run this number of iterations of the event loop."""
     for _ in range(times):
         for _ in range(3):
             await asyncio.sleep(0)

@@ -1,11 +1,11 @@
-"""Answers that are kept: how much of them."""
+"""The size limit of the response cache."""
 
 from __future__ import annotations
 
 from milena.broker.metadata.answer_cache import AnswerCache
 
 
-def test_large_requests_with_small_answers_do_not_pile_up() -> None:
+def test_the_size_of_requests_counts_for_the_cache_limit() -> None:
     cache = AnswerCache(max_bytes=10_000)
     for at in range(50):
         cache.put((at, b"r" * 1_000), b"small", 1_000)
@@ -13,7 +13,7 @@ def test_large_requests_with_small_answers_do_not_pile_up() -> None:
     assert 0 < len(kept) < 10
 
 
-def test_a_request_larger_than_a_quarter_of_the_cache_is_not_kept() -> None:
+def test_a_request_larger_than_a_quarter_of_the_cache_is_not_cached() -> None:
     cache = AnswerCache(max_bytes=10_000)
     cache.put("key", b"answer", 3_000)
     assert cache.get("key") is None

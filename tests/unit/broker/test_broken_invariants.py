@@ -1,4 +1,4 @@
-"""A change of a partition that must not be: it goes offline, and nothing is answered from it."""
+"""Changes that break an invariant of a partition: it goes offline, and requests get an error."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def assert_offline(partition: Partition) -> None:
         "two ISRs in one partition epoch",
     ],
 )
-def test_metadata_that_cannot_be_ends_the_partition(partition: Partition, image: PartitionImage, why: str) -> None:
+def test_contradicting_metadata_fails_the_partition(partition: Partition, image: PartitionImage, why: str) -> None:
     with pytest.raises(KafkaError, match=why) as error:
         partition.become(image)
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -75,12 +75,12 @@ def test_metadata_that_cannot_be_ends_the_partition(partition: Partition, image:
     assert (partition.leader_epoch, partition.partition_epoch, partition.isr) == (4, 9, (ME,)), "nothing has changed"
 
 
-def test_older_metadata_is_passed_over(partition: Partition) -> None:
+def test_older_metadata_is_ignored(partition: Partition) -> None:
     assert not partition.become(replace(PRESENT, leader=OTHER, partition_epoch=PartitionEpoch(8)))
     assert partition.is_leader
 
 
-def test_an_answer_with_an_isr_beyond_the_replicas_ends_the_partition(bench: Bench, partition: Partition) -> None:
+def test_a_committed_isr_with_other_nodes_than_replicas_fails_the_partition(bench: Bench, partition: Partition) -> None:
     partition.follower_fetched(fetched(partition, 0))
     (proposal,) = bench.proposals.open
     isr = (ME, OTHER, NodeId(3))
@@ -89,7 +89,7 @@ def test_an_answer_with_an_isr_beyond_the_replicas_ends_the_partition(bench: Ben
 
 
 @pytest.mark.parametrize("isr", [(OTHER,), (ME, ME)])
-def test_an_answer_with_an_isr_that_cannot_be_ends_the_partition(
+def test_an_invalid_committed_isr_fails_the_partition(
     bench: Bench, partition: Partition, isr: tuple[NodeId, ...]
 ) -> None:
     partition.follower_fetched(fetched(partition, 0))
@@ -98,14 +98,14 @@ def test_an_answer_with_an_isr_that_cannot_be_ends_the_partition(
     assert_offline(partition)
 
 
-def test_a_follower_beyond_the_log_end_ends_the_partition(partition: Partition) -> None:
-    """Such a one is told of its divergence, or out of range: its fetch does not count."""
+def test_a_follower_beyond_the_log_end_fails_the_partition(partition: Partition) -> None:
+    """A read returns a diverging epoch or an error in this case, so that the fetch does not count."""
     with pytest.raises(KafkaError, match="follower 2 fetches offset 1 beyond the log end 0"):
         partition.follower_fetched(fetched(partition, 1))
     assert_offline(partition)
 
 
-def test_a_leader_whose_log_is_in_another_epoch_ends_the_partition(
+def test_a_leader_whose_log_has_another_epoch_fails_the_partition(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(UnifiedLog, "assign_epoch", lambda *_: None)
@@ -115,7 +115,7 @@ def test_a_leader_whose_log_is_in_another_epoch_ends_the_partition(
 
 
 @pytest.mark.parametrize("long", [False, True], ids=["at once", "checked before"])
-def test_a_log_that_ends_takes_its_partition_along(partition: Partition, long: bool) -> None:
+def test_a_failed_log_fails_its_partition(partition: Partition, long: bool) -> None:
     partition.append(batch(b"x"), 1)
     check = partition._log_for_append(1).validate(batch(*[b"x"] * 5000), Origin.CLIENT)
     assert not check.is_finished
@@ -127,13 +127,13 @@ def test_a_log_that_ends_takes_its_partition_along(partition: Partition, long: b
     assert_offline(partition)
 
 
-def test_a_partition_is_hosted_once(bench: Bench, partition: Partition) -> None:
+def test_a_partition_cannot_be_added_twice(bench: Bench, partition: Partition) -> None:
     with pytest.raises(BrokenInvariant, match="is added twice"):
         bench.partitions.add(partition)
 
 
 @ON_PURE
-def test_the_maximal_isr_has_all_of_the_isr(partition: Partition) -> None:
+def test_the_maximal_isr_contains_the_isr(partition: Partition) -> None:
     class Wrong:
         isr, maximal = (ME, OTHER), (ME,)
 
@@ -149,8 +149,8 @@ def test_a_proposal_without_the_leader_is_refused(partition: Partition) -> None:
         partition.registration.propose(PendingShrink(known, (ME,)))
 
 
-def test_a_high_watermark_that_a_member_of_the_isr_lacks_ends_the_partition(partition: Partition) -> None:
-    """The append that moved it is answered with an error."""
+def test_a_high_watermark_beyond_an_isr_member_fails_the_partition(partition: Partition) -> None:
+    """The append that would have moved the high watermark gets an error."""
     assert partition.leader_state is not None
     partition.registration.maximal_isr = (ME, NodeId(3))
     with pytest.raises(KafkaError, match="high watermark 1, but ISR member 3 has log end offset None"):
@@ -158,7 +158,7 @@ def test_a_high_watermark_that_a_member_of_the_isr_lacks_ends_the_partition(part
     assert_offline(partition)
 
 
-def test_a_broker_epoch_that_falls_ends_the_partition(partition: Partition) -> None:
+def test_a_falling_broker_epoch_fails_the_partition(partition: Partition) -> None:
     partition.follower_fetched(fetched(partition, 0, epoch=7))
     assert partition.leader_state is not None
     state = partition.leader_state.followers[OTHER]
@@ -167,7 +167,7 @@ def test_a_broker_epoch_that_falls_ends_the_partition(partition: Partition) -> N
     assert_offline(partition)
 
 
-def test_a_proposal_on_another_isr_than_the_committed_one_is_refused(partition: Partition) -> None:
+def test_a_proposal_not_based_on_the_committed_isr_is_refused(partition: Partition) -> None:
     partition.follower_fetched(fetched(partition, 0))
     registration = partition.registration
     pending = registration.state

@@ -1,4 +1,4 @@
-"""What a broker refuses of a request that changes configs, and what it sends on."""
+"""Which resources of a config change a broker refuses, and which it forwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INVALID = int(ErrorCode.INVALID_REQUEST)
 
 
 class Controller:
-    """Takes everything, in an order of its own."""
+    """Accepts all resources, and returns them in another order."""
 
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
@@ -63,7 +63,7 @@ def resource(kind: int, name: str, *changes: tuple[str, str | None], op: int = 0
 
 
 async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[str, int]], list[list[str]]]:
-    """(name, error) in the answer's order, and the names that each request to the controller had."""
+    """(name, error) in the order of the response, and the names in each request to the controller."""
     controller = Controller()
     own_changes = OwnChanges(controller, bench.config.get_int, NoProgress(), bench.clock)
     node = SimpleNamespace(node_id=ME, controller=controller, config=bench.config, own_changes=own_changes)
@@ -103,17 +103,17 @@ async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[st
         "an unknown type",
     ],
 )
-async def test_what_is_refused_does_not_keep_the_rest(bench: Bench, refused: dict[str, Any]) -> None:
+async def test_a_refused_resource_does_not_prevent_the_others(bench: Bench, refused: dict[str, Any]) -> None:
     answers, sent = await alter(bench, resource(TOPIC, "a"), refused, resource(TOPIC, "b"))
     assert answers == [("a", 0), (refused["resource_name"], INVALID), ("b", 0)]
     assert sent == [["a", "b"]]
 
 
-async def test_a_resource_twice_is_refused_twice_and_nothing_sent(bench: Bench) -> None:
+async def test_a_repeated_resource_is_refused_twice_and_not_forwarded(bench: Bench) -> None:
     assert await alter(bench, resource(TOPIC, "a"), resource(TOPIC, "a")) == ([("a", INVALID)] * 2, [])
 
 
-async def test_good_ones_are_passed_on(bench: Bench) -> None:
+async def test_valid_resources_are_forwarded(bench: Bench) -> None:
     good = [
         resource(TOPIC, "a", ("flush.ms", None), op=1),
         resource(BROKER, ""),
@@ -136,7 +136,7 @@ def of_broker(value: str | None, name: str = str(ME), key: str = "log.cleaner.th
         (of_broker("1000", key="log.cleaner.dedupe.buffer.size"), "must be at least 1MB per cleaner thread."),
     ],
 )
-async def test_the_cleaner_is_changed_in_steps(bench: Bench, change: dict[str, Any], why: str) -> None:
+async def test_invalid_cleaner_changes_are_refused(bench: Bench, change: dict[str, Any], why: str) -> None:
     bench.config = bench.config.with_dynamic(default={}, broker={})
     assert await alter(bench, change) == ([(change["resource_name"], INVALID)], [])
     with pytest.raises(ConfigError, match=re.escape(why)):
@@ -144,7 +144,7 @@ async def test_the_cleaner_is_changed_in_steps(bench: Bench, change: dict[str, A
         check_cleaner_change(bench.config, values, per_broker=bool(change["resource_name"]))
 
 
-async def test_steps_of_the_cleaner_count_from_what_it_is_now(bench: Bench) -> None:
+async def test_cleaner_changes_are_compared_with_the_current_values(bench: Bench) -> None:
     name = str(ME)
     bench.config = bench.config.with_dynamic(default={}, broker={"log.cleaner.threads": "4"})
     assert await alter(bench, of_broker("8")) == ([(name, 0)], [[name]])
@@ -167,7 +167,7 @@ LOGGER = 8
 WRONG_LEVEL = int(ErrorCode.INVALID_CONFIG)
 
 
-async def test_levels_of_loggers_are_changed_here_and_at_once(bench: Bench, logged: StringIO) -> None:
+async def test_logger_levels_are_changed_by_the_broker_immediately(bench: Bench, logged: StringIO) -> None:
     isr, storage = logging.get_logger("isr"), logging.get_logger("storage")
     changed = resource(LOGGER, str(ME), ("isr", "DEBUG"), ("storage", "ERROR"))
     assert await alter(bench, changed, resource(TOPIC, "a")) == ([(str(ME), 0), ("a", 0)], [["a"]])
@@ -197,14 +197,14 @@ async def test_levels_of_loggers_are_changed_here_and_at_once(bench: Bench, logg
         (resource(LOGGER, str(ME), ("isr", "DEBUG"), ("no.such", "INFO")), WRONG_LEVEL),
     ],
 )
-async def test_levels_that_cannot_be_are_refused_and_change_nothing(
+async def test_invalid_logger_levels_are_refused_and_change_nothing(
     bench: Bench, logged: StringIO, refused: dict[str, Any], code: int
 ) -> None:
     assert await alter(bench, refused) == ([(refused["resource_name"], code)], [])
     assert set(current_levels().values()) == {"INFO"}
 
 
-def test_every_component_that_logs_has_a_level() -> None:
+def test_every_logger_has_a_level() -> None:
     root = Path(__file__).parents[3]
     files = (file for file in (root / "milena").rglob("*.py") if "pipeline" not in file.parts)  # which runs no node
     text = "".join(file.read_text() for file in files)

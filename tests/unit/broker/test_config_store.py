@@ -1,4 +1,4 @@
-"""What a broker makes of the configuration of a topic that is tiered and compacted."""
+"""The effective configuration of a topic that is tiered and compacted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def store(values: dict[str, str], **node: object) -> ConfigStore:
     ],
     ids=["switched off here", "by default"],
 )
-def test_a_topic_that_is_not_compacted_stays_in_the_tier_and_is_told_of_once(
+def test_an_uncompacted_tiered_topic_stays_in_the_tier_and_is_logged_once(
     capsys: pytest.CaptureFixture[str], values: dict[str, str], node: dict[str, object], reason: str
 ) -> None:
     configs = store(values, **node)
@@ -47,13 +47,13 @@ def test_a_topic_that_is_not_compacted_stays_in_the_tier_and_is_told_of_once(
     assert (said.out + said.err).count(reason) == 1
 
 
-def test_a_topic_is_compacted_in_the_tier_where_that_is_enabled() -> None:
+def test_a_tiered_topic_is_compacted_if_that_is_enabled() -> None:
     configs = store(BOTH, remote_log_compaction_enable=True)
     assert configs.topic("t").compacted and configs.topic("t").remote_storage_enable
     assert not configs.is_uncompacted("t")
 
 
-def test_a_stored_key_of_earlier_versions_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_removed_config_key_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     image = MetadataImage()
     image.configs[BROKER_RESOURCE, ""] = {FORMER: "true", "log.retention.ms": "5000"}
     image.configs[BROKER_RESOURCE, "1"] = {FORMER: "false"}

@@ -1,4 +1,4 @@
-"""Fetch, from the bytes of a request to those of its answer, and the waits in between."""
+"""Fetch, from the bytes of a request to those of its response, with waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.broker.fixtures import OTHER, Bench, Request, batch, led_by
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_every_version_reads_what_was_appended(bench: Bench, version: int) -> None:
+def test_every_version_returns_appended_records(bench: Bench, version: int) -> None:
     partition = bench.led()
     partition.append(batch(b"a", b"b"), 1)
     partition.append(batch(b"c"), 1)
@@ -29,14 +29,14 @@ def test_every_version_reads_what_was_appended(bench: Bench, version: int) -> No
     assert values(rest.records) == [b"c"]
 
 
-def test_readers_of_committed_records_get_a_list_of_aborted_transactions(bench: Bench) -> None:
+def test_read_committed_gets_a_list_of_aborted_transactions(bench: Bench) -> None:
     bench.led().append(batch(b"a"), 1)
     assert results(fetch(bench, want(), isolation_level=1))[0].aborted == []
     assert results(fetch(bench, want(), isolation_level=0))[0].aborted is None
 
 
 @pytest.mark.parametrize(("offset", "max_bytes", "aborted"), [(0, 1, None), (0, 0, []), (1, 1, []), (0, 1 << 20, [])])
-def test_there_is_no_such_list_where_the_first_batch_alone_is_too_long(
+def test_the_list_is_null_if_the_first_batch_exceeds_the_limit(
     bench: Bench, offset: int, max_bytes: int, aborted: list[Any] | None
 ) -> None:
     bench.led(count=2).append(batch(b"a"), 1)
@@ -48,7 +48,7 @@ def test_there_is_no_such_list_where_the_first_batch_alone_is_too_long(
 
 
 class TestErrors:
-    def test_each_partition_has_its_own(self, bench: Bench) -> None:
+    def test_each_partition_has_its_own_error(self, bench: Bench) -> None:
         bench.led(leader_epoch=3).append(batch(b"a"), 1)
         asked = [
             want(),
@@ -72,7 +72,7 @@ class TestErrors:
         assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and found.current_leader == (OTHER, 4)
         assert [one.node_id for one in response(request).node_endpoints] == [OTHER]
 
-    def test_a_broker_without_a_replica_here_may_not_fetch(self, bench: Bench) -> None:
+    def test_a_broker_that_is_not_a_replica_may_not_fetch(self, bench: Bench) -> None:
         bench.led()
         for replica, expected in ((-2, ErrorCode.NONE), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
             assert results(fetch(bench, want(), replica_id=replica, max_wait_ms=0))[0].error_code == expected
@@ -82,7 +82,7 @@ class TestErrors:
         unknown, beyond = results(fetch(bench, want(5), want(offset=9)))
         assert unknown.aborted == [] and beyond.aborted is None
 
-    def test_old_versions_do_not_know_the_storage_error(self, bench: Bench) -> None:
+    def test_old_versions_get_another_code_for_the_storage_error(self, bench: Bench) -> None:
         partition = bench.led()
         log = partition.online_log
         partition.take_offline()
@@ -90,7 +90,7 @@ class TestErrors:
         assert results(fetch(bench, want(), version=5))[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         log.close()
 
-    def test_a_diverging_reader_is_told_at_once(self, bench: Bench) -> None:
+    def test_a_diverging_reader_is_answered_at_once(self, bench: Bench) -> None:
         partition = bench.led(leader_epoch=1)
         partition.append(batch(b"a"), 1)
         (found,) = results(fetch(bench, want(offset=1, last_fetched_epoch=1), max_wait_ms=0))
@@ -102,7 +102,7 @@ class TestErrors:
 
 
 class TestLimits:
-    def test_the_first_batch_comes_whole_and_the_next_partition_gets_what_is_left(self, bench: Bench) -> None:
+    def test_the_first_batch_is_complete_and_the_next_partition_gets_the_remaining_bytes(self, bench: Bench) -> None:
         bench.led(count=3)
         sizes = [bench.partitions.get("t", index).append(batch(b"x" * 100), 1).size for index in range(3)]
         tiny = results(fetch(bench, *[want(index) for index in range(3)], max_bytes=1))
@@ -110,7 +110,7 @@ class TestLimits:
         two = results(fetch(bench, *[want(index) for index in range(3)], max_bytes=sizes[0] + sizes[1]))
         assert [len(bytes(one.records)) for one in two] == [sizes[0], sizes[1], 0]
 
-    def test_a_partition_gives_no_more_than_was_asked_of_it(self, bench: Bench) -> None:
+    def test_a_partition_returns_at_most_its_max_bytes(self, bench: Bench) -> None:
         partition = bench.led()
         sizes = [partition.append(batch(b"x" * 100), 1).size for _ in range(3)]
         (found,) = results(fetch(bench, want(max_bytes=sizes[0] * 2 + 5)))
@@ -118,14 +118,14 @@ class TestLimits:
 
 
 class TestWaiting:
-    def test_an_append_wakes_the_fetch_at_once(self, bench: Bench) -> None:
+    def test_an_append_completes_the_fetch_at_once(self, bench: Bench) -> None:
         partition = bench.led()
         request = fetch(bench, want())
         assert not request.answered
         partition.append(batch(b"a"), 1)
         assert values(results(request)[0].records) == [b"a"] and len(bench.purgatory) == 0
 
-    def test_it_waits_for_min_bytes_over_all_partitions(self, bench: Bench) -> None:
+    def test_a_fetch_waits_for_min_bytes_over_all_partitions(self, bench: Bench) -> None:
         bench.led(count=2)
         size = bench.partitions.get("t", 0).append(batch(b"a"), 1).size
         request = fetch(bench, want(0), want(1), min_bytes=size * 2 + 1)
@@ -134,7 +134,7 @@ class TestWaiting:
         bench.partitions.get("t", 0).append(batch(b"c"), 1)
         assert [values(one.records) for one in results(request)] == [[b"a", b"c"], [b"b"]]
 
-    def test_after_its_time_it_is_answered_with_what_there_is(self, bench: Bench) -> None:
+    def test_after_its_wait_it_is_answered_with_the_present_records(self, bench: Bench) -> None:
         bench.led().append(batch(b"a"), 1)
         request = fetch(bench, want(), min_bytes=1 << 19, max_wait_ms=100)
         assert not request.answered
@@ -157,19 +157,19 @@ class TestWaiting:
         assert results(request)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         log.close()
 
-    def test_a_client_that_is_gone_is_not_answered(self, bench: Bench) -> None:
+    def test_a_disconnected_client_is_not_answered(self, bench: Bench) -> None:
         partition = bench.led()
         request = fetch(bench, want())
         request.answers.closed = True
         partition.append(batch(b"a"), 1)
         assert not request.answered and len(bench.purgatory) == 0
 
-    def test_nothing_to_fetch_is_answered_at_once(self, bench: Bench) -> None:
+    def test_a_fetch_without_partitions_is_answered_at_once(self, bench: Bench) -> None:
         assert results(fetch(bench)) == []
 
 
 class TestSessions:
-    def test_an_incremental_fetch_tells_only_what_is_new(self, bench: Bench) -> None:
+    def test_an_incremental_response_has_only_changed_partitions(self, bench: Bench) -> None:
         bench.led(count=2)
         session = response(fetch(bench, want(0), want(1), version=13, session_epoch=0, max_wait_ms=0)).session_id
         assert session
@@ -188,7 +188,7 @@ class TestSessions:
         bench.partitions.get("t", 0).append(batch(b"a"), 1)
         assert [one.partition for one in results(request)] == [0]
 
-    def test_what_the_limits_left_out_is_read_next_time(self, bench: Bench) -> None:
+    def test_partitions_omitted_by_the_limits_are_read_next_time(self, bench: Bench) -> None:
         bench.led(count=2)
         sizes = [bench.partitions.get("t", index).append(batch(b"x" * 100), 1).size for index in range(2)]
         first = fetch(bench, want(0), want(1), version=13, session_epoch=0, max_bytes=sizes[0])
@@ -208,7 +208,7 @@ class TestSessions:
         bench.partitions.get("t", 0).append(batch(b"b"), 1)
         assert {one.partition: values(one.records) for one in results(request)} == {0: [b"a", b"b"], 1: [b"a"]}
 
-    def test_a_lost_leadership_wakes_a_session(self, bench: Bench) -> None:
+    def test_a_lost_leadership_completes_a_session_fetch(self, bench: Bench) -> None:
         partition = bench.led()
         wanted = want(current_leader_epoch=0)
         session = response(fetch(bench, wanted, version=13, session_epoch=0, max_wait_ms=0)).session_id
@@ -216,9 +216,11 @@ class TestSessions:
         partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
         assert results(request)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
         again = fetch(bench, version=13, session_id=session, session_epoch=2)
-        assert results(again)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH, "an error is told until it is gone"
+        assert results(again)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH, (
+            "an error is sent with each response until it is resolved"
+        )
 
-    def test_a_moved_log_start_is_told(self, bench: Bench) -> None:
+    def test_a_moved_log_start_is_sent(self, bench: Bench) -> None:
         partition = bench.led()
         partition.append(batch(b"a"), 1)
         session = response(fetch(bench, want(offset=1), version=13, session_epoch=0, max_wait_ms=0)).session_id
@@ -227,7 +229,7 @@ class TestSessions:
         assert found.log_start_offset == 1
         assert results(fetch(bench, version=13, session_id=session, session_epoch=2, max_wait_ms=0)) == []
 
-    def test_an_unknown_session_is_refused_as_a_whole(self, bench: Bench) -> None:
+    def test_an_unknown_session_fails_the_whole_request(self, bench: Bench) -> None:
         bench.led()
         refused = response(fetch(bench, version=12, session_id=99, session_epoch=1))
         assert (refused.error_code, refused.topics) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
@@ -245,7 +247,7 @@ class TestSessions:
         again = fetch(bench, version=13, session_id=session, session_epoch=1, max_wait_ms=0)
         assert results(again)[0].error_code == 0
 
-    def test_a_topic_id_that_resolved_once_is_never_unknown(self, bench: Bench) -> None:
+    def test_a_topic_id_that_was_resolved_once_is_never_unknown(self, bench: Bench) -> None:
         partition = bench.led()
         session = response(fetch(bench, want(), version=13, session_epoch=0, max_wait_ms=0)).session_id
         old = bench.image.topics.pop("t")
@@ -260,7 +262,7 @@ class TestSessions:
         stale = fetch(bench, version=13, session_id=session, session_epoch=2, max_wait_ms=0)
         assert results(stale)[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
-    def test_a_session_may_begin_with_nothing(self, bench: Bench) -> None:
+    def test_a_session_may_begin_without_partitions(self, bench: Bench) -> None:
         bench.led()
         begun = fetch(bench, version=12, session_epoch=0)
         assert begun.answered
@@ -269,16 +271,16 @@ class TestSessions:
         assert [one.partition for one in results(again)] == [0]
 
 
-def test_a_fetch_that_waits_is_the_only_one_of_its_connection(bench: Bench) -> None:
+def test_a_waiting_fetch_holds_the_later_requests_of_its_connection(bench: Bench) -> None:
     partition = bench.led()
     waiting = fetch(bench, want())
     assert (waiting.answered, waiting.answers.held) == (False, True)
     partition.append(batch(b"a"), 1)
     assert values(results(waiting)[0].records) == [b"a"]
-    assert not fetch(bench, want()).answers.held, "one that is answered at once holds up nobody"
+    assert not fetch(bench, want()).answers.held, "a fetch that is answered at once holds no later request"
 
 
-def test_nothing_waits_for_a_client_that_has_gone(bench: Bench) -> None:
+def test_no_operation_waits_for_a_disconnected_client(bench: Bench) -> None:
     partition = bench.led()
     waiting = fetch(bench, want(), max_wait_ms=2**31 - 1, min_bytes=2**31 - 1)
     assert len(bench.purgatory) == 1 and waiting.ctx.forget is not None
@@ -292,8 +294,8 @@ def test_nothing_waits_for_a_client_that_has_gone(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("size", "files", "served"), [(10, FILES_BEFORE_COPIES, 300), (MAX_COPIED_RANGE, MAX_FILES, 300 - 44)]
 )
-def test_an_answer_of_many_ranges_holds_few_files(bench: Bench, size: int, files: int, served: int) -> None:
-    """Each holds a descriptor until it has left; a client may ask for thousands."""
+def test_a_response_with_many_ranges_holds_few_files(bench: Bench, size: int, files: int, served: int) -> None:
+    """Each range holds a file descriptor until it is sent; a client may fetch thousands of partitions."""
     bench.led(count=300)
     for index in range(300):
         partition = bench.partitions.find("t", index)

@@ -1,4 +1,4 @@
-"""Fetch sessions: the table of KIP-227, what an answer carries, and who loses a slot."""
+"""Fetch sessions: the rules of KIP-227, the contents of responses, and evictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wanted(index: int, offset: int = 0, topic: str = "t") -> RequestedPartition:
 
 
 class Client:
-    """Speaks to the sessions as a consumer does."""
+    """Uses the sessions like a consumer."""
 
     def __init__(self, slots: int = 10, max_partitions: int = 1_000) -> None:
         self.clock = HandClock()
@@ -36,7 +36,7 @@ class Client:
         )
 
 
-def told(plan: FetchPlan, high_watermark: int = 0, always: bool = False, failed: bool = False) -> list[int]:
+def included(plan: FetchPlan, high_watermark: int = 0, always: bool = False, failed: bool = False) -> list[int]:
     return [
         one.index
         for one in plan.partitions
@@ -44,39 +44,39 @@ def told(plan: FetchPlan, high_watermark: int = 0, always: bool = False, failed:
     ]
 
 
-def test_a_sessionless_fetch_answers_everything_and_remembers_nothing() -> None:
+def test_a_sessionless_fetch_returns_all_partitions_and_creates_no_session() -> None:
     client = Client()
     plan = client.fetch(0, -1, wanted(0), wanted(1))
-    assert plan.session_id == 0 and told(plan) == [0, 1] and told(plan) == [0, 1]
+    assert plan.session_id == 0 and included(plan) == [0, 1] and included(plan) == [0, 1]
     assert len(client.sessions) == 0
 
 
-def test_an_incremental_fetch_carries_only_news() -> None:
+def test_an_incremental_fetch_includes_only_changed_partitions() -> None:
     client = Client()
     first = client.fetch(0, 0, wanted(0), wanted(1))
-    assert first.session_id != 0 and told(first, high_watermark=5) == [0, 1]
-    assert told(client.fetch(first.session_id, 1), high_watermark=5) == []
-    assert told(client.fetch(first.session_id, 2), high_watermark=6) == [0, 1]
-    assert told(client.fetch(first.session_id, 3), high_watermark=6, always=True) == [0, 1]
+    assert first.session_id != 0 and included(first, high_watermark=5) == [0, 1]
+    assert included(client.fetch(first.session_id, 1), high_watermark=5) == []
+    assert included(client.fetch(first.session_id, 2), high_watermark=6) == [0, 1]
+    assert included(client.fetch(first.session_id, 3), high_watermark=6, always=True) == [0, 1]
 
 
-def test_a_session_that_is_left_empty_ends_with_an_answer_for_what_the_request_names() -> None:
+def test_a_session_without_partitions_ends_and_the_request_is_sessionless() -> None:
     client = Client()
     session = client.fetch(0, 0, wanted(0)).session_id
     last = client.fetch(session, 1, wanted(0, offset=3), forget=(0,))
-    assert last.session_id == 0 and told(last) == [0]
+    assert last.session_id == 0 and included(last) == [0]
     assert len(client.sessions) == 0
 
 
-def test_an_error_is_told_and_so_is_what_follows_it() -> None:
+def test_an_error_is_included_and_so_is_the_next_result() -> None:
     client = Client()
     session = client.fetch(0, 0, wanted(0)).session_id
-    assert told(client.fetch(session, 1), failed=True) == [0]
-    assert told(client.fetch(session, 2)) == [0]
-    assert told(client.fetch(session, 3)) == []
+    assert included(client.fetch(session, 1), failed=True) == [0]
+    assert included(client.fetch(session, 2)) == [0]
+    assert included(client.fetch(session, 3)) == []
 
 
-def test_a_session_takes_up_new_and_changed_partitions_and_forgets() -> None:
+def test_a_session_adds_updates_and_forgets_partitions() -> None:
     client = Client()
     session = client.fetch(0, 0, wanted(0), wanted(1)).session_id
     plan = client.fetch(session, 1, wanted(1, offset=7), wanted(2), forget=(0,))
@@ -85,7 +85,7 @@ def test_a_session_takes_up_new_and_changed_partitions_and_forgets() -> None:
     assert empty.session_id == 0 and empty.partitions == [] and len(client.sessions) == 0
 
 
-def test_partitions_that_were_served_go_to_the_end() -> None:
+def test_partitions_that_had_records_are_read_last() -> None:
     client = Client()
     plan = client.fetch(0, 0, wanted(0), wanted(1), wanted(2))
     assert plan.session is not None
@@ -94,8 +94,8 @@ def test_partitions_that_were_served_go_to_the_end() -> None:
 
 
 @dataclass
-class Speaker:
-    """A partition as sessions see it."""
+class FakePartition:
+    """A partition that notifies its listeners."""
 
     listeners: dict[RequestedPartition, Session] = field(default_factory=dict)
 
@@ -106,17 +106,17 @@ class Speaker:
             session.note_changed(one)
 
 
-class TestHotAndCool:
-    def cooled(self, client: Client) -> tuple[int, list[RequestedPartition], list[Speaker]]:
-        """A session of three partitions that have nothing more to tell."""
+class TestChangedPartitions:
+    def cooled(self, client: Client) -> tuple[int, list[RequestedPartition], list[FakePartition]]:
+        """A session of three partitions without changes."""
         plan = client.fetch(0, 0, wanted(0), wanted(1), wanted(2))
         assert plan.session is not None
-        partitions, speakers = plan.partitions, [Speaker(), Speaker(), Speaker()]
+        partitions, speakers = plan.partitions, [FakePartition(), FakePartition(), FakePartition()]
         for one, speaker in zip(partitions, speakers, strict=True):
             plan.session.read_on_change(one, speaker)
         return plan.session_id, partitions, speakers
 
-    def test_only_what_has_changed_is_read_again(self) -> None:
+    def test_only_changed_partitions_are_read_again(self) -> None:
         client = Client()
         session, _, speakers = self.cooled(client)
         assert client.fetch(session, 1).partitions == []
@@ -124,13 +124,13 @@ class TestHotAndCool:
         assert [one.index for one in client.fetch(session, 2).partitions] == [1]
         assert [one.index for one in client.fetch(session, 3).partitions] == [1], "until it is cool again"
 
-    def test_what_the_client_asks_anew_is_read_again(self) -> None:
+    def test_partitions_that_the_client_updates_are_read_again(self) -> None:
         client = Client()
         session, _, _ = self.cooled(client)
         plan = client.fetch(session, 1, wanted(2, offset=5))
         assert [(one.index, one.offset) for one in plan.partitions] == [(2, 5)]
 
-    def test_a_change_is_told_once(self) -> None:
+    def test_a_change_is_notified_once(self) -> None:
         client = Client()
         session, partitions, speakers = self.cooled(client)
         plan = client.fetch(session, 1)
@@ -139,7 +139,7 @@ class TestHotAndCool:
         speakers[0].change()
         assert plan.session.take_changed() == [partitions[0]] and plan.session.take_changed() == []
 
-    def test_who_is_forgotten_evicted_or_closed_listens_no_more(self) -> None:
+    def test_forgotten_evicted_and_closed_partitions_do_not_listen(self) -> None:
         client = Client()
         session, partitions, speakers = self.cooled(client)
         client.fetch(session, 1, forget=(0,))
@@ -191,7 +191,7 @@ def test_without_a_slot_there_is_no_session() -> None:
     assert client.fetch(first, 1).session_id == first
 
 
-def test_an_idle_session_gives_way_to_anyone_and_an_old_one_to_a_larger_one() -> None:
+def test_an_idle_session_is_evicted_by_any_other_and_an_old_one_by_a_larger_one() -> None:
     client = Client(slots=1)
     first = client.fetch(0, 0, wanted(0), wanted(1)).session_id
     client.clock.advance(EVICTION_MS / 1000 + 1)
@@ -210,7 +210,7 @@ def test_a_follower_takes_the_slot_of_a_consumer() -> None:
     assert client.fetch(0, 0, wanted(0), wanted(1)).session_id == 0
 
 
-def test_consumers_find_no_room_for_more_partitions_than_all_sessions_may_have() -> None:
+def test_consumers_get_no_session_beyond_the_limit_of_partitions() -> None:
     client = Client(max_partitions=5)
     first = client.fetch(0, 0, *map(wanted, range(3))).session_id
     assert first != 0
@@ -218,7 +218,7 @@ def test_consumers_find_no_room_for_more_partitions_than_all_sessions_may_have()
     assert client.fetch(0, 0, *map(wanted, range(3)), privileged=True).session_id != 0, "a follower finds room"
 
 
-def test_a_session_that_outgrows_the_bound_ends() -> None:
+def test_a_session_that_exceeds_the_limit_ends() -> None:
     client = Client(max_partitions=5)
     session = client.fetch(0, 0, *map(wanted, range(5))).session_id
     client.fetch(session, 1, wanted(5), forget=(0,))

@@ -1,4 +1,4 @@
-"""FindCoordinator: groups have coordinators, transactions and share groups none."""
+"""FindCoordinator: only groups have coordinators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_group_is_coordinated_by_the_leader_of_its_partition(bench: Bench) -> 
     assert {one.error_message for one in several.coordinators} == {""}
 
 
-def test_a_partition_without_a_leader_that_serves_is_asked_for_again(bench: Bench) -> None:
+def test_a_group_whose_partition_has_no_available_leader_is_retriable(bench: Bench) -> None:
     bench.topic("__consumer_offsets", led_by(ME))
     bench.broker(ME, fenced=True)
     answer = bench.ask(find_coordinator.handle, KEY, 3, key="g", key_type=GROUP)
@@ -37,7 +37,7 @@ def test_a_partition_without_a_leader_that_serves_is_asked_for_again(bench: Benc
 
 
 def ask(bench: Bench, version: int, *software: str) -> Any:
-    """The answer to a producer of transactions that has told these: its software's name and version."""
+    """The response to a transactional producer with this software name and version."""
     request = Request(KEY, version)
     for field, value in zip(("software_name", "software_version"), software, strict=False):
         setattr(request.ctx.caller, field, value)
@@ -57,7 +57,7 @@ def ask(bench: Bench, version: int, *software: str) -> Any:
     "software",
     [("apache-kafka-java", "4.3.1"), ("librdkafka", "2.16.1"), ("confluent-kafka-python", "2.16.1-librdkafka-2.16.1")],
 )
-def test_a_client_that_shows_messages_is_told_that_there_are_no_transactions(
+def test_a_client_that_shows_messages_gets_the_reason(
     bench: Bench, version: int, code: ErrorCode, software: tuple[str, str]
 ) -> None:
     answer = ask(bench, version, *software)
@@ -67,14 +67,14 @@ def test_a_client_that_shows_messages_is_told_that_there_are_no_transactions(
 
 @pytest.mark.parametrize("version", [1, 3, 6])
 @pytest.mark.parametrize("software", [(), ("sarama", "1.47.0"), ("kgo", "1.22.2"), ("kafka-python", "3.0.12")])
-def test_any_other_client_is_sent_on_to_be_refused_here(bench: Bench, version: int, software: tuple[str, ...]) -> None:
+def test_other_clients_get_this_broker_as_coordinator(bench: Bench, version: int, software: tuple[str, ...]) -> None:
     answer = ask(bench, version, *software)
     assert (answer.error_code, answer.node_id, answer.host) == (ErrorCode.NONE, ME, "plaintext-1")
     assert bench.refused_transactions == []
 
 
 @pytest.mark.parametrize("version", [3, 6])
-def test_other_kinds_are_refused(bench: Bench, version: int) -> None:
+def test_other_key_types_are_refused(bench: Bench, version: int) -> None:
     answer = bench.ask(find_coordinator.handle, KEY, version, key="s", key_type=SHARE, coordinator_keys=["s"])
     refused = answer if version < 4 else answer.coordinators[0]
     assert refused.error_code == ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""Fetches of followers as they come in: progress, acks=all, divergence, sessions, and the way to a nearer replica."""
+"""Followers' fetches at the leader: progress, acks=all, divergence, sessions; and fetches from followers."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def log_end_of(partition: Partition, node: int) -> int:
 
 
 class TestAcksAll:
-    def test_the_fetch_that_has_everything_completes_the_producer_and_waits_itself(self, bench: Bench) -> None:
+    def test_a_caught_up_fetch_completes_the_produce_and_waits(self, bench: Bench) -> None:
         led(bench, (1, 2))
         waiting = fetch(bench, 0)
         producing = produce(bench)
         assert not producing.answered
-        assert len(records(result(waiting))) > 0, "told at once, not when its time is up"
+        assert len(records(result(waiting))) > 0, "answered at once, not after the wait"
         again = fetch(bench, 1)
         assert code(producing) == 0 and not again.answered
 
-    def test_it_waits_for_the_last_of_the_isr(self, bench: Bench) -> None:
+    def test_a_produce_waits_for_the_last_isr_member(self, bench: Bench) -> None:
         led(bench)
         producing = produce(bench)
         fetch(bench, 1)
@@ -54,7 +54,7 @@ class TestAcksAll:
         fetch(bench, 1, node=3)
         assert code(producing) == 0
 
-    def test_enough_replicas_to_append_and_too_few_when_it_is_committed(self, bench: Bench) -> None:
+    def test_too_few_replicas_at_the_commit_are_an_error_after_append(self, bench: Bench) -> None:
         partition = led(bench, (1, 2), min_isr=2)
         producing = produce(bench)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1,), partition_epoch=1))
@@ -74,7 +74,7 @@ class TestAcksAll:
         bench.proposals.accept()
         assert code(producing) == 0
 
-    def test_a_lost_leadership_is_told_to_the_producer(self, bench: Bench) -> None:
+    def test_a_lost_leadership_fails_the_produce(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         producing = produce(bench)
         partition.become(led_by(OTHER, replicas=REPLICAS, isr=(1, 2), leader_epoch=1))
@@ -82,7 +82,7 @@ class TestAcksAll:
 
 
 class TestProgress:
-    def test_a_fetch_from_below_the_log_is_no_progress(self, bench: Bench) -> None:
+    def test_a_fetch_below_the_log_start_is_no_progress(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition, 3)
         for node in (2, 3):
@@ -92,7 +92,7 @@ class TestProgress:
         assert log_end_of(partition, 2) == 3
 
     def test_a_diverging_fetch_changes_nothing(self, bench: Bench) -> None:
-        """KAFKA-13141: it has not what its offset says."""
+        """KAFKA-13141: it lacks records below its offset."""
         partition = led(bench, (1, 2))
         append(partition, 2)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 2), leader_epoch=3))
@@ -102,7 +102,7 @@ class TestProgress:
         assert log_end_of(partition, 2) == -1 and partition.high_watermark == 0
 
     @pytest.mark.parametrize("version", [13, 14, 15, 17, 18])
-    def test_every_version_between_brokers_tells_who_fetches(self, bench: Bench, version: int) -> None:
+    def test_every_version_identifies_the_fetching_replica(self, bench: Bench, version: int) -> None:
         partition = led(bench, (1,))
         append(partition)
         fetch(bench, 1, version=version)
@@ -115,8 +115,8 @@ class TestProgress:
         partition.become(led_by(ME, replicas=REPLICAS, isr=REPLICAS, leader_epoch=1))
         assert result(waiting).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
-    def test_a_divergence_that_comes_about_while_it_waits_ends_the_wait(self, bench: Bench) -> None:
-        """B4, case H: what was the end is cut off, and something else is written there."""
+    def test_a_divergence_ends_the_wait(self, bench: Bench) -> None:
+        """The follower's last records were truncated at the leader, and others appended at their offsets."""
         partition = led(bench)
         append(partition, 3)
         waiting = fetch(bench, 3, current_leader_epoch=-1, last_fetched_epoch=0)
@@ -130,7 +130,7 @@ class TestSessions:
     def open(self, bench: Bench, offset: int, **options: Any) -> int:
         return response(fetch(bench, offset, session=(0, 0), wait=0, **options)).session_id
 
-    def test_a_partition_at_rest_is_not_looked_at_and_does_not_lag(self, bench: Bench) -> None:
+    def test_an_idle_partition_is_not_read_and_does_not_lag(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         session = self.open(bench, 0)
         assert partition.leader_state is not None
@@ -143,7 +143,7 @@ class TestSessions:
         partition.leader_state.maybe_shrink()
         assert bench.proposals.open == []
 
-    def test_one_that_may_join_is_looked_at_with_every_fetch(self, bench: Bench) -> None:
+    def test_a_partition_outside_the_isr_is_read_with_every_fetch(self, bench: Bench) -> None:
         led(bench, (1,))
         register(bench, 2, 2, fenced=True)
         session = self.open(bench, 0)
@@ -164,23 +164,23 @@ class TestSessions:
         assert stale.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert partition.leader_state.followers[OTHER].caught_up_ms == before
 
-    def test_so_it_is_when_only_fetches_of_the_next_one_have_been_seen(self, bench: Bench) -> None:
+    def test_a_session_is_stale_after_a_fetch_of_the_next_incarnation(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         old = self.open(bench, 0)
         self.open(bench, 0, epoch=9)
         assert result(fetch(bench, None, session=(old, 1), wait=0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert partition.leader_state is not None and partition.leader_state.followers[OTHER].broker_epoch == 9
 
-    def test_the_high_watermark_is_news(self, bench: Bench) -> None:
+    def test_a_changed_high_watermark_is_sent(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition)
         session = self.open(bench, 1)
         fetch(bench, 1, node=3)
-        (told,) = response(fetch(bench, None, session=(session, 1), wait=0)).topics
-        assert told[2][0].high_watermark == 1
+        (topic,) = response(fetch(bench, None, session=(session, 1), wait=0)).topics
+        assert topic[2][0].high_watermark == 1
         assert response(fetch(bench, None, session=(session, 2), wait=0)).topics == []
 
-    def test_a_follower_that_waits_is_not_woken_for_the_high_watermark_and_hears_of_it_next(self, bench: Bench) -> None:
+    def test_a_waiting_follower_gets_the_high_watermark_with_its_next_response(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition)
         session = self.open(bench, 1)
@@ -213,19 +213,19 @@ class TestNearerReplicas:
     def ask(self, bench: Bench, offset: int = 0, *, rack: str = "b", version: int = 12) -> FetchedPartition:
         return result(fetch(bench, offset, node=-1, rack=rack, version=version))
 
-    def test_the_replica_in_the_same_rack_that_has_most_is_told_at_once_without_records(self, bench: Bench) -> None:
+    def test_the_rack_replica_with_the_highest_log_end_is_returned_without_records(self, bench: Bench) -> None:
         self.three_racks(bench)
         found = self.ask(bench)
         assert (found.preferred_read_replica, records(found), found.error_code) == (2, b"", 0)
         assert found.high_watermark == 2
 
     @pytest.mark.parametrize("rack", ["", "a", "c"])
-    def test_without_one_in_the_rack_or_with_the_leader_there_the_leader_serves(self, bench: Bench, rack: str) -> None:
+    def test_the_leader_serves_without_a_rack_replica_or_in_its_own_rack(self, bench: Bench, rack: str) -> None:
         self.three_racks(bench)
         found = self.ask(bench, rack=rack)
         assert found.preferred_read_replica == -1 and len(records(found)) > 0
 
-    def test_only_replicas_in_sync_that_have_the_offset_count(self, bench: Bench) -> None:
+    def test_only_in_sync_replicas_with_the_offset_are_candidates(self, bench: Bench) -> None:
         partition = self.three_racks(bench)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=1))
         assert self.ask(bench, 1).preferred_read_replica == 3
@@ -233,7 +233,7 @@ class TestNearerReplicas:
         assert self.ask(bench, 1).preferred_read_replica == -1
 
     @pytest.mark.parametrize("gone", ["fenced", "unregistered", "without the listener"])
-    def test_nobody_is_sent_to_a_broker_that_cannot_be_reached(self, bench: Bench, gone: str) -> None:
+    def test_unreachable_brokers_are_not_candidates(self, bench: Bench, gone: str) -> None:
         self.three_racks(bench)
         if gone == "unregistered":
             del bench.image.brokers[OTHER]
@@ -247,12 +247,12 @@ class TestNearerReplicas:
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=1))
         assert self.ask(bench, 2).preferred_read_replica == 3
 
-    def test_a_leader_in_the_same_rack_is_as_near_as_its_followers_there(self, bench: Bench) -> None:
+    def test_a_leader_in_the_same_rack_is_preferred(self, bench: Bench) -> None:
         self.three_racks(bench)
         bench.image.brokers[ME] = replace(bench.image.brokers[ME], rack="b")
         assert self.ask(bench).preferred_read_replica == -1
 
-    def test_nobody_is_sent_away_without_a_selector_nor_below_version_11(self, bench: Bench) -> None:
+    def test_there_is_no_redirect_without_a_selector_or_below_version_11(self, bench: Bench) -> None:
         self.three_racks(bench, selects=False)
         assert self.ask(bench).preferred_read_replica == -1
         bench.selects_replicas = True
@@ -270,7 +270,7 @@ class TestNearerReplicas:
         assert result(fetch(bench, 0, **(wanted | {"node": 3}))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_that_asks_for_what_is_in_the_tier_is_told_so_with_the_bounds(bench: Bench) -> None:
+def test_a_follower_that_fetches_remote_records_gets_an_error_with_the_offsets(bench: Bench) -> None:
     partition = led(bench)
     append(partition, 3)
     partition.online_log.set_high_watermark(partition.online_log.log_end_offset)
@@ -284,6 +284,4 @@ def test_a_follower_that_asks_for_what_is_in_the_tier_is_told_so_with_the_bounds
     assert found.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     assert (found.high_watermark, found.log_start_offset, found.last_stable_offset) == (log.high_watermark, 0, -1)
     assert partition.leader_state is not None
-    assert partition.leader_state.followers[NodeId(2)].log_end < 0, (
-        "such a fetch tells nothing of how far a follower is"
-    )
+    assert partition.leader_state.followers[NodeId(2)].log_end < 0, "such a fetch is no progress of the follower"

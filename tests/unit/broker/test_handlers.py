@@ -1,4 +1,4 @@
-"""A broker has what each of its handlers uses: mypy checks that here, as the dispatcher finds handlers by name."""
+"""mypy checks here that a broker has what each handler uses, because the dispatcher finds handlers by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every change of an ISR is logged once by its leader, and topics that nothing compacts are told of sparingly."""
+"""Each change of an ISR is logged once by its leader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_change_is_logged_when_the_controller_answers(logged: StringIO, bench:
     assert bench.replication.meters.expands.value == 1
 
 
-def test_a_change_is_logged_where_the_metadata_overtake_the_answer(logged: StringIO, bench: Bench) -> None:
+def test_a_change_is_logged_if_the_metadata_arrive_before_the_response(logged: StringIO, bench: Bench) -> None:
     partition = expanding(bench)
     partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 2), partition_epoch=1))
     bench.proposals.accept()
@@ -54,7 +54,7 @@ def test_a_shrink_is_logged_and_counted_likewise(logged: StringIO, bench: Bench)
     assert bench.replication.meters.shrinks.value == 1
 
 
-def test_what_the_controller_changes_by_itself_is_logged(logged: StringIO, bench: Bench) -> None:
+def test_changes_by_the_controller_are_logged(logged: StringIO, bench: Bench) -> None:
     partition = led(bench)
     partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=1))
     partition.become(led_by(ME, replicas=REPLICAS, isr=(3, 1), partition_epoch=2))
@@ -63,7 +63,7 @@ def test_what_the_controller_changes_by_itself_is_logged(logged: StringIO, bench
     assert bench.replication.meters.shrinks.value == 0
 
 
-def test_a_new_leader_logs_the_change_that_made_it_one(logged: StringIO, bench: Bench) -> None:
+def test_a_new_leader_logs_the_isr_change_of_its_election(logged: StringIO, bench: Bench) -> None:
     image = led_by(OTHER, replicas=REPLICAS, isr=REPLICAS)
     partition = bench.host(bench.topic("t", image), 0)
     partition.become(image)

@@ -1,4 +1,4 @@
-"""AlterPartition as it goes out: what is in a request, what comes back, and when it is sent again."""
+"""AlterPartition requests: their contents, their responses, and when they are sent again."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MEMBERS = ((NodeId(1), BrokerEpoch(11)), (NodeId(2), BrokerEpoch(22)))
 Answer = dict[int, int] | ErrorCode | Exception
 
 
-class Told:
-    """A controller that answers as it was told to, in order: errors by partition, one for all, or none."""
+class ScriptedController:
+    """A controller with given responses, in order: errors by partition, one for all, or none."""
 
     def __init__(self, *answers: Answer, version: int | None = None) -> None:
         self.answers = list(answers)
@@ -66,9 +66,9 @@ class Told:
 
 
 class Sender:
-    """The proposals of broker 1, whose epoch grows with each look at it."""
+    """The proposals of broker 1, whose epoch rises each time it is read."""
 
-    def __init__(self, world: World, controller: Told) -> None:
+    def __init__(self, world: World, controller: ScriptedController) -> None:
         self.answers: list[tuple[int, AlteredIsr | ErrorCode]] = []
         self.epoch = 10
         runtime = world.machine("broker").start()
@@ -91,7 +91,7 @@ class Sender:
         return self.proposals.submit(proposal)
 
 
-def with_controller(controller: Told, scenario: Callable[[Sender], Awaitable[None]]) -> None:
+def with_controller(controller: ScriptedController, scenario: Callable[[Sender], Awaitable[None]]) -> None:
     async def run(world: World) -> None:
         await scenario(Sender(world, controller))
         world.machine("broker").kill()
@@ -101,7 +101,7 @@ def with_controller(controller: Told, scenario: Callable[[Sender], Awaitable[Non
 
 
 def test_version_3_names_the_epoch_of_each_member() -> None:
-    controller = Told({0: 0})
+    controller = ScriptedController({0: 0})
 
     async def scenario(sender: Sender) -> None:
         sender.submit(0)
@@ -119,13 +119,13 @@ def test_version_3_names_the_epoch_of_each_member() -> None:
     with_controller(controller, scenario)
 
 
-def test_an_old_controller_gets_the_bare_isr_and_a_new_one_the_epochs_again() -> None:
-    controller = Told(KafkaError(ErrorCode.UNSUPPORTED_VERSION), {0: 0}, {0: 0})
+def test_version_2_has_the_plain_isr_and_version_3_the_epochs() -> None:
+    controller = ScriptedController(KafkaError(ErrorCode.UNSUPPORTED_VERSION), {0: 0}, {0: 0})
 
     async def scenario(sender: Sender) -> None:
         sender.submit(0)
         await asyncio.sleep(0.01)
-        controller.version = 2  # the connection that was refused version 3 has told
+        controller.version = 2  # after the error for version 3
         await asyncio.sleep(1)
         (partition,) = controller.requests[1][1].topics[0].partitions
         assert list(partition.new_isr) == [1, 2] and len(sender.answers) == 1
@@ -138,8 +138,8 @@ def test_an_old_controller_gets_the_bare_isr_and_a_new_one_the_epochs_again() ->
     with_controller(controller, scenario)
 
 
-def test_what_comes_while_a_request_is_under_way_goes_out_together_behind_it() -> None:
-    controller = Told({0: 0}, {1: 0, 2: int(ErrorCode.INELIGIBLE_REPLICA)})
+def test_proposals_during_a_request_are_sent_together_afterwards() -> None:
+    controller = ScriptedController({0: 0}, {1: 0, 2: int(ErrorCode.INELIGIBLE_REPLICA)})
 
     async def scenario(sender: Sender) -> None:
         sender.submit(0)
@@ -158,8 +158,8 @@ def test_what_comes_while_a_request_is_under_way_goes_out_together_behind_it() -
     [ErrorCode.STALE_BROKER_EPOCH, ChannelError("gone"), KafkaError(ErrorCode.REQUEST_TIMED_OUT)],
     ids=["refused", "disconnected", "unanswered"],
 )
-def test_a_request_that_fails_is_sent_again_after_50_ms_with_the_broker_epoch_of_then(failure: Answer) -> None:
-    controller = Told(failure, failure, {0: 0})
+def test_a_failed_request_is_sent_again_after_50_ms_with_the_current_broker_epoch(failure: Answer) -> None:
+    controller = ScriptedController(failure, failure, {0: 0})
 
     async def scenario(sender: Sender) -> None:
         sender.submit(0)
@@ -171,8 +171,8 @@ def test_a_request_that_fails_is_sent_again_after_50_ms_with_the_broker_epoch_of
     with_controller(controller, scenario)
 
 
-def test_what_an_answer_leaves_out_is_sent_again() -> None:
-    controller = Told({1: 0}, {0: 0})
+def test_proposals_that_a_response_lacks_are_sent_again() -> None:
+    controller = ScriptedController({1: 0}, {0: 0})
 
     async def scenario(sender: Sender) -> None:
         sender.submit(0)
@@ -184,8 +184,8 @@ def test_what_an_answer_leaves_out_is_sent_again() -> None:
     with_controller(controller, scenario)
 
 
-def test_a_controller_that_is_behind_is_not_asked_without_pause() -> None:
-    controller = Told({0: int(ErrorCode.NOT_CONTROLLER)}, {0: 0})
+def test_retriable_errors_are_sent_again_after_a_pause() -> None:
+    controller = ScriptedController({0: int(ErrorCode.NOT_CONTROLLER)}, {0: 0})
 
     async def scenario(sender: Sender) -> None:
         sender.submit(0)
@@ -198,8 +198,8 @@ def test_a_controller_that_is_behind_is_not_asked_without_pause() -> None:
     with_controller(controller, scenario)
 
 
-def test_a_refusal_that_stands_does_not_hold_up_the_next_proposal() -> None:
-    controller = Told({0: int(ErrorCode.INELIGIBLE_REPLICA)}, {1: 0})
+def test_a_final_error_does_not_delay_the_next_proposal() -> None:
+    controller = ScriptedController({0: int(ErrorCode.INELIGIBLE_REPLICA)}, {1: 0})
 
     async def scenario(sender: Sender) -> None:
         sender.submit(0)
@@ -211,9 +211,9 @@ def test_a_refusal_that_stands_does_not_hold_up_the_next_proposal() -> None:
     with_controller(controller, scenario)
 
 
-def test_a_trouble_that_lasts_is_told_once_and_again_after_it_was_over(logged: StringIO) -> None:
+def test_a_lasting_failure_is_logged_once_and_again_after_a_success(logged: StringIO) -> None:
     gone, late = ChannelError("gone"), ChannelError("late")
-    controller = Told(gone, gone, late, {0: 0}, late, {0: 0})
+    controller = ScriptedController(gone, gone, late, {0: 0}, late, {0: 0})
 
     async def scenario(sender: Sender) -> None:
         for _ in range(2):
@@ -225,9 +225,11 @@ def test_a_trouble_that_lasts_is_told_once_and_again_after_it_was_over(logged: S
     with_controller(controller, scenario)
 
 
-def test_no_request_has_more_proposals_than_a_controller_reads() -> None:
+def test_a_request_has_at_most_the_maximum_of_proposals() -> None:
     count = 2 * MAX_IN_REQUEST + 1
-    controller = Told(*(dict.fromkeys(range(first, first + MAX_IN_REQUEST), 0) for first in (0, MAX_IN_REQUEST)))
+    controller = ScriptedController(
+        *(dict.fromkeys(range(first, first + MAX_IN_REQUEST), 0) for first in (0, MAX_IN_REQUEST))
+    )
     controller.answers.append({count - 1: 0})
 
     async def scenario(sender: Sender) -> None:

@@ -1,4 +1,4 @@
-"""A fetch that is read in slices: what it answers, and what may happen between two slices."""
+"""Fetches that are read cooperatively: their responses, and changes between two steps."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ COUNT = 8
 
 @pytest.fixture(autouse=True)
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two partitions are many, and a slice has one."""
+    """Let two partitions count as many, and read one per step."""
     monkeypatch.setattr(fetch_api, "MAX_IMMEDIATE_ELEMENTS", 2)
     monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1)
 
 
 class Fetched:
-    """One large request under way, for all partitions of a topic unless told otherwise."""
+    """One large request that is being handled, by default for all partitions of a topic."""
 
     def __init__(self, bench: Bench, *asked: FetchPartition, version: int = 12, **options: Any) -> None:
         self.bench = bench
@@ -60,12 +60,14 @@ class Fetched:
         assert not self.request.answered and self.request.answers.held and len(self.bench.purgatory) == 1
 
 
-def nobody_listens(bench: Bench) -> bool:
+def has_no_listeners(bench: Bench) -> bool:
     return not any(partition.listeners for partition in bench.partitions)
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-async def test_it_is_answered_as_a_small_one(bench: Bench, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_fetch_is_answered_like_a_small_one(
+    bench: Bench, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.led(count=COUNT)
     bench.partitions.get("t", 1).append(batch(b"a", b"b"), 1)
     bench.partitions.get("t", 4).append(batch(b"c"), 1)
@@ -76,11 +78,11 @@ async def test_it_is_answered_as_a_small_one(bench: Bench, version: int, monkeyp
     monkeypatch.setattr(fetch_api, "MAX_IMMEDIATE_ELEMENTS", 1000)
     monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1000)
     assert large.request.body == fetch(bench, *asked, version=version).body
-    assert nobody_listens(bench) and bench.scheduler.reserved == 0
+    assert has_no_listeners(bench) and bench.scheduler.reserved == 0
 
 
 @pytest.mark.parametrize("session_epoch", [-1, 0])
-async def test_records_for_a_partition_that_was_read_before_end_the_wait(bench: Bench, session_epoch: int) -> None:
+async def test_records_for_an_already_read_partition_end_the_wait(bench: Bench, session_epoch: int) -> None:
     bench.led(count=COUNT)
     large = Fetched(bench, version=13, session_epoch=session_epoch)
     await large.goes_on(5)
@@ -91,17 +93,17 @@ async def test_records_for_a_partition_that_was_read_before_end_the_wait(bench: 
     assert bool(response(large.request).session_id) is (session_epoch == 0)
 
 
-async def test_it_waits_and_is_answered_with_what_came(bench: Bench) -> None:
+async def test_a_large_fetch_waits_and_returns_new_records(bench: Bench) -> None:
     bench.led(count=COUNT)
     large = Fetched(bench)
     await large.waits()
     bench.partitions.get("t", 5).append(batch(b"late"), 1)
     found = await large.ends()
     assert [values(one.records) for one in found] == [[b"late"] if index == 5 else [] for index in range(COUNT)]
-    assert nobody_listens(bench)
+    assert has_no_listeners(bench)
 
 
-async def test_after_its_time_it_is_answered_with_what_there_is(bench: Bench) -> None:
+async def test_after_its_wait_it_is_answered_with_the_present_records(bench: Bench) -> None:
     bench.led(count=COUNT)
     large = Fetched(bench)
     await large.waits()
@@ -109,7 +111,7 @@ async def test_after_its_time_it_is_answered_with_what_there_is(bench: Bench) ->
     assert [one.error_code for one in await large.ends()] == [0] * COUNT
 
 
-async def test_each_partition_is_read_as_it_is_in_its_slice(bench: Bench) -> None:
+async def test_each_partition_is_read_in_its_state_at_that_step(bench: Bench) -> None:
     bench.led(count=COUNT)
     large = Fetched(bench, version=10)
     await large.goes_on(5)
@@ -119,7 +121,7 @@ async def test_each_partition_is_read_as_it_is_in_its_slice(bench: Bench) -> Non
     assert codes == [0] * (COUNT - 1) + [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-async def test_a_lost_leadership_of_a_partition_that_was_read_before_is_told(bench: Bench) -> None:
+async def test_a_lost_leadership_of_an_already_read_partition_is_reported(bench: Bench) -> None:
     bench.led(count=COUNT)
     large = Fetched(bench, version=10)
     await large.goes_on(COUNT)
@@ -128,7 +130,7 @@ async def test_a_lost_leadership_of_a_partition_that_was_read_before_is_told(ben
 
 
 @pytest.mark.parametrize("goes_before", [3, 40])
-async def test_a_client_that_goes_leaves_nothing(bench: Bench, goes_before: int) -> None:
+async def test_a_disconnected_client_leaves_no_state(bench: Bench, goes_before: int) -> None:
     bench.led(count=COUNT)
     large = Fetched(bench)
     await large.goes_on(goes_before)
@@ -137,18 +139,18 @@ async def test_a_client_that_goes_leaves_nothing(bench: Bench, goes_before: int)
         large.request.ctx.forget()
     bench.clock.advance(1)
     assert await large.ends() is None
-    assert nobody_listens(bench) and len(bench.purgatory) == 0
+    assert has_no_listeners(bench) and len(bench.purgatory) == 0
 
 
-async def test_too_many_bytes_of_them_are_refused(bench: Bench) -> None:
+async def test_too_many_reserved_bytes_are_refused(bench: Bench) -> None:
     bench.led(count=COUNT)
     bench.scheduler.reserve(MAX_RESERVED_BYTES)
     refused = Fetched(bench)
     assert refused.task is None and refused.request.answers.closed
 
 
-async def test_one_begins_when_others_have_been_answered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read of a request takes many times the memory of its bytes, which alone are counted."""
+async def test_a_large_fetch_starts_when_a_slot_is_free(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoded request takes many times the memory of its bytes, and only the bytes are counted."""
     bench.led(count=COUNT)
     bench.partitions.get("t", 0).append(batch(b"a"), 1)
     begun: list[object] = []
@@ -167,7 +169,7 @@ async def test_one_begins_when_others_have_been_answered(bench: Bench, monkeypat
     assert 1 < most <= MAX_CONCURRENT_JOBS and bench.scheduler.reserved == 0
 
 
-async def test_those_that_wait_for_records_leave_room_for_others(bench: Bench) -> None:
+async def test_waiting_fetches_do_not_occupy_slots(bench: Bench) -> None:
     bench.led(count=COUNT)
     waiting = [Fetched(bench) for _ in range(2 * MAX_CONCURRENT_JOBS)]
     await goes(bench.clock, 2 * MAX_CONCURRENT_JOBS * 20)
@@ -191,7 +193,7 @@ class TestAfterItsRead:
     async def answered(
         self, bench: Bench, meanwhile: Callable[[], object], *asked: FetchPartition, version: int = 13, **fields: Any
     ) -> int:
-        """The session's id."""
+        """Create a session and return its id."""
         large = Fetched(bench, *asked, version=version, session_epoch=0, max_wait_ms=0, **fields)
         await large.goes_on(COUNT)
         assert not large.request.answered
@@ -199,13 +201,13 @@ class TestAfterItsRead:
         assert [one.error_code for one in await large.ends()] == [0] * COUNT
         return int(response(large.request).session_id)
 
-    async def test_records_that_came_are_read_next(self, bench: Bench) -> None:
+    async def test_new_records_are_read_next(self, bench: Bench) -> None:
         first = bench.led(count=COUNT)
         session_id = await self.answered(bench, lambda: first.append(batch(b"between"), 1))
         (found,) = results(fetch(bench, version=13, session_id=session_id, session_epoch=1))
         assert values(found.records) == [b"between"]
 
-    async def test_a_follower_hears_of_the_high_watermark(self, bench: Bench) -> None:
+    async def test_a_follower_gets_the_new_high_watermark(self, bench: Bench) -> None:
         topic = bench.topic("t", *[led_by(1, replicas=(1, 2, 3), isr=(1, 2, 3))] * COUNT)
         for index in range(COUNT):
             bench.host(topic, index).become(topic.partitions[index])
@@ -226,7 +228,7 @@ class TestAfterItsRead:
         (found,) = results(then)
         assert found.high_watermark == 1
 
-    async def test_what_was_read_is_sent_though_its_segment_is_gone(self, bench: Bench) -> None:
+    async def test_read_records_are_sent_although_the_segment_was_deleted(self, bench: Bench) -> None:
         first = bench.led(count=COUNT)
         first.append(batch(b"kept"), 1)
         large = Fetched(bench)
@@ -237,7 +239,7 @@ class TestAfterItsRead:
         log.close()
         assert values((await large.ends())[0].records) == [b"kept"]
 
-    async def test_a_partition_that_its_session_forgets_while_it_is_read_has_no_listener(self, bench: Bench) -> None:
+    async def test_a_partition_forgotten_during_the_read_has_no_listener(self, bench: Bench) -> None:
         bench.led(count=COUNT)
         session_id = await self.answered(bench, lambda: None)
         large = Fetched(bench, version=13, session_id=session_id, session_epoch=1)
@@ -251,14 +253,14 @@ class TestAfterItsRead:
         bench.clock.advance(1)
         await large.ends()
         fetch(bench, version=13, session_id=session_id, session_epoch=-1)
-        assert nobody_listens(bench)
+        assert has_no_listeners(bench)
 
 
-async def test_a_fetch_for_which_there_is_no_room_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was decoded at once and has begun to read, so that its own session listens."""
+async def test_a_refused_large_fetch_leaves_no_state(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request was decoded immediately and has begun to read, so its temporary session listens."""
     monkeypatch.setattr(fetch_api, "MAX_IMMEDIATE_ELEMENTS", 1000)
     bench.led(count=COUNT)
     bench.scheduler.reserve(MAX_RESERVED_BYTES)
     large = Fetched(bench)
     assert large.request.answers.closed and not large.request.answered
-    assert nobody_listens(bench) and len(bench.purgatory) == 0
+    assert has_no_listeners(bench) and len(bench.purgatory) == 0

@@ -1,4 +1,4 @@
-"""An answer that comes in the same turn of the loop as the time-out counts: a long turn may have kept both waiting."""
+"""A response that arrives in the loop iteration of its timeout counts: a long iteration may have delayed both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWER = SimpleNamespace(error_code=0)
 
 
 class Peer:
-    """Answers every request after two seconds. The loop stands still from the first second to the twentieth."""
+    """Answers every request after two seconds. The loop is blocked from second 1 to second 20."""
 
     alive = True
 
@@ -39,14 +39,14 @@ class Peer:
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> tuple[object, Peer]:
-    """What a request with five seconds of time gets."""
+    """The result of a request with a timeout of five seconds."""
     loop = SimulatedLoop()
     clock = SimpleNamespace(monotonic=loop.time)
     runtime: Any = SimpleNamespace(clock=clock)
     link = ControllerLink(runtime, lambda: [("c", 1)], "b", request_timeout=5.0)
     peer = Peer(loop, answers=answers)
     channel = Channel(runtime, "c", 1, "b")
-    monkeypatch.setattr(channel, "_link", peer)
+    monkeypatch.setattr(channel, "_connection", peer)
     monkeypatch.setattr(channel, "choose", lambda *_: 0)
     monkeypatch.setattr(link, "_open", lambda: channel)
     try:
@@ -57,11 +57,11 @@ def ask(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> tuple[object, Peer
         loop.close()
 
 
-def test_the_answer_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_in_the_iteration_of_the_timeout_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     found, peer = ask(monkeypatch, answers=True)
     assert (found, peer.aborted) == (ANSWER, False)
 
 
-def test_without_one_the_time_is_up_and_the_connection_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_response_the_connection_is_closed_at_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     found, peer = ask(monkeypatch, answers=False)
     assert (found, peer.aborted) == (ErrorCode.REQUEST_TIMED_OUT, True)

@@ -1,4 +1,4 @@
-"""A leader over its followers: who joins and leaves the ISR, what the controller's answers do, what is committed."""
+"""LeaderState: ISR changes, the controller's responses, and the high watermark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refusal_of(bench: Bench, partition: Partition, node: int, offset: int, epoch
 
 
 class TestExpanding:
-    def test_a_follower_that_has_what_is_committed_is_proposed_with_the_epoch_of_its_fetch(self, bench: Bench) -> None:
+    def test_a_follower_with_all_committed_records_is_proposed_with_its_broker_epoch(self, bench: Bench) -> None:
         partition = led(bench, (1,))
         append(partition, 2)
         fetch(bench, partition, OTHER, 1)
@@ -40,7 +40,7 @@ class TestExpanding:
         assert (partition.isr, partition.maximal_isr, partition.partition_epoch) == ((1, 2), (1, 2), 1)
         assert bench.replication.meters.expands.value == 1
 
-    def test_only_one_change_is_under_way(self, bench: Bench) -> None:
+    def test_only_one_change_is_pending(self, bench: Bench) -> None:
         partition = led(bench, (1,))
         fetch(bench, partition, OTHER, 0)
         fetch(bench, partition, THIRD, 0)
@@ -49,7 +49,7 @@ class TestExpanding:
         fetch(bench, partition, THIRD, 0)
         assert bench.proposals.members() == {1: 1, 2: 2, 3: 3}
 
-    def test_it_needs_what_the_log_had_when_this_leader_began(self, bench: Bench) -> None:
+    def test_a_follower_needs_everything_up_to_the_start_of_the_leader_epoch(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition, 3)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 2), leader_epoch=1))
@@ -62,9 +62,7 @@ class TestExpanding:
     @pytest.mark.parametrize(
         "state", [{"fenced": True}, {"leaving": True}, {"epoch": 3}], ids=["fenced", "in controlled shutdown", "ahead"]
     )
-    def test_who_is_fenced_or_leaving_or_ahead_of_the_metadata_is_not_proposed(
-        self, bench: Bench, state: dict[str, int]
-    ) -> None:
+    def test_ineligible_followers_are_not_proposed(self, bench: Bench, state: dict[str, int]) -> None:
         partition = led(bench, (1,))
         fetched_with = state.get("epoch", 2)
         register(bench, OTHER, 2, fenced=bool(state.get("fenced")), leaving=bool(state.get("leaving")))
@@ -81,21 +79,21 @@ class TestExpanding:
 
 
 class TestStaleIncarnations:
-    """KIP-903: no effect but the error, whether the metadata or an earlier fetch shows that it is over."""
+    """KIP-903: a stale broker epoch, by the metadata or by an earlier fetch, causes an error and nothing else."""
 
-    def test_older_than_registered(self, bench: Bench) -> None:
+    def test_a_broker_epoch_below_the_registered_one_is_stale(self, bench: Bench) -> None:
         partition = led(bench, (1,))
         register(bench, OTHER, 7)
         assert refusal_of(bench, partition, OTHER, 0, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert bench.proposals.open == [] and partition.leader_state is not None
         assert partition.leader_state.followers[OTHER].log_end == -1
 
-    def test_older_than_registered_though_that_is_fenced(self, bench: Bench) -> None:
+    def test_a_broker_epoch_below_that_of_a_fenced_broker_is_stale(self, bench: Bench) -> None:
         partition = led(bench, (1,))
         register(bench, OTHER, 7, fenced=True)
         assert refusal_of(bench, partition, OTHER, 0, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_older_than_the_one_already_held(self, bench: Bench) -> None:
+    def test_a_broker_epoch_below_an_earlier_fetchs_is_stale(self, bench: Bench) -> None:
         partition = led(bench, (1,))
         append(partition, 5)
         fetch(bench, partition, OTHER, 1, epoch=7)
@@ -104,14 +102,14 @@ class TestStaleIncarnations:
         held = partition.leader_state.followers[OTHER]
         assert (held.log_end, held.broker_epoch) == (1, 7) and bench.proposals.open == []
 
-    def test_the_read_is_refused_as_well(self, bench: Bench) -> None:
+    def test_a_read_with_a_stale_broker_epoch_is_refused(self, bench: Bench) -> None:
         partition = led(bench)
         register(bench, OTHER, 7)
         with pytest.raises(KafkaError) as error:
             partition.require_follower(OTHER, BrokerEpoch(2), current_leader_epoch=0)
         assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_node_without_a_replica_may_know_more_if_it_names_a_leader_epoch(self, bench: Bench) -> None:
+    def test_a_node_that_is_not_a_replica_gets_unknown_leader_epoch_if_it_names_one(self, bench: Bench) -> None:
         partition, codes = led(bench), []
         for epoch in (0, None):
             with pytest.raises(KafkaError) as error:
@@ -121,7 +119,7 @@ class TestStaleIncarnations:
 
 
 class TestShrinking:
-    def test_who_has_not_caught_up_in_time_is_proposed_away(self, bench: Bench) -> None:
+    def test_lagging_followers_are_removed_from_the_isr(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition)
         bench.clock.advance(LAG)
@@ -134,7 +132,7 @@ class TestShrinking:
         assert list(partition.isr) == [1, 2] and partition.high_watermark == 1
         assert bench.replication.meters.shrinks.value == 1
 
-    def test_who_has_everything_stays_however_long_it_is_silent(self, bench: Bench) -> None:
+    def test_a_caught_up_follower_stays_without_fetches(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition)
         for node in (OTHER, THIRD):
@@ -142,8 +140,8 @@ class TestShrinking:
         shrink(bench, partition, 10 * LAG)
         assert bench.proposals.open == []
 
-    def test_a_new_leader_epoch_begins_the_time_of_its_followers_anew(self, bench: Bench) -> None:
-        """Who was silent in the last one, and is in the ISR, has the whole time again."""
+    def test_a_new_leader_epoch_resets_the_followers_times(self, bench: Bench) -> None:
+        """A member of the ISR that did not fetch in the last epoch has the whole lag time again."""
         partition = led(bench)
         append(partition)
         bench.clock.advance(LAG - 1)
@@ -153,8 +151,8 @@ class TestShrinking:
         shrink(bench, partition, 2)
         assert bench.proposals.members() == {1: 1}
 
-    def test_who_has_left_with_the_last_leader_epoch_is_not_waited_for(self, bench: Bench) -> None:
-        """It was caught up a moment ago; in the new epoch it has not been."""
+    def test_removed_replicas_do_not_hold_the_high_watermark(self, bench: Bench) -> None:
+        """The follower was caught up in the previous epoch, but not in the new one."""
         partition = led(bench)
         for node in (OTHER, THIRD):
             fetch(bench, partition, node, 0)
@@ -163,7 +161,7 @@ class TestShrinking:
         fetch(bench, partition, OTHER, 1)
         assert partition.high_watermark == 1
 
-    def test_nothing_is_judged_while_a_change_is_under_way(self, bench: Bench) -> None:
+    def test_no_follower_is_removed_while_a_change_is_pending(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition)
         fetch(bench, partition, THIRD, 1)
@@ -179,9 +177,7 @@ class TestAnswers:
         return partition
 
     @pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
-    def test_what_was_certainly_not_applied_is_taken_back_and_tried_again_later(
-        self, bench: Bench, error: ErrorCode
-    ) -> None:
+    def test_a_rejected_change_is_rolled_back_and_proposed_again_later(self, bench: Bench, error: ErrorCode) -> None:
         partition = self.expanding(bench)
         bench.proposals.refuse(error)
         assert isinstance(state_of(partition), Committed) and list(partition.maximal_isr) == [1]
@@ -200,7 +196,9 @@ class TestAnswers:
             ErrorCode.NEW_LEADER_ELECTED,
         ],
     )
-    def test_what_may_be_applied_stays_open_until_the_metadata_says(self, bench: Bench, error: ErrorCode) -> None:
+    def test_a_possibly_applied_change_stays_pending_until_the_metadata_arrive(
+        self, bench: Bench, error: ErrorCode
+    ) -> None:
         partition = self.expanding(bench)
         bench.proposals.refuse(error)
         assert partition.maximal_isr == (1, 2) and bench.proposals.open == []
@@ -208,7 +206,7 @@ class TestAnswers:
         assert isinstance(state_of(partition), Committed) and list(partition.maximal_isr) == [1]
 
     @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR])
-    def test_anything_else_is_sent_again_as_it_was(self, bench: Bench, error: ErrorCode) -> None:
+    def test_other_errors_send_the_same_proposal_again(self, bench: Bench, error: ErrorCode) -> None:
         partition = self.expanding(bench)
         # The follower comes back without its log meanwhile: that one has not been judged.
         register(bench, OTHER, 8)
@@ -217,24 +215,24 @@ class TestAnswers:
         bench.proposals.refuse(error)
         assert bench.proposals.members() == {1: 1, 2: 2}
 
-    def test_a_late_answer_changes_nothing(self, bench: Bench) -> None:
+    def test_a_late_response_is_ignored(self, bench: Bench) -> None:
         partition = self.expanding(bench)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=5))
         bench.proposals.accept()
         assert (partition.isr, partition.partition_epoch) == ((1, 3), 5)
 
-    def test_the_loss_of_leadership_makes_every_answer_late(self, bench: Bench) -> None:
+    def test_responses_after_the_leadership_are_ignored(self, bench: Bench) -> None:
         partition = self.expanding(bench)
         partition.become(led_by(OTHER, replicas=REPLICAS, isr=(1, 2), leader_epoch=1))
         bench.proposals.accept()
         assert (partition.leader, partition.partition_epoch, partition.maximal_isr) == (OTHER, 1, (1, 2))
 
-    def test_the_metadata_that_the_proposal_was_made_on_does_not_settle_it(self, bench: Bench) -> None:
+    def test_metadata_of_the_same_partition_epoch_keep_the_proposal_pending(self, bench: Bench) -> None:
         partition = self.expanding(bench)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1,)))
         assert partition.maximal_isr == (1, 2), "the controller may have let it in by now"
 
-    def test_a_second_proposal_behind_an_unanswered_one_is_taken_back(self, bench: Bench) -> None:
+    def test_a_proposal_during_an_unanswered_one_is_rolled_back(self, bench: Bench) -> None:
         partition = self.expanding(bench)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1,), leader_epoch=1))
         fetch(bench, partition, THIRD, 0)
@@ -250,7 +248,7 @@ class TestAnswers:
 
 
 class TestHighWatermark:
-    def test_it_is_what_all_in_the_isr_have(self, bench: Bench) -> None:
+    def test_the_high_watermark_is_the_lowest_log_end_of_the_isr(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition, 3)
         fetch(bench, partition, OTHER, 3)
@@ -258,7 +256,7 @@ class TestHighWatermark:
         fetch(bench, partition, THIRD, 2)
         assert partition.high_watermark == 2
 
-    def test_it_waits_for_a_newcomer_before_the_controller_has_answered(self, bench: Bench) -> None:
+    def test_it_waits_for_a_proposed_member(self, bench: Bench) -> None:
         partition = led(bench, (1,))
         append(partition, 2)
         fetch(bench, partition, OTHER, 2)
@@ -267,7 +265,7 @@ class TestHighWatermark:
         fetch(bench, partition, OTHER, 3)
         assert partition.high_watermark == 3
 
-    def test_it_waits_for_one_that_is_about_to_join_and_not_for_one_that_may_not(self, bench: Bench) -> None:
+    def test_it_waits_only_for_eligible_followers_that_are_about_to_join(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition)
         fetch(bench, partition, THIRD, 1)
@@ -281,7 +279,7 @@ class TestHighWatermark:
         assert partition.high_watermark == 3
 
     def held_back_by_the_third(self, bench: Bench) -> Partition:
-        """A partition whose high watermark waits for broker 3, which is about to join; no fetch is to come."""
+        """A partition whose high watermark waits for broker 3, which is about to join and does not fetch again."""
         partition = led(bench, (1, 2))
         append(partition)
         fetch(bench, partition, THIRD, 1)
@@ -299,24 +297,24 @@ class TestHighWatermark:
         partition.become(replace(image, directories=directories))
         assert partition.high_watermark == 2
 
-    def test_it_stops_waiting_if_time_alone_takes_the_newcomer_away(self, bench: Bench) -> None:
+    def test_it_stops_waiting_for_a_follower_that_lags(self, bench: Bench) -> None:
         partition = self.held_back_by_the_third(bench)
-        told: list[bool] = []
-        partition.on_high_watermark(Offset(2), told.append, seconds=100)
+        results: list[bool] = []
+        partition.on_high_watermark(Offset(2), results.append, seconds=100)
         bench.clock.advance(LAG - 1)
         fetch(bench, partition, OTHER, 2)
-        assert (partition.high_watermark, told) == (1, [])
+        assert (partition.high_watermark, results) == (1, [])
         bench.clock.advance(2)
         partition.check_isr()
-        assert (partition.high_watermark, told) == (2, [True])
+        assert (partition.high_watermark, results) == (2, [True])
 
-    def test_it_stops_waiting_for_a_newcomer_that_is_fenced_meanwhile(self, bench: Bench) -> None:
+    def test_it_stops_waiting_for_a_follower_that_is_fenced(self, bench: Bench) -> None:
         partition = self.held_back_by_the_third(bench)
         register(bench, THIRD, 3, fenced=True)
         partition.check_isr()
         assert partition.high_watermark == 2
 
-    def test_it_stands_still_below_the_minimum_isr(self, bench: Bench) -> None:
+    def test_it_does_not_move_below_min_insync_replicas(self, bench: Bench) -> None:
         partition = led(bench, (1,), min_isr=2)
         append(partition)
         assert partition.high_watermark == 0
@@ -325,7 +323,7 @@ class TestHighWatermark:
         bench.proposals.accept()
         assert partition.high_watermark == 1
 
-    def test_acks_all_counts_the_committed_isr_before_it_appends(self, bench: Bench) -> None:
+    def test_acks_all_checks_the_committed_isr_before_the_append(self, bench: Bench) -> None:
         partition = led(bench, (1,), min_isr=2)
         fetch(bench, partition, OTHER, 0)
         with pytest.raises(KafkaError) as error:
@@ -334,7 +332,7 @@ class TestHighWatermark:
         bench.proposals.accept()
         partition.append(batch(b"x"), ACKS_ALL)
 
-    def test_a_new_leader_knows_nothing_of_its_followers(self, bench: Bench) -> None:
+    def test_a_new_leader_has_no_offsets_of_its_followers(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition)
         for node in (OTHER, THIRD):
@@ -347,7 +345,7 @@ class TestHighWatermark:
 
 
 class TestLowWatermark:
-    def test_it_is_the_lowest_log_start_of_the_replicas_that_live(self, bench: Bench) -> None:
+    def test_the_low_watermark_is_the_lowest_log_start_of_unfenced_replicas(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition, 3)
         for node in (2, 3):
@@ -359,7 +357,7 @@ class TestLowWatermark:
         register(bench, THIRD, 3, fenced=True)
         assert partition.low_watermark == 2
 
-    def test_deleted_records_are_answered_for_when_the_followers_have_deleted_them(self, bench: Bench) -> None:
+    def test_delete_records_is_answered_when_the_followers_have_deleted(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition, 3)
         for node in (2, 3):
@@ -403,7 +401,7 @@ actions = st.lists(
 
 @given(actions, st.integers(1, 3))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(60))
-def test_what_is_committed_is_on_every_replica_that_the_controller_may_elect(
+def test_every_electable_replica_has_all_committed_records(
     bench: Bench, history: list[tuple[str, int, int]], min_isr: int
 ) -> None:
     """Dumb oracle: whatever the order of fetches, answers and time, all whom the controller has let in, or may have by

@@ -1,4 +1,4 @@
-"""A leader where the metadata and its own state do not match, where nothing changes, and what it tells of itself."""
+"""LeaderState: metadata that contradict a proposal, notifications, and its description."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIRECTORIES = (UUID(int=1001), UUID(int=1002), UUID(int=1003))
 
 
 def expanding(bench: Bench, *, leader_epoch: int = 0) -> Partition:
-    """Broker 2 is proposed, and the answer is not there."""
+    """A leader that has proposed broker 2 and has no response yet."""
     partition = led(bench, (1,), leader_epoch=leader_epoch)
     fetch(bench, partition, OTHER, 0)
     assert isinstance(state_of(partition), PendingExpand)
@@ -28,13 +28,13 @@ def expanding(bench: Bench, *, leader_epoch: int = 0) -> Partition:
 
 
 class TestMetadata:
-    def test_metadata_of_the_same_epoch_change_nothing_after_a_refusal(self, bench: Bench) -> None:
+    def test_metadata_of_the_same_epoch_change_nothing_after_a_rejection(self, bench: Bench) -> None:
         partition = expanding(bench)
         bench.proposals.refuse(ErrorCode.INELIGIBLE_REPLICA)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1,)))
         assert isinstance(state_of(partition), Committed) and partition.maximal_isr == (1,)
 
-    def test_a_proposal_is_over_if_the_metadata_take_one_of_its_members_out_of_the_replicas(self, bench: Bench) -> None:
+    def test_a_proposal_ends_if_one_of_its_members_is_no_longer_a_replica(self, bench: Bench) -> None:
         """The answer that let 2 in has also ended a reassignment (KIP-455), which the leader does not know when it
         proposes 3: the controller refuses that, and no later partition epoch would settle it."""
         partition = expanding(bench)
@@ -44,7 +44,7 @@ class TestMetadata:
         partition.become(led_by(ME, replicas=(1, 2), isr=(1, 2), partition_epoch=1))
         assert isinstance(state_of(partition), Committed) and partition.maximal_isr == (1, 2)
 
-    def test_what_the_metadata_settle_otherwise_is_not_counted_as_an_expansion(self, bench: Bench) -> None:
+    def test_another_isr_in_the_metadata_is_not_counted_as_an_expansion(self, bench: Bench) -> None:
         partition = expanding(bench)
         partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 3), partition_epoch=1))
         assert bench.replication.meters.expands.value == 0
@@ -61,7 +61,7 @@ class TestMetadata:
         fetch(bench, partition, OTHER, 0)
         assert bench.proposals.members() == {1: 1, 2: 2}
 
-    def test_a_follower_whose_broker_is_not_registered_may_fetch_but_neither_joins_nor_holds_anything_back(
+    def test_a_follower_on_an_unregistered_broker_may_fetch_and_neither_joins_nor_holds_the_high_watermark(
         self, bench: Bench
     ) -> None:
         partition = led(bench, (1,))
@@ -76,7 +76,7 @@ class TestMetadata:
 
 class TestAnswers:
     @pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(3, 5), (5, 5), (4, 3)])
-    def test_one_of_another_leader_epoch_or_an_older_state_leaves_the_proposal_open(
+    def test_a_response_of_another_leader_epoch_or_older_state_keeps_the_proposal_pending(
         self, bench: Bench, leader_epoch: int, partition_epoch: int
     ) -> None:
         partition = expanding(bench, leader_epoch=4)
@@ -87,8 +87,8 @@ class TestAnswers:
         )
         assert bench.replication.meters.failed.value == 1
 
-    def test_one_that_needed_no_new_partition_epoch_settles_it(self, bench: Bench) -> None:
-        """The controller had it so already."""
+    def test_a_response_with_the_same_partition_epoch_commits_the_proposal(self, bench: Bench) -> None:
+        """The controller already had this ISR."""
         partition = expanding(bench, leader_epoch=4)
         self.answer(bench, 4, 4)
         assert isinstance(state_of(partition), Committed) and (partition.isr, partition.partition_epoch) == ((1, 2), 4)
@@ -98,7 +98,7 @@ class TestAnswers:
         epochs = {"leader_epoch": LeaderEpoch(leader_epoch), "partition_epoch": PartitionEpoch(partition_epoch)}
         proposal.done(AlteredIsr(**epochs, isr=(ME, OTHER)))  # type: ignore[arg-type]
 
-    def test_nothing_is_proposed_on_top_of_what_may_be_applied(self, bench: Bench) -> None:
+    def test_nothing_is_proposed_while_a_change_may_be_applied(self, bench: Bench) -> None:
         partition = expanding(bench)
         bench.proposals.refuse(ErrorCode.INVALID_UPDATE_VERSION)
         fetch(bench, partition, THIRD, 0)
@@ -106,34 +106,34 @@ class TestAnswers:
 
 
 class TestNews:
-    """Who waits for a partition is only told where there is something new."""
+    """Waiting operations are notified only of changes."""
 
-    def test_a_fetch_at_the_same_place_tells_nobody(self, bench: Bench) -> None:
+    def test_a_fetch_at_the_same_offset_notifies_no_operation(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition, 2)
         assert [self.fetched(bench, partition, 1), self.fetched(bench, partition, 1)] == [True, False]
 
-    def test_a_fetch_while_another_holds_the_high_watermark_back_tells_nobody(self, bench: Bench) -> None:
+    def test_a_fetch_that_does_not_move_the_high_watermark_notifies_no_operation(self, bench: Bench) -> None:
         partition = led(bench)
         append(partition, 2)
         fetch(bench, partition, THIRD, 0)
         assert not self.fetched(bench, partition, 1) and partition.high_watermark == 0
 
-    def test_a_fetch_behind_the_last_record_that_everybody_has_tells_nobody(self, bench: Bench) -> None:
-        """It starts anew, with less than it had: the high watermark stays."""
+    def test_a_caught_up_fetch_without_new_records_notifies_no_operation(self, bench: Bench) -> None:
+        """The follower restarts with a shorter log: the high watermark stays."""
         partition = led(bench, (1, 2))
         append(partition, 2)
         assert self.fetched(bench, partition, 2) and partition.high_watermark == 2
         assert not self.fetched(bench, partition, 1) and partition.high_watermark == 2
 
-    def test_a_log_start_that_has_risen_is_told(self, bench: Bench) -> None:
+    def test_a_risen_log_start_notifies_waiting_operations(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition, 2)
         self.fetched(bench, partition, 2)
         assert self.fetched(bench, partition, 2, log_start=1)
 
     def fetched(self, bench: Bench, partition: Partition, offset: int, *, log_start: int = -1) -> bool:
-        """By broker 2, once its log start is known."""
+        """A fetch of broker 2, whose log start is known."""
         leading = partition.leader_state
         assert leading is not None
         return leading.fetched(
@@ -149,7 +149,7 @@ class TestNews:
         )
 
 
-def test_time_alone_takes_laggards_out(bench: Bench) -> None:
+def test_lagging_followers_are_removed_without_a_fetch(bench: Bench) -> None:
     partition = led(bench)
     append(partition)
     fetch(bench, partition, OTHER, 1)
@@ -158,7 +158,7 @@ def test_time_alone_takes_laggards_out(bench: Bench) -> None:
     assert bench.proposals.members() == {1: 1, 2: 2}
 
 
-def test_a_leader_describes_its_followers_and_what_it_does_not_know_of_them_is_null(bench: Bench) -> None:
+def test_a_leader_describes_its_followers_with_null_for_unknown_values(bench: Bench) -> None:
     partition = led(bench, (1, 2))
     register(bench, THIRD, 3)
     bench.clock.advance(1)

@@ -1,4 +1,4 @@
-"""A Produce request whose check takes several goes of the loop: what may happen meanwhile, and what must not."""
+"""Produce requests whose check takes several iterations of the event loop, and changes in between."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def large(codec: Codec = Codec.ZSTD, **options: Any) -> memoryview:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-async def test_a_long_check_goes_on_in_slices_while_the_connection_is_held(bench: Bench, codec: Codec) -> None:
+async def test_a_long_check_is_cooperative_and_holds_the_connection(bench: Bench, codec: Codec) -> None:
     log = bench.led().online_log
     produced = Produced(bench, large(codec))
     slices = 0
@@ -45,7 +45,7 @@ async def test_a_long_check_goes_on_in_slices_while_the_connection_is_held(bench
     assert not produced.held and bench.scheduler.reserved == 0
 
 
-async def test_what_is_little_work_is_done_at_once(bench: Bench) -> None:
+async def test_a_small_request_is_handled_without_a_yield(bench: Bench) -> None:
     bench.led(count=3)
     few = batch(*MANY[:500], codec=Codec.ZSTD)
     produced = Produced(bench, few, batch(*MANY[:900]), batch(b"x" * 500_000))
@@ -71,7 +71,7 @@ async def test_a_batch_of_a_megabyte_is_decompressed_once(bench: Bench, codec: C
     assert 1_000_000 <= sum(opened) <= 1_200_000
 
 
-async def test_a_small_batch_that_grows_goes_on_in_slices(bench: Bench) -> None:
+async def test_a_small_batch_that_decompresses_to_a_large_one_is_checked_cooperatively(bench: Bench) -> None:
     log = bench.led().online_log
     produced = Produced(bench, batch(bytes(30 << 20), codec=Codec.ZSTD))
     assert produced.task is not None and end(log) == 0
@@ -80,7 +80,7 @@ async def test_a_small_batch_that_grows_goes_on_in_slices(bench: Bench) -> None:
     assert (await produced.finish())[0].error_code == 0
 
 
-async def test_many_small_batches_go_on_in_slices_after_the_first(bench: Bench) -> None:
+async def test_many_small_batches_are_checked_cooperatively_after_the_first(bench: Bench) -> None:
     bench.led(count=20)
     produced = Produced(bench, *[batch(*MANY[:900])] * 20)
     ends = [end(partition.online_log) for partition in bench.partitions]
@@ -88,7 +88,7 @@ async def test_many_small_batches_go_on_in_slices_after_the_first(bench: Bench) 
     assert [one.error_code for one in await produced.finish()] == [0] * 20
 
 
-async def test_rubbish_is_refused_and_the_next_partition_is_not(bench: Bench) -> None:
+async def test_an_invalid_batch_is_refused_and_the_next_partition_is_appended(bench: Bench) -> None:
     bench.led(count=2)
     wrong = batch(*MANY, codec=Codec.NONE)
     wrong[-1] = 1
@@ -105,7 +105,7 @@ def batch_with_crc(data: memoryview) -> memoryview:
 
 
 def forget(bench: Bench, partition: Partition) -> None:
-    """The topic is deleted."""
+    """Delete the topic."""
     log = partition.online_log
     bench.partitions.remove(partition)
     log.close()
@@ -113,7 +113,7 @@ def forget(bench: Bench, partition: Partition) -> None:
 
 
 class TestMeanwhile:
-    """Each begins a long check, does something, and lets the check end."""
+    """Each test starts a long check, changes something, and lets the check finish."""
 
     async def answered(self, bench: Bench, meanwhile: Callable[[], object], **options: Any) -> Any:
         produced = Produced(bench, large(**options.pop("fields", {})), **options)
@@ -149,8 +149,8 @@ class TestMeanwhile:
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @pytest.mark.parametrize(("version", "code"), [(9, 0), (13, ErrorCode.UNKNOWN_TOPIC_ID)])
-    async def test_the_topic_is_made_again(self, bench: Bench, version: int, code: int) -> None:
-        """By its name the new one is meant too, by its id not."""
+    async def test_the_topic_is_created_again(self, bench: Bench, version: int, code: int) -> None:
+        """A name matches the new topic, an id does not."""
         partition = bench.led()
 
         def again() -> None:
@@ -171,28 +171,28 @@ class TestMeanwhile:
         log.close()
 
     async def test_the_topic_gets_another_configuration(self, bench: Bench) -> None:
-        """What is stored is as the topic wants it then."""
+        """The batch is stored by the new configuration."""
         partition = bench.led()
         config = TopicConfig.effective(bench.config, {"cleanup.policy": "compact"})
         answer = await self.answered(bench, lambda: partition.online_log.update_config(config))
         assert answer.error_code == ErrorCode.INVALID_RECORD and answer.record_errors
         assert end(partition.online_log) == 0
 
-    async def test_another_connection_sends_the_same_batch(self, bench: Bench) -> None:
+    async def test_the_same_batch_arrives_on_another_connection(self, bench: Bench) -> None:
         partition = bench.led()
         fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
         answer = await self.answered(bench, lambda: partition.append(large(**fields), 1), fields=fields)
         assert (answer.error_code, answer.base_offset) == (0, 0)
         assert end(partition.online_log) == len(MANY), "a duplicate is not written twice"
 
-    async def test_a_newer_producer_takes_over(self, bench: Bench) -> None:
+    async def test_a_newer_producer_epoch_fences_the_batch(self, bench: Bench) -> None:
         partition = bench.led()
         fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
         newer = batch(b"x", producer_id=7, producer_epoch=1, base_sequence=0)
         answer = await self.answered(bench, lambda: partition.append(newer, 1), fields=fields)
         assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH and end(partition.online_log) == 1
 
-    async def test_too_few_replicas_are_left(self, bench: Bench) -> None:
+    async def test_the_isr_falls_below_min_insync_replicas(self, bench: Bench) -> None:
         topic = bench.topic("t", led_by(ME, replicas=(1, 2)))
         partition = bench.host(topic, 0, min_insync_replicas=2)
         partition.become(led_by(ME, replicas=(1, 2), isr=(1, 2)))
@@ -203,14 +203,14 @@ class TestMeanwhile:
         answer = await self.answered(bench, shrink, acks=ACKS_ALL)
         assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS and end(partition.online_log) == 0
 
-    async def test_the_broker_dates_the_batch_when_it_appends_it(self, bench: Bench) -> None:
+    async def test_log_append_time_is_the_time_of_the_append(self, bench: Bench) -> None:
         bench.led(message_timestamp_type="LogAppendTime")
         answer = await self.answered(bench, lambda: bench.clock.advance(60))
         assert answer.log_append_time_ms == bench.clock.time_ms()
 
     @pytest.mark.parametrize(("acks", "appended"), [(0, len(MANY)), (1, 0), (ACKS_ALL, 0)])
-    async def test_the_client_goes(self, bench: Bench, acks: int, appended: int) -> None:
-        """Nobody was told anything yet. One that waits for no answers may have gone right after sending."""
+    async def test_the_client_disconnects(self, bench: Bench, acks: int, appended: int) -> None:
+        """No response was sent yet. A client with acks=0 may disconnect right after sending."""
         log = bench.led().online_log
         produced = Produced(bench, large(), acks=acks)
         await produced.slice()
@@ -228,7 +228,7 @@ class TestMeanwhile:
         produced.task.cancel()
         await goes(bench.clock, 3)
         assert produced.task.cancelled() and end(log) == 0 and bench.scheduler.reserved == 0
-        assert (await Produced(bench, large()).finish())[0].error_code == 0, "others go on"
+        assert (await Produced(bench, large()).finish())[0].error_code == 0, "other requests are handled"
 
 
 async def test_without_acks_an_error_closes_the_connection(bench: Bench) -> None:
@@ -240,7 +240,7 @@ async def test_without_acks_an_error_closes_the_connection(bench: Bench) -> None
     assert produced.request.answers.closed and "INVALID_RECORD" in (produced.request.answers.reason or "")
 
 
-async def test_what_waits_for_replicas_no_longer_holds_the_connection(bench: Bench) -> None:
+async def test_a_produce_that_waits_for_replicas_does_not_hold_the_connection(bench: Bench) -> None:
     partition = bench.led()
     set_isr(partition, ME, OTHER)
     produced = Produced(bench, large(), acks=ACKS_ALL)
@@ -253,7 +253,7 @@ async def test_what_waits_for_replicas_no_longer_holds_the_connection(bench: Ben
     assert produced.results[0].error_code == 0
 
 
-async def test_a_partition_that_comes_twice_keeps_its_order(bench: Bench) -> None:
+async def test_batches_of_a_repeated_partition_keep_their_order(bench: Bench) -> None:
     bench.led()
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     one, two = large(base_sequence=0, **fields), batch(b"then", base_sequence=len(MANY), **fields)
@@ -261,7 +261,7 @@ async def test_a_partition_that_comes_twice_keeps_its_order(bench: Bench) -> Non
     assert [(each.error_code, each.base_offset) for each in results] == [(0, 0), (0, len(MANY))]
 
 
-async def test_requests_beyond_what_may_be_held_lose_their_connection(bench: Bench) -> None:
+async def test_requests_beyond_the_held_limit_close_their_connection(bench: Bench) -> None:
     log = bench.led().online_log
     bench.scheduler.reserve(MAX_RESERVED_BYTES)
     produced = Produced(bench, large())
@@ -270,7 +270,7 @@ async def test_requests_beyond_what_may_be_held_lose_their_connection(bench: Ben
 
 class TestTurns:
     async def worked(self, *memories: int, slices: int = 5) -> list[int]:
-        """Who worked in which order, when all came at once."""
+        """The order in which jobs run that are submitted together."""
         clock, order = HandClock(), []
         work = Scheduler(clock)
 
@@ -290,19 +290,19 @@ class TestTurns:
             await goes(clock)
         return order
 
-    async def test_whoever_works_takes_turns(self) -> None:
+    async def test_jobs_take_turns(self) -> None:
         assert await self.worked(0, 0, 0) == [0, 1, 2] * 5
 
-    async def test_so_many_at_a_time(self) -> None:
+    async def test_the_number_of_concurrent_jobs_is_limited(self) -> None:
         order = await self.worked(*[0] * (MAX_CONCURRENT_JOBS + 2))
         assert set(order[: MAX_CONCURRENT_JOBS * 5]) == set(range(MAX_CONCURRENT_JOBS))
 
-    async def test_what_takes_much_memory_goes_one_by_one_beside_the_others(self) -> None:
+    async def test_large_jobs_run_one_at_a_time_concurrently_with_small_ones(self) -> None:
         order = await self.worked(LARGE_JOB_BYTES + 1, LARGE_JOB_BYTES + 1, 0)
         assert [number for number in order if number != 2] == [0] * 5 + [1] * 5
         assert order[:6] == [0, 2] * 3
 
-    async def test_one_slice_in_one_go_of_the_loop(self) -> None:
+    async def test_one_step_runs_per_iteration_of_the_loop(self) -> None:
         clock = HandClock()
         work = Scheduler(clock)
         tasks = [asyncio.ensure_future(work.turn()) for _ in range(3)]

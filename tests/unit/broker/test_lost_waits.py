@@ -1,4 +1,4 @@
-"""Requests that wait: where one fails, its client hears of it; where its client has gone, it waits no more."""
+"""Waiting requests: an error is sent to the client, and a disconnect ends the wait."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def a_deletion(bench: Bench) -> Request:
 
 
 def a_search(bench: Bench) -> Request:
-    """For an offset by time, in the tier."""
+    """A ListOffsets request by timestamp that waits for the tier."""
     bench.led().online_log.remote_enabled = True
     pool = SimpleNamespace(submit=lambda *_: None, leave=lambda *_: None)
     late = Metrics().counter("late", "")
@@ -96,11 +96,13 @@ EACH_KIND = pytest.mark.parametrize(
 )
 
 WRITTEN = {"Produce": 1, "DeleteRecords": 1}
-"""Records in the log: what was appended stays."""
+"""The number of records in the log afterwards: appended records stay."""
 
 
 @EACH_KIND
-def test_one_that_cannot_be_answered_is_closed(bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_cannot_be_answered_closes_its_connection(
+    bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, where, name = KINDS[kind]
     request = make(bench)
     assert not request.answered and len(bench.purgatory) == 1
@@ -111,7 +113,7 @@ def test_one_that_cannot_be_answered_is_closed(bench: Bench, kind: str, monkeypa
 
 
 @EACH_KIND
-def test_nobody_waits_for_a_client_that_has_gone(bench: Bench, kind: str) -> None:
+def test_no_request_waits_after_its_client_disconnects(bench: Bench, kind: str) -> None:
     request = KINDS[kind][0](bench)
     request.answers.closed = True
     assert request.ctx.forget is not None
@@ -121,10 +123,10 @@ def test_nobody_waits_for_a_client_that_has_gone(bench: Bench, kind: str) -> Non
 
 
 @EACH_KIND
-def test_nobody_waits_for_a_client_that_had_gone_when_its_request_was_handled(
+def test_no_request_waits_for_an_already_disconnected_client(
     bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection may be closed while a large request is handled in slices, or while a rule delays it."""
+    """The connection may be closed while a large request is handled, or while a fault rule delays it."""
     monkeypatch.setattr(fixtures, "Answers", partial(fixtures.Answers, closed=True))
     request = KINDS[kind][0](bench)
     assert len(bench.purgatory) == 0 and len(bench.purgatory.deadlines) == 0 and request.ctx.forget is None
@@ -133,7 +135,7 @@ def test_nobody_waits_for_a_client_that_had_gone_when_its_request_was_handled(
 
 
 @EACH_KIND
-def test_one_that_is_over_is_held_by_nothing(bench: Bench, kind: str) -> None:
+def test_a_completed_request_is_not_referenced(bench: Bench, kind: str) -> None:
     request = KINDS[kind][0](bench)
     bench.clock.advance(1)
     assert request.answered and request.ctx.forget is None
@@ -147,7 +149,7 @@ def test_one_that_is_over_is_held_by_nothing(bench: Bench, kind: str) -> None:
         (a_deletion, Partition, "high_watermark"),
     ],
 )
-def test_an_error_while_it_is_looked_at_is_not_waited_out(
+def test_an_error_during_a_check_ends_the_wait(
     bench: Bench, make: Make, where: Any, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = make(bench)
@@ -158,7 +160,7 @@ def test_an_error_while_it_is_looked_at_is_not_waited_out(
     assert request.answers.closed
 
 
-def test_a_fetch_of_a_session_is_not_waited_out_either(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_during_a_session_fetch_ends_the_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = bench.led()
     request = fetching(bench, want(), session_id=0, session_epoch=0)
     monkeypatch.setattr(Fetch, "_read_partition", broken)
@@ -172,7 +174,7 @@ class TestGroups:
         return Groups(bench)
 
     @pytest.mark.parametrize("step", ["joining", "syncing"])
-    def test_a_member_that_no_answer_reaches_is_closed(
+    def test_a_member_that_cannot_be_answered_is_disconnected(
         self, groups: Groups, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         member = groups.member()
@@ -186,7 +188,9 @@ class TestGroups:
         groups.clock.advance(120)
         assert second.answers.closed
 
-    def test_a_commit_that_cannot_be_answered_is_closed(self, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_commit_that_cannot_be_answered_closes_its_connection(
+        self, groups: Groups, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         groups.log.hold = True
         request = groups.committing(9, 0)
         monkeypatch.setattr(offset_commit, "_set_error", broken)
@@ -194,7 +198,7 @@ class TestGroups:
             groups.log.commit()
         assert request.answers.closed
 
-    def test_a_reply_goes_on_until_an_error_cannot_be_told(self) -> None:
+    def test_a_reply_is_retried_until_an_error_response_fails(self) -> None:
         lost: list[bool] = []
         reply = ReplyOnce[JoinAnswer](broken, lambda: lost.append(True))
         for error, known in ((ErrorCode.NONE, []), (ErrorCode.UNKNOWN_SERVER_ERROR, [True])):
@@ -204,7 +208,7 @@ class TestGroups:
         reply(JoinAnswer(ErrorCode.NONE, ""))
 
 
-def test_an_observer_that_cannot_be_answered_is_neither_the_commits_nor_the_others_trouble(bench: Bench) -> None:
+def test_a_failing_waiter_affects_neither_the_commit_nor_other_waiters(bench: Bench) -> None:
     polls, heard = LongPolls(bench.clock, bench.contained), list[str]()
 
     def failing(final: bool) -> bool:

@@ -1,4 +1,4 @@
-"""A Produce request for many partitions: begun, checked and appended in slices, in order."""
+"""Produce requests for many partitions, which are appended cooperatively and in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "PARTITIONS_PER_YIELD", 5)
 
 
-async def test_they_are_appended_in_slices_while_the_connection_is_held(bench: Bench) -> None:
+async def test_many_partitions_are_appended_cooperatively_and_hold_the_connection(bench: Bench) -> None:
     bench.led(count=COUNT)
     produced = Produced(bench, *[batch(b"x")] * COUNT)
     logs = [partition.online_log for partition in bench.partitions]
@@ -47,7 +47,7 @@ async def test_batches_of_one_partition_keep_their_order(bench: Bench) -> None:
     assert [one.base_offset for one in await produced.finish()] == list(range(COUNT))
 
 
-async def test_a_leadership_that_is_lost_between_two_slices_is_seen(bench: Bench) -> None:
+async def test_a_leadership_lost_between_two_steps_is_reported(bench: Bench) -> None:
     bench.led(count=COUNT)
     produced = Produced(bench, *[batch(b"x")] * COUNT)
     last = bench.partitions.get("t", COUNT - 1)
@@ -58,7 +58,7 @@ async def test_a_leadership_that_is_lost_between_two_slices_is_seen(bench: Bench
     assert codes == [0] * (COUNT - 1) + [ErrorCode.NOT_LEADER_OR_FOLLOWER] and end(last.online_log) == 0
 
 
-async def test_partitions_that_do_not_exist_go_in_slices_too(bench: Bench) -> None:
+async def test_unknown_partitions_are_handled_cooperatively_too(bench: Bench) -> None:
     bench.led()
     produced = Produced(bench, *[batch(b"x")] * COUNT)
     slices = 0
@@ -70,7 +70,7 @@ async def test_partitions_that_do_not_exist_go_in_slices_too(bench: Bench) -> No
     assert [one.error_code for one in produced.results] == [0] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (COUNT - 1)
 
 
-async def test_what_is_undecodable_is_refused_as_ever(bench: Bench) -> None:
+async def test_undecodable_requests_are_refused(bench: Bench) -> None:
     bench.led()
     topics: list[Any] = [("t", None, [(0, None)] * COUNT)]
     cut = encode_produce_request(9, ProduceRequest(None, 1, 0, topics))[: -2 * COUNT]
@@ -83,10 +83,8 @@ async def test_what_is_undecodable_is_refused_as_ever(bench: Bench) -> None:
     assert bench.scheduler.reserved == 0
 
 
-def test_a_commit_is_looked_at_for_the_partition_that_changed_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With thousands of partitions in one request the work would grow with their square."""
+def test_only_the_changed_partition_is_checked_for_its_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of partitions in one request, checking all of them would be quadratic."""
     topic = bench.topic("t", *[led_by(1, replicas=(1, 2), isr=(1, 2))] * COUNT)
     appends = [PendingAppend(bench.host(topic, index), 0, Offset(1)) for index in range(COUNT)]
     looked: list[PendingAppend] = []
@@ -107,8 +105,8 @@ def test_a_commit_is_looked_at_for_the_partition_that_changed_alone(
     assert len(looked) == 2 * COUNT
 
 
-async def test_what_was_committed_or_lost_between_two_slices_is_not_waited_for(bench: Bench) -> None:
-    """Nothing may happen to its partitions any more that would end the wait."""
+async def test_appends_committed_or_lost_between_two_steps_are_not_waited_for(bench: Bench) -> None:
+    """No later change of the partitions might end the wait."""
     topic = bench.topic("t", *[led_by(1, replicas=(1, 2), isr=(1, 2))] * COUNT)
     for index in range(COUNT):
         bench.host(topic, index).become(topic.partitions[index])

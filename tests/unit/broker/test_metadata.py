@@ -1,4 +1,4 @@
-"""Metadata and its younger relatives: what clients are shown of the cluster."""
+"""Metadata, DescribeTopicPartitions, DescribeCluster, ListConfigResources."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestMetadata:
         ]
         assert messages.get(answer, "controller_id", ME) in (ME, OTHER)
 
-    def test_no_topics_asked_is_no_topics_answered(self, bench: Bench) -> None:
+    def test_an_empty_list_of_topics_returns_no_topics(self, bench: Bench) -> None:
         bench.topic("a", led_by(ME))
         assert ask(bench, 1, topics=[]).topics == ()
 
@@ -55,18 +55,18 @@ class TestMetadata:
         assert [broker.node_id for broker in answer.brokers] == [ME]
         assert answer.topics[0].partitions[0].offline_replicas == (OTHER,)
 
-    def test_a_partition_without_leader_says_so(self, bench: Bench) -> None:
+    def test_a_partition_without_a_leader_has_an_error(self, bench: Bench) -> None:
         bench.topic("t", led_by(-1, replicas=(1, 2)))
         (partition,) = ask(bench, 9, topics=names("t")).topics[0].partitions
         assert (int(partition.error_code), partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
-    def test_a_leader_without_this_listener_has_an_error_of_its_own_from_v6_on(self, bench: Bench) -> None:
+    def test_a_leader_without_this_listener_has_its_own_error_from_v6_on(self, bench: Bench) -> None:
         bench.broker(OTHER, listeners=("INTERNAL",))
         bench.topic("t", led_by(OTHER))
         codes = [int(ask(bench, version, topics=names("t")).topics[0].partitions[0].error_code) for version in (5, 6)]
         assert codes == [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND]
 
-    def test_a_missing_topic_is_created_where_the_client_allows_it(self, bench: Bench) -> None:
+    def test_an_unknown_topic_is_created_if_the_client_allows_it(self, bench: Bench) -> None:
         answer = ask(bench, 9, topics=names("new", "in valid"), allow_auto_topic_creation=True)
         assert {topic.name: int(topic.error_code) for topic in answer.topics} == {
             "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -85,20 +85,20 @@ class TestMetadata:
         assert (found.name, found.topic_id) == ("t", topic.id)
         assert (lost.name, lost.topic_id, int(lost.error_code)) == (None, unknown.id, ErrorCode.UNKNOWN_TOPIC_ID)
 
-    def test_beside_an_id_the_names_do_not_count(self, bench: Bench) -> None:
+    def test_names_are_ignored_in_a_request_with_ids(self, bench: Bench) -> None:
         topic = bench.topic("t", led_by(ME))
         bench.topic("u", led_by(ME))
         asked = [{"name": "u", "topic_id": ZERO_UUID}, {"name": None, "topic_id": topic.id}]
         assert [found.name for found in ask(bench, 12, topics=asked).topics] == ["t"]
 
-    def test_a_malformed_request_is_answered_with_its_topics_alone(self, bench: Bench) -> None:
+    def test_a_malformed_request_returns_only_its_topics(self, bench: Bench) -> None:
         topic = bench.topic("t", led_by(ME))
         for name in ("t", None):
             refused = ask(bench, 11, topics=[{"name": name, "topic_id": topic.id}])
             assert (refused.brokers, refused.cluster_id, refused.controller_id) == ((), None, -1)
             assert [(t.name, int(t.error_code)) for t in refused.topics] == [(name or "", ErrorCode.INVALID_REQUEST)]
 
-    def test_authorized_operations_are_told_if_asked(self, bench: Bench) -> None:
+    def test_authorized_operations_are_returned_if_requested(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
         asked: dict[str, Any] = {f"include_{kind}_authorized_operations": True for kind in ("cluster", "topic")}
         answer = ask(bench, 8, topics=names("t"), **asked)
@@ -106,7 +106,7 @@ class TestMetadata:
         assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
         assert ask(bench, 8, topics=names("t")).topics[0].topic_authorized_operations == NOT_ASKED
 
-    def test_an_answer_is_built_once_and_anew_after_a_change(self, bench: Bench) -> None:
+    def test_a_response_is_cached_until_the_metadata_change(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
         first = ask(bench, 9, topics=None)
         bench.topic("u", led_by(ME))
@@ -114,7 +114,7 @@ class TestMetadata:
         bench.metadata_answers.clear()
         assert len(ask(bench, 9, topics=None).topics) == 2
 
-    def test_an_answer_with_a_topic_under_way_is_not_kept(self, bench: Bench) -> None:
+    def test_a_response_with_a_topic_in_creation_is_not_cached(self, bench: Bench) -> None:
         ask(bench, 9, topics=names("new"))
         bench.topic("new", led_by(ME))
         assert int(ask(bench, 9, topics=names("new")).topics[0].error_code) == 0
@@ -137,7 +137,7 @@ class TestDescribeTopicPartitions:
             cursor = {"topic_name": next_cursor.topic_name, "partition_index": next_cursor.partition_index}
         assert pages == [[("a", [0, 1])], [("a", [2]), ("b", [0])], [("b", [1, 2])]]
 
-    def test_missing_topics_are_told_and_a_negative_cursor_is_refused(self, bench: Bench) -> None:
+    def test_unknown_topics_are_reported_and_a_negative_cursor_is_refused(self, bench: Bench) -> None:
         bench.topic("a", led_by(ME))
         answer = self.ask(bench, topics=names("none", "a"), response_partition_limit=10)
         assert [(t.name, int(t.error_code)) for t in answer.topics] == [
@@ -156,7 +156,7 @@ class TestDescribeTopicPartitions:
 
 
 class TestDescribeCluster:
-    def test_fenced_brokers_are_shown_only_if_asked(self, bench: Bench) -> None:
+    def test_fenced_brokers_are_returned_only_if_requested(self, bench: Bench) -> None:
         bench.broker(OTHER, fenced=True)
         plain = bench.ask(describe_cluster.handle, ApiKey.DESCRIBE_CLUSTER, 2)
         assert [(one.broker_id, one.is_fenced) for one in plain.brokers] == [(ME, False)]

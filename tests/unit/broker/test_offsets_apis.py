@@ -37,7 +37,7 @@ def offsets(bench: Bench, *timestamps: int, version: int = 11, replica: int = -1
 
 
 def in_tier(bench: Bench, *, copied: int) -> UnifiedLog:
-    """The log, as one of a tiered topic of which the offsets up to ``copied`` are in the tier."""
+    """Make the log one of a tiered topic whose offsets up to ``copied`` are in the tier."""
     log = bench.partitions.get("t", 0).online_log
     log.remote_enabled = True
     log.set_highest_offset_in_remote_storage(Offset(copied))
@@ -63,19 +63,17 @@ class TestListOffsets:
     def test_the_largest_timestamp_and_the_tier(self, log: Bench) -> None:
         assert offsets(log, -3, -4, -5, -6) == [(0, 1, 3000, 1), (0, 0, -1, 1), (0, -1, -1, -1), (0, -1, -1, -1)]
 
-    def test_what_is_in_the_tier_and_what_is_to_go_there(self, log: Bench) -> None:
+    def test_latest_tiered_and_earliest_pending_upload(self, log: Bench) -> None:
         tiered = in_tier(log, copied=0)
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, 0, -1, 1), (0, 1, -1, 1)]
         tiered.epochs.assign(LeaderEpoch(2), Offset(1))
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, 0, -1, 1), (0, 1, -1, 2)]
 
-    def test_where_nothing_is_known_to_be_in_the_tier_all_that_is_local_is_to_go_there(self, log: Bench) -> None:
+    def test_without_remote_segments_the_log_start_is_pending_upload(self, log: Bench) -> None:
         in_tier(log, copied=-1)
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1), (0, 0, -1, 1)]
 
-    def test_where_something_is_in_the_tier_but_is_not_known_yet_neither_is_what_is_to_go_there(
-        self, log: Bench
-    ) -> None:
+    def test_with_unknown_remote_segments_pending_upload_is_unknown(self, log: Bench) -> None:
         tiered = in_tier(log, copied=-1)
         tiered.raise_highest_offset_in_remote_storage(Offset(0))
         tiered.move_local_start(Offset(1))
@@ -83,12 +81,12 @@ class TestListOffsets:
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
         assert offsets(log, PENDING, replica=2) == [(0, -1, -1, -1)]
 
-    def test_deleted_records_are_not_to_go_to_the_tier(self, log: Bench) -> None:
+    def test_pending_upload_is_not_below_the_log_start(self, log: Bench) -> None:
         in_tier(log, copied=0)
         log.partitions.get("t", 0).delete_records(Offset(2))
         assert offsets(log, PENDING) == [(0, 2, -1, 1)]
 
-    def test_what_lies_beyond_the_last_record_that_may_be_read_is_not_told(self, log: Bench) -> None:
+    def test_offsets_beyond_the_readable_end_are_not_returned(self, log: Bench) -> None:
         tiered = in_tier(log, copied=2)
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, 2, -1, 1), (0, -1, -1, -1)]
         tiered.set_high_watermark(Offset(2))
@@ -98,7 +96,7 @@ class TestListOffsets:
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, 1, -1, 1), (0, -1, -1, -1)]
         assert offsets(log, PENDING, replica=2) == [(0, 2, -1, 1)]
 
-    def test_a_topic_that_is_tiered_no_more_has_nothing_in_the_tier(self, log: Bench) -> None:
+    def test_a_topic_that_is_no_longer_tiered_has_no_tier_offsets(self, log: Bench) -> None:
         in_tier(log, copied=1).remote_enabled = False
         assert offsets(log, LATEST_TIERED, PENDING) == [(0, -1, -1, -1)] * 2
 
@@ -121,12 +119,12 @@ class TestListOffsets:
         assert offsets(log, -1, current_leader_epoch=0)[0][0] == ErrorCode.FENCED_LEADER_EPOCH
         assert offsets(log, -1, current_leader_epoch=2)[0][0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def test_only_a_debugging_replica_may_ask_one_that_does_not_lead(self, log: Bench) -> None:
+    def test_only_a_debugging_replica_may_query_a_follower(self, log: Bench) -> None:
         log.partitions.get("t", 0).become(led_by(OTHER, replicas=(1, 2), leader_epoch=2))
         assert offsets(log, -1)[0][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert offsets(log, -1, replica=-2)[0][:2] == (0, 3)
 
-    def test_a_leader_that_does_not_know_what_is_committed_says_so(self, log: Bench) -> None:
+    def test_a_leader_with_a_lagging_high_watermark_returns_offset_not_available(self, log: Bench) -> None:
         partition = log.partitions.get("t", 0)
         partition.online_log.set_high_watermark(partition.online_log.log_start_offset)
         assert partition.leader_state is not None
@@ -197,7 +195,7 @@ class TestDescribeConfigs:
         answer = bench.ask(describe_configs.handle, ApiKey.DESCRIBE_CONFIGS, 4, resources=asked)
         assert [(one.error_code, one.configs) for one in answer.results] == [(ErrorCode.INVALID_REQUEST, ())] * 2
 
-    def test_a_topic_tells_where_each_value_comes_from(self, bench: Bench) -> None:
+    def test_topic_configs_have_their_sources(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
         bench.image.configs[2, "t"] = {"retention.bytes": "5"}
         bench.config = bench.config.with_dynamic(default={"log.segment.bytes": "20971520"}, broker={})
@@ -212,13 +210,13 @@ class TestDescribeConfigs:
         assert synonyms["retention.bytes"] == [("retention.bytes", 1), ("log.retention.bytes", 5)]
         assert synonyms["retention.ms"] == []
 
-    def test_documentation_comes_if_asked(self, bench: Bench) -> None:
+    def test_documentation_is_returned_if_requested(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))
         (plain,) = self.ask(bench, 2, "t", ["retention.ms"]).configs
-        (told,) = self.ask(bench, 2, "t", ["retention.ms"], include_documentation=True).configs
-        assert plain.documentation is None and told.documentation
+        (documented,) = self.ask(bench, 2, "t", ["retention.ms"], include_documentation=True).configs
+        assert plain.documentation is None and documented.documentation
 
-    def test_a_broker_tells_of_itself_alone(self, bench: Bench) -> None:
+    def test_a_broker_describes_only_itself(self, bench: Bench) -> None:
         mine = self.ask(bench, 4, "1", ["log.dirs", "num.io.threads", "log.segment.bytes"])
         assert {entry.name: entry.read_only for entry in mine.configs}["log.segment.bytes"] is False
         other = self.ask(bench, 4, "2")
@@ -226,7 +224,7 @@ class TestDescribeConfigs:
         assert int(self.ask(bench, 2, "none").error_code) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert int(self.ask(bench, 2, "a b").error_code) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_internal_keys_are_shown_where_they_are_set(self, bench: Bench) -> None:
+    def test_internal_keys_are_shown_if_they_are_set(self, bench: Bench) -> None:
         keys = ["log.initial.task.delay.ms", "server.max.startup.time.ms"]
         assert not self.ask(bench, 4, "1", keys).configs
         bench.config = NodeConfig.of(log_initial_task_delay_ms="7")
@@ -242,7 +240,7 @@ class TestDescribeConfigs:
         assert levels["isr"].value == levels["root"].value == "INFO"
         assert {entry.config_source for entry in levels.values()} == {6}
 
-    def test_one_resource_is_not_described_over_and_over(self, bench: Bench) -> None:
+    def test_repeated_resources_are_refused(self, bench: Bench) -> None:
         one = {"resource_type": 4, "resource_name": str(bench.config.node_id), "configuration_keys": ["node.id"]}
         request = messages.build_request(ApiKey.DESCRIBE_CONFIGS, 4, resources=[one] * 5_000)
         answer: Any = describe_configs.handle(cast(Any, bench), cast(Any, None), request)

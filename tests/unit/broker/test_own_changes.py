@@ -1,4 +1,4 @@
-"""What a broker waits for that wants to know all that the controller has committed."""
+"""Waiting until the broker has applied what the controller has committed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.broker.hand_clock import HandClock
 
 
 class Quorum:
-    """A leader that knows its high watermark after a while."""
+    """A controller that knows its high watermark after some requests."""
 
     def __init__(self, *high_watermarks: int) -> None:
         self.left = list(high_watermarks)
@@ -31,13 +31,13 @@ class Clock(HandClock):
     async def sleep(self, seconds: float) -> None: ...
 
 
-async def test_a_leader_that_does_not_know_its_high_watermark_yet_is_asked_again() -> None:
+async def test_a_controller_without_a_high_watermark_is_queried_again() -> None:
     quorum = Quorum(-1, -1, 10)
     own_changes = OwnChanges(quorum, lambda _: 1000, Progress(), Clock())
     assert await own_changes.wait_visible()
     assert not quorum.left
 
 
-async def test_what_is_not_carried_out_in_time_is_not_seen() -> None:
+async def test_metadata_not_applied_in_time_return_false() -> None:
     own_changes = OwnChanges(Quorum(11), lambda _: 1, Progress(), Clock())
     assert not await own_changes.wait_visible()

@@ -1,4 +1,4 @@
-"""A partition takes its role from the metadata, appends as a leader and gives to each reader what it may see."""
+"""Partition: leadership by metadata, appends, and reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refusal(error: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
 
 
 class TestRoles:
-    def test_a_new_leader_notes_its_epoch_before_any_append(self, bench: Bench) -> None:
+    def test_a_new_leader_writes_its_epoch_before_any_append(self, bench: Bench) -> None:
         partition = bench.led(leader_epoch=3)
         assert partition.is_leader and partition.leader_epoch == 3 and partition.leader_epoch_start_offset == 0
         assert partition.online_log.epochs.latest == 3
@@ -51,7 +51,7 @@ class TestRoles:
             read(partition, 0)
         assert refusal(append) == refusal(fetch) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_the_epochs_of_callers_are_checked_before_the_leadership(self, bench: Bench) -> None:
+    def test_leader_epochs_are_checked_before_the_leadership(self, bench: Bench) -> None:
         partition = bench.led(leader_epoch=5)
         partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=6))
         codes = []
@@ -76,13 +76,13 @@ class TestRoles:
 
 
 class TestAppending:
-    def test_the_only_replica_commits_what_it_appends(self, bench: Bench) -> None:
+    def test_a_single_replica_commits_at_the_append(self, bench: Bench) -> None:
         partition = bench.led(leader_epoch=2)
         info = partition.append(batch(b"a", b"b"), ACKS_ALL)
         assert (info.first_offset, info.last_offset, partition.high_watermark) == (0, 1, 2)
         assert partition.append(batch(b"c"), 1).first_offset == 2
 
-    def test_acks_all_needs_min_insync_replicas_before_anything_is_written(self, bench: Bench) -> None:
+    def test_acks_all_needs_min_insync_replicas_before_the_append(self, bench: Bench) -> None:
         topic = bench.topic("t", led_by(ME, replicas=(1, 2, 3)))
         partition = bench.host(topic, 0, min_insync_replicas=2)
         partition.become(led_by(ME, replicas=(1, 2, 3)))
@@ -98,7 +98,7 @@ class TestAppending:
         partition.append(batch(b"a"), ACKS_ALL)
         assert partition.high_watermark == 1
 
-    def test_a_refused_batch_says_why_and_leaves_no_trace(self, bench: Bench) -> None:
+    def test_a_refused_batch_has_a_reason_and_appends_nothing(self, bench: Bench) -> None:
         partition = bench.led()
         damaged = batch(b"a")
         damaged[-1] ^= 1
@@ -107,7 +107,7 @@ class TestAppending:
         assert refusal(error) is ErrorCode.CORRUPT_MESSAGE and not isinstance(error.value, InvalidRecords)
         assert partition.online_log.log_end_offset == 0
 
-    def test_whoever_waits_for_the_high_watermark_hears_of_it_once(self, bench: Bench) -> None:
+    def test_a_high_watermark_callback_is_called_once(self, bench: Bench) -> None:
         partition, heard = bench.led(), list[bool]()
         partition.on_high_watermark(Offset(1), heard.append, seconds=1)
         partition.append(batch(b"a"), 1, origin=Origin.COORDINATOR)
@@ -115,7 +115,7 @@ class TestAppending:
         partition.append(batch(b"b"), 1)
         assert heard == [True, True]
 
-    def test_a_leader_that_came_back_does_not_vouch_for_its_earlier_term(self, bench: Bench) -> None:
+    def test_a_new_term_does_not_confirm_appends_of_an_earlier_one(self, bench: Bench) -> None:
         partition, heard = bench.led(), list[bool]()
         partition.on_high_watermark(Offset(1), heard.append, seconds=1)
         partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
@@ -123,7 +123,7 @@ class TestAppending:
 
 
 class TestReading:
-    def test_consumers_see_no_further_than_the_high_watermark_and_replicas_do(self, bench: Bench) -> None:
+    def test_consumers_read_up_to_the_high_watermark_and_replicas_beyond(self, bench: Bench) -> None:
         topic = bench.topic("t", led_by(ME, replicas=(1, 2, 3)))
         partition = bench.host(topic, 0, min_insync_replicas=2)
         partition.become(led_by(ME, replicas=(1, 2, 3)))
@@ -143,7 +143,7 @@ class TestReading:
             assert refusal(error) is ErrorCode.OFFSET_OUT_OF_RANGE
         assert read(partition, 2).log_start_offset == 2
 
-    def test_a_reader_whose_epoch_ended_earlier_is_told_where(self, bench: Bench) -> None:
+    def test_a_diverging_reader_gets_the_end_of_its_epoch(self, bench: Bench) -> None:
         partition = bench.led(leader_epoch=1)
         partition.append(batch(b"a", b"b"), 1)
         partition.become(led_by(ME, leader_epoch=4))
@@ -153,7 +153,7 @@ class TestReading:
         assert read(partition, 3, last_fetched_epoch=LeaderEpoch(4)).diverging is None
         assert read(partition, 2, last_fetched_epoch=LeaderEpoch(1)).diverging is None
 
-    def test_an_epoch_that_nobody_knows_is_out_of_range(self, bench: Bench) -> None:
+    def test_an_unknown_epoch_is_out_of_range(self, bench: Bench) -> None:
         partition = bench.led(leader_epoch=1)
         with pytest.raises(KafkaError) as error:
             read(partition, 0, last_fetched_epoch=LeaderEpoch(9))

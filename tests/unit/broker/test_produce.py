@@ -1,4 +1,4 @@
-"""Produce, from the bytes of a request to those of its answer."""
+"""Produce, from the bytes of a request to those of its response."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def result(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_every_version_appends_and_tells_the_offset(bench: Bench, version: int) -> None:
+def test_every_version_appends_and_returns_the_offset(bench: Bench, version: int) -> None:
     bench.led().append(batch(b"before"), 1)
     answer = result(produce(bench, batch(b"a", b"b"), version=version))
     assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, 1, -1)
     assert bench.partitions.get("t", 0).high_watermark == 3
 
 
-def test_a_topic_with_log_append_time_tells_it(bench: Bench) -> None:
+def test_a_topic_with_log_append_time_returns_it(bench: Bench) -> None:
     bench.led(message_timestamp_type="LogAppendTime")
     assert result(produce(bench, batch(b"a"))).log_append_time_ms == bench.clock.time_ms()
 
 
-def test_unknown_foreign_and_refused_partitions_have_their_errors(bench: Bench) -> None:
+def test_unknown_not_hosted_and_refused_partitions_have_their_errors(bench: Bench) -> None:
     bench.led()
     bench.topic("elsewhere", led_by(OTHER, leader_epoch=4))
     assert result(produce(bench, batch(b"a"), index=9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -43,7 +43,7 @@ def test_unknown_foreign_and_refused_partitions_have_their_errors(bench: Bench) 
     assert result(produce(bench, batch(b"a"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_from_v10_on_the_answer_names_the_leader_and_where_it_is(bench: Bench) -> None:
+def test_from_v10_on_the_response_has_the_leader_and_its_endpoint(bench: Bench) -> None:
     bench.topic("elsewhere", led_by(OTHER, leader_epoch=4))
     request = produce(bench, batch(b"a"), topic="elsewhere", version=10)
     assert result(request).current_leader == (OTHER, 4)
@@ -51,7 +51,7 @@ def test_from_v10_on_the_answer_names_the_leader_and_where_it_is(bench: Bench) -
     assert [(one.node_id, one.host, one.port) for one in endpoints] == [(OTHER, "plaintext-2", 9092)]
 
 
-def test_wrong_acks_are_told_where_partition_and_records_are_right(bench: Bench) -> None:
+def test_invalid_acks_are_reported_after_partition_and_records_are_checked(bench: Bench) -> None:
     bench.led()
     assert result(produce(bench, batch(b"a"), acks=2, index=9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert result(produce(bench, None, acks=2)).error_code == ErrorCode.INVALID_RECORD
@@ -62,7 +62,7 @@ def test_wrong_acks_are_told_where_partition_and_records_are_right(bench: Bench)
     assert result(produce(bench, zipped, acks=2, version=6)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_a_zstd_batch_that_is_cut_short_is_no_batch_in_old_versions(bench: Bench) -> None:
+def test_a_truncated_zstd_batch_is_corrupt_in_old_versions(bench: Bench) -> None:
     bench.led()
     cut = batch(b"a" * 100, codec=Codec.ZSTD)[:-5]
     assert result(produce(bench, cut, version=6)).error_code == ErrorCode.INVALID_RECORD
@@ -75,7 +75,7 @@ def test_zstd_needs_version_7(bench: Bench) -> None:
     assert result(produce(bench, zipped, version=7)).error_code == 0
 
 
-def test_internal_topics_are_for_the_admin_client_alone(bench: Bench) -> None:
+def test_only_the_admin_client_may_produce_to_internal_topics(bench: Bench) -> None:
     bench.led("__consumer_offsets")
     refused = produce(bench, batch(b"a"), topic="__consumer_offsets")
     assert result(refused).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -93,7 +93,7 @@ def test_transactions_are_refused_as_a_whole(bench: Bench) -> None:
 
 
 class TestAcks:
-    def test_without_acks_there_is_no_answer_and_an_error_closes(self, bench: Bench) -> None:
+    def test_acks_0_has_no_response_and_an_error_closes_the_connection(self, bench: Bench) -> None:
         bench.led()
         fine = produce(bench, batch(b"a"), acks=0)
         assert fine.ctx.parts == [] and not fine.answers.closed
@@ -101,7 +101,7 @@ class TestAcks:
         assert failed.ctx.parts is None and failed.answers.closed
         assert "UNKNOWN_TOPIC_OR_PARTITION" in (failed.answers.reason or "")
 
-    def test_all_is_answered_when_the_high_watermark_has_passed(self, bench: Bench) -> None:
+    def test_acks_all_is_answered_when_the_records_are_committed(self, bench: Bench) -> None:
         partition = bench.led()
         set_isr(partition, ME, OTHER)
         request = produce(bench, batch(b"a"), acks=ACKS_ALL)
@@ -110,7 +110,7 @@ class TestAcks:
         partition.become(led_by(ME))
         assert result(request).error_code == 0 and len(bench.purgatory) == 0
 
-    def test_all_is_late_after_its_time_and_the_record_stays(self, bench: Bench) -> None:
+    def test_acks_all_times_out_and_the_record_stays(self, bench: Bench) -> None:
         partition = bench.led()
         set_isr(partition, ME, OTHER)
         request = produce(bench, batch(b"a"), acks=ACKS_ALL, timeout_ms=50)
@@ -118,14 +118,14 @@ class TestAcks:
         assert result(request).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert partition.online_log.log_end_offset == 1
 
-    def test_all_fails_when_the_leadership_is_lost(self, bench: Bench) -> None:
+    def test_acks_all_fails_when_the_leadership_is_lost(self, bench: Bench) -> None:
         partition = bench.led()
         set_isr(partition, ME, OTHER)
         request = produce(bench, batch(b"a"), acks=ACKS_ALL)
         partition.become(led_by(OTHER, replicas=(1, 2), leader_epoch=1))
         assert result(request).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_too_few_replicas_are_told_before_the_append(self, bench: Bench) -> None:
+    def test_too_few_replicas_are_reported_before_the_append(self, bench: Bench) -> None:
         topic = bench.topic("t", led_by(ME, replicas=(1, 2)))
         partition = bench.host(topic, 0, min_insync_replicas=2)
         partition.become(led_by(ME, replicas=(1, 2)))
@@ -134,7 +134,7 @@ class TestAcks:
 
 
 class TestIdempotence:
-    def test_a_repeated_batch_is_answered_like_the_first(self, bench: Bench) -> None:
+    def test_a_duplicate_batch_is_answered_like_the_first(self, bench: Bench) -> None:
         partition = bench.led()
         sequenced = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
         first = result(produce(bench, batch(b"a", b"b", **sequenced), acks=ACKS_ALL))
@@ -149,7 +149,7 @@ class TestIdempotence:
         assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_records_with_errors_are_named(bench: Bench) -> None:
+def test_record_errors_are_returned(bench: Bench) -> None:
     bench.led()
     late = batch(b"a", timestamp=bench.clock.time_ms() + 2 * 3_600_000)
     answer = result(produce(bench, late))
@@ -157,14 +157,14 @@ def test_records_with_errors_are_named(bench: Bench) -> None:
     assert answer.record_errors and answer.error_message
 
 
-def test_a_refused_batch_is_told_the_start_of_the_log(bench: Bench) -> None:
+def test_an_error_result_has_the_log_start_offset(bench: Bench) -> None:
     partition = bench.led()
     partition.append(batch(b"gone"), 1)
     partition.delete_records(None)
 
     def start(records: memoryview) -> int:
-        told: int = result(produce(bench, records)).log_start_offset
-        return told
+        log_start: int = result(produce(bench, records)).log_start_offset
+        return log_start
 
     assert start(batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1)) == 1
     assert start(memoryview(bytearray(batch(b"a")) + bytearray(batch(b"b")))) == -1, (
@@ -173,13 +173,13 @@ def test_a_refused_batch_is_told_the_start_of_the_log(bench: Bench) -> None:
     assert start(batch(b"x" * 2_000_000)) == -1, "MESSAGE_TOO_LARGE"
 
 
-def test_old_messages_are_not_taken_for_transactional_ones(bench: Bench) -> None:
+def test_old_formats_are_not_mistaken_for_transactional_batches(bench: Bench) -> None:
     bench.led()
     old = bytearray(b"\0" * 8 + b"\0\0\0\x19" + b"\0" * 4 + b"\1" + b"\xff" * 20)
     assert result(produce(bench, memoryview(old))).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_what_is_produced_is_counted(bench: Bench) -> None:
+def test_produced_records_are_counted(bench: Bench) -> None:
     partition = bench.led()
     produce(bench, batch(b"a", b"b"))
     produce(bench, None)

@@ -1,4 +1,4 @@
-"""The purgatory and its deadlines, on a clock moved by hand."""
+"""The purgatory and its deadlines, with a manual clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.broker.hand_clock import HandClock
 
 @dataclass(eq=False)
 class Operation:
-    """Ready when its flag says so; notes what happened to it."""
+    """An operation that is ready if its flag is set, and stores the calls."""
 
     is_ready: bool = False
     ended: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ def test_deadlines_run_in_order_of_time_on_one_timer(clock: HandClock) -> None:
     assert clock.armed() == 0 and len(deadlines) == 0
 
 
-def test_a_cancelled_deadline_is_never_heard_and_leaves_the_heap(clock: HandClock) -> None:
+def test_a_cancelled_deadline_is_not_called_and_leaves_the_heap(clock: HandClock) -> None:
     deadlines, heard = Deadlines(clock), list[int]()
     made = [deadlines.after(1 + n / 1000, lambda n=n: heard.append(n)) for n in range(1000)]  # type: ignore[misc]
     for deadline in made[1:]:
@@ -127,7 +127,7 @@ def test_a_completion_that_changes_the_same_key_does_not_complete_twice(purgator
     assert first.ended == ["complete"] and second.ended == ["complete"]
 
 
-def test_an_operation_that_left_hears_nothing_more(purgatory: Purgatory, clock: HandClock) -> None:
+def test_a_removed_operation_is_not_called(purgatory: Purgatory, clock: HandClock) -> None:
     operation = Operation(is_ready=True)
     ticket = purgatory.wait(operation, ["a"], 1.0)
     purgatory.leave(ticket)
@@ -145,7 +145,7 @@ def test_closing_abandons_in_order(purgatory: Purgatory) -> None:
     assert [operation.ended for operation in operations] == [["abandon"]] * 3
 
 
-def test_an_offset_is_awaited_until_it_is_reached_lost_or_late(purgatory: Purgatory, clock: HandClock) -> None:
+def test_a_wait_for_an_offset_ends_when_it_is_reached_lost_or_expired(purgatory: Purgatory, clock: HandClock) -> None:
     state: dict[str, bool | None] = {"reached": False}
     heard: list[tuple[str, bool]] = []
 
@@ -168,7 +168,7 @@ def test_an_offset_is_awaited_until_it_is_reached_lost_or_late(purgatory: Purgat
 
 
 @pytest.mark.parametrize("step", ["ready", "complete", "expire"])
-def test_an_error_in_one_operation_is_neither_the_callers_nor_the_others(
+def test_an_error_in_one_operation_affects_neither_the_caller_nor_the_others(
     purgatory: Purgatory, clock: HandClock, step: str
 ) -> None:
     broken, other, late = Operation(is_ready=True, breaks_in=step), Operation(is_ready=step != "expire"), Operation()
@@ -183,7 +183,7 @@ def test_an_error_in_one_operation_is_neither_the_callers_nor_the_others(
     assert late.ended == ["expire"] and len(purgatory) == 0
 
 
-def test_an_error_in_one_deadline_keeps_no_other_from_being_met(clock: HandClock) -> None:
+def test_an_error_in_one_deadline_does_not_delay_the_others(clock: HandClock) -> None:
     deadlines, heard = Deadlines(clock), list[str]()
     deadlines.after(0.1, lambda: 1 / 0)
     deadlines.after(0.1, lambda: heard.append("same time"))
@@ -195,7 +195,7 @@ def test_an_error_in_one_deadline_keeps_no_other_from_being_met(clock: HandClock
 
 
 def one_go(clock: HandClock) -> None:
-    """What is due by now, and nothing that it asks for."""
+    """Run what is due now, but not what that schedules."""
     for timer in [one for one in clock.timers if one.callback is not None and one.when <= clock.now]:
         callback, timer.callback = timer.callback, None
         assert callback is not None
@@ -206,7 +206,9 @@ def ended(operations: list[Operation]) -> int:
     return sum(bool(one.ended) for one in operations)
 
 
-def test_many_that_one_change_completes_have_further_goes_in_order(purgatory: Purgatory, clock: HandClock) -> None:
+def test_many_completions_of_one_change_run_in_several_iterations_in_order(
+    purgatory: Purgatory, clock: HandClock
+) -> None:
     heard: list[int] = []
     many = [Operation(is_ready=True, then=lambda n=n: heard.append(n)) for n in range(5 * OPERATIONS_PER_ITERATION)]  # type: ignore[misc]
     for one in many:
@@ -214,14 +216,14 @@ def test_many_that_one_change_completes_have_further_goes_in_order(purgatory: Pu
     purgatory.hold()
     purgatory.changed("t")
     purgatory.release()
-    for goes in range(1, 6):
-        assert ended(many) == goes * OPERATIONS_PER_ITERATION, "one go completes so many, and the next one goes on"
+    for iterations in range(1, 6):
+        assert ended(many) == iterations * OPERATIONS_PER_ITERATION, "each iteration completes this number"
         one_go(clock)
     assert heard == list(range(len(many))) and not len(purgatory)
 
 
 @pytest.mark.parametrize("keys", [2, 50])
-def test_many_of_several_partitions_that_one_request_changes_have_further_goes(
+def test_many_completions_of_several_partitions_run_in_several_iterations(
     purgatory: Purgatory, clock: HandClock, keys: int
 ) -> None:
     many = [Operation(is_ready=True) for _ in range(5 * OPERATIONS_PER_ITERATION)]
@@ -231,16 +233,16 @@ def test_many_of_several_partitions_that_one_request_changes_have_further_goes(
     for key in range(keys):
         purgatory.changed(key)
     purgatory.release()
-    goes, before = 0, 0
+    iterations, before = 0, 0
     while len(purgatory):
         assert 0 < ended(many) - before <= 2 * OPERATIONS_PER_ITERATION + COMPLETIONS_PER_TURN
         before = ended(many)
         one_go(clock)
-        goes += 1
-    assert goes <= 6
+        iterations += 1
+    assert iterations <= 6
 
 
-def test_who_watches_another_partition_does_not_wait_behind_a_crowd(purgatory: Purgatory, clock: HandClock) -> None:
+def test_operations_of_another_key_do_not_wait_for_a_crowded_one(purgatory: Purgatory, clock: HandClock) -> None:
     crowds = [[Operation(is_ready=True) for _ in range(5 * OPERATIONS_PER_ITERATION)] for _ in range(2)]
     alone = Operation(is_ready=True)
     for key, crowd in enumerate(crowds):
@@ -255,7 +257,7 @@ def test_who_watches_another_partition_does_not_wait_behind_a_crowd(purgatory: P
     assert ended(crowds[1]) == OPERATIONS_PER_ITERATION // 2, "two crowds take turns"
 
 
-def test_many_that_go_on_waiting_are_looked_at_in_further_goes(purgatory: Purgatory, clock: HandClock) -> None:
+def test_many_checks_run_in_several_iterations(purgatory: Purgatory, clock: HandClock) -> None:
     looks: list[int] = []
 
     class Looked(Operation):
@@ -279,9 +281,7 @@ def test_many_that_go_on_waiting_are_looked_at_in_further_goes(purgatory: Purgat
     assert len(purgatory) == len(many)
 
 
-def test_whoever_completes_may_change_the_partition_without_having_all_turns(
-    purgatory: Purgatory, clock: HandClock
-) -> None:
+def test_a_completion_that_changes_its_key_does_not_starve_other_keys(purgatory: Purgatory, clock: HandClock) -> None:
     many = [Operation(is_ready=True, then=lambda: purgatory.changed("t")) for _ in range(4 * OPERATIONS_PER_ITERATION)]
     for one in many:
         purgatory.wait(one, ["t"], 10)
@@ -291,7 +291,7 @@ def test_whoever_completes_may_change_the_partition_without_having_all_turns(
     assert ended(many) == len(many)
 
 
-def test_one_that_fails_does_not_keep_the_others_from_their_turns(purgatory: Purgatory, clock: HandClock) -> None:
+def test_a_failing_operation_does_not_stop_the_iterations(purgatory: Purgatory, clock: HandClock) -> None:
     def fail() -> None:
         raise OSError
 
@@ -304,24 +304,24 @@ def test_one_that_fails_does_not_keep_the_others_from_their_turns(purgatory: Pur
     assert ended(many) == len(many)
 
 
-def test_many_whose_time_is_up_have_further_goes(purgatory: Purgatory, clock: HandClock) -> None:
+def test_many_expirations_run_in_several_iterations(purgatory: Purgatory, clock: HandClock) -> None:
     many = [Operation() for _ in range(3 * deadlines_module.CALLBACKS_PER_ITERATION)]
     for one in many:
         purgatory.wait(one, ["t"], 1)
     clock.now = 1.0
-    for goes in range(1, 4):
+    for iterations in range(1, 4):
         one_go(clock)
-        assert ended(many) == goes * deadlines_module.CALLBACKS_PER_ITERATION
+        assert ended(many) == iterations * deadlines_module.CALLBACKS_PER_ITERATION
     assert all(one.ended == ["expire"] for one in many)
 
 
-def test_changes_are_held_back_once(purgatory: Purgatory) -> None:
+def test_holding_changes_cannot_be_nested(purgatory: Purgatory) -> None:
     purgatory.hold()
     with pytest.raises(BrokenInvariant, match="changes are held already"):
         purgatory.hold()
 
 
-def test_nobody_watches_when_no_operation_waits(purgatory: Purgatory) -> None:
+def test_no_key_is_watched_without_waiting_operations(purgatory: Purgatory) -> None:
     purgatory.wait(Operation(), ("a",), 5)
     purgatory._tickets.clear()
     with pytest.raises(BrokenInvariant, match="1 keys are watched"):

@@ -1,4 +1,4 @@
-"""Why a broker may not join: another cluster, another broker with its id. One sentence each."""
+"""Reasons for which a broker cannot join a cluster, with their messages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ REGISTRATION = Registration(
 
 @dataclass
 class Directories:
-    """What is asked of a LogManager."""
+    """The part of LogManager that is used."""
 
     cluster_id: str | None
 
 
 @dataclass
 class Refusing:
-    """A link to a controller that refuses ``times`` times, and then does not answer."""
+    """A link to a controller that rejects ``times`` requests, and then does not answer."""
 
     clock: Clock | None = None
     error: ErrorCode = ErrorCode.NONE
@@ -74,7 +74,7 @@ async def test_a_broker_joins_the_cluster_of_its_directories_or_of_its_controlle
         ("own", "is wanted, but the log directories belong to cluster own"),
     ],
 )
-async def test_a_broker_joins_no_other_cluster_than_the_one_it_is_to_join(known: str | None, said: str) -> None:
+async def test_a_broker_joins_only_the_required_cluster(known: str | None, said: str) -> None:
     with pytest.raises(ConfigError, match=f"--cluster-id or CLUSTER_ID {said}"):
         await cluster_of(cast(LogManager, Directories(known)), cast(ControllerLink, Refusing()), "wanted")
 
@@ -101,7 +101,7 @@ async def test_a_broker_joins_no_other_cluster_than_the_one_it_is_to_join(known:
         (ErrorCode.NONE, 0, "REQUEST_TIMED_OUT"),
     ],
 )
-def test_a_refused_registration_says_why(error: ErrorCode, times: int, said: str) -> None:
+def test_a_rejected_registration_has_a_reason(error: ErrorCode, times: int, said: str) -> None:
     ended: list[str] = []
 
     async def steps(world: World) -> None:

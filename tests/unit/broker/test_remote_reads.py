@@ -1,4 +1,4 @@
-"""What was read from the tier is given out where the partition is still what it was when the read began."""
+"""Records from the tier are returned only if the partition has not changed during the read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOUNDS = ReadResult(Offset(5), Offset(5), Offset(0), Offset(5))
 
 
 class HandPool:
-    """A pool whose reads end when the test says so."""
+    """A pool whose reads the test completes."""
 
     def __init__(self) -> None:
         self.reads: list[tuple[Any, Any]] = []
@@ -43,7 +43,7 @@ class HandPool:
 
 
 class HandFetch:
-    """Of one partition."""
+    """A fetch of one partition."""
 
     def __init__(self, partition: Partition) -> None:
         self.find: Callable[[RequestedPartition], Partition] = lambda _: partition
@@ -57,20 +57,20 @@ class HandFetch:
 
 
 def begin(bench: Bench, partition: Partition) -> tuple[HandPool, list[PartitionRead]]:
-    """A fetch that waits for one read; the list takes what it is told."""
-    pool, told = HandPool(), list[PartitionRead]()
+    """A fetch that waits for one read. Returns the pool and the list of results."""
+    pool, results = HandPool(), list[PartitionRead]()
     meters = SimpleNamespace(of=lambda _: SimpleNamespace(fetch_requests=SimpleNamespace(add=lambda: None)))
     tier = SimpleNamespace(meters=meters, config=lambda: SimpleNamespace(get_int=lambda _: 60_000))
     reads = cast(Any, SimpleNamespace(tier=tier, pool=pool, purgatory=bench.purgatory))
     one = RemotePartitionRead(WANTED, partition, BOUNDS, max_bytes=100)
     limits = cast(FetchLimits, SimpleNamespace(committed=False, only_leader=True))
-    assert RemoteReads.read(reads, cast(Fetch, HandFetch(partition)), limits, [one], told.extend, Request(1, 12).ctx)
-    return pool, told
+    assert RemoteReads.read(reads, cast(Fetch, HandFetch(partition)), limits, [one], results.extend, Request(1, 12).ctx)
+    return pool, results
 
 
 @ON_PURE
-def test_a_fetch_whose_client_is_gone_is_abandoned_with_its_reads(bench: Bench) -> None:
-    """Its session would listen to its partitions for ever."""
+def test_a_disconnected_client_abandons_the_fetch_and_its_reads(bench: Bench) -> None:
+    """Otherwise the session would never stop listening."""
     pool, _ = begin(bench, bench.led())
     ((_, waiting),) = pool.reads
     waiting.abandon()
@@ -78,34 +78,34 @@ def test_a_fetch_whose_client_is_gone_is_abandoned_with_its_reads(bench: Bench) 
 
 
 @ON_PURE
-def test_what_was_read_is_given_out(bench: Bench) -> None:
-    pool, told = begin(bench, bench.led())
+def test_read_records_are_returned(bench: Bench) -> None:
+    pool, results = begin(bench, bench.led())
     pool.done()
-    (found,) = told
+    (found,) = results
     assert found.result is not None
     assert found.result.slice == RemoteSlice(RECORDS.records, RECORDS.length)
 
 
 @ON_PURE
 @pytest.mark.parametrize("leader", [OTHER, ME])
-def test_what_was_read_under_another_leader_epoch_is_not(bench: Bench, leader: int) -> None:
-    """The read and the change of the leader come in one turn of the loop: nobody has ended the wait."""
+def test_records_read_in_another_leader_epoch_are_not_returned(bench: Bench, leader: int) -> None:
+    """The read and the leader change happen in one loop iteration, so the wait has not ended."""
     partition = bench.led()
-    pool, told = begin(bench, partition)
+    pool, results = begin(bench, partition)
     image = led_by(leader, replicas=(1, 2), leader_epoch=1)
     partition.registration.leader_epoch, partition.is_leader = image.leader_epoch, leader == ME
     pool.done()
-    (found,) = told
+    (found,) = results
     assert (found.result, found.error) == (None, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @ON_PURE
-def test_what_was_read_for_a_log_that_was_replaced_is_not(bench: Bench) -> None:
+def test_records_read_for_a_replaced_log_are_not_returned(bench: Bench) -> None:
     partition = bench.led()
-    pool, told = begin(bench, partition)
+    pool, results = begin(bench, partition)
     other = bench.led("other")
     partition.log, before = other.log, partition.log
     pool.done()
-    (found,) = told
-    assert found.result == BOUNDS, "nothing, and no error: it is read anew"
+    (found,) = results
+    assert found.result == BOUNDS, "no records and no error: the client fetches again"
     partition.log = before

@@ -1,4 +1,4 @@
-"""What a leader knows of a follower, with partitions at rest that no fetch walks."""
+"""ReplicaState, with idle partitions of incremental fetch sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAG = 30_000
 
 @dataclass(eq=False)
 class FakeSessionPartition:
-    """A partition's place in a session."""
+    """A partition in a session."""
 
     fetch_times: FetchTimes | None = field(default_factory=FetchTimes)
 
@@ -33,7 +33,7 @@ def fetched(
     )
 
 
-def test_a_member_of_the_isr_is_caught_up_when_its_leader_begins_and_others_never_were() -> None:
+def test_isr_members_are_caught_up_at_the_start_of_a_leadership_and_others_are_not() -> None:
     member, other = ReplicaState(now_ms=100, in_sync=True), ReplicaState(now_ms=100, in_sync=False)
     assert member.is_caught_up(Offset(5), 100 + LAG, LAG) and not member.is_caught_up(Offset(5), 101 + LAG, LAG)
     assert not other.is_caught_up(Offset(5), 100, LAG)
@@ -49,7 +49,7 @@ def test_reaching_the_end_of_the_last_fetch_counts_as_caught_up_at_its_time() ->
     assert state.caught_up_ms == 1_000, "one record was missing of what there was at 2000"
 
 
-def test_a_partition_that_rested_for_hours_does_not_lag_when_its_leader_appends() -> None:
+def test_an_idle_partition_does_not_lag_when_its_leader_appends() -> None:
     state, partition = ReplicaState(now_ms=0, in_sync=True), FakeSessionPartition()
     assert partition.fetch_times is not None
     partition.fetch_times.note(1_000)
@@ -60,7 +60,7 @@ def test_a_partition_that_rested_for_hours_does_not_lag_when_its_leader_appends(
     assert state.is_caught_up(Offset(11), now, LAG) and state.caught_up_ms == 4 * 3_600_000
 
 
-def test_a_follower_that_had_not_everything_gains_nothing_from_visits() -> None:
+def test_session_fetches_do_not_count_for_a_follower_that_lacks_records() -> None:
     state, partition = ReplicaState(now_ms=0, in_sync=True), FakeSessionPartition()
     assert partition.fetch_times is not None
     fetched(state, 9, 10, 1_000, partition)
@@ -68,14 +68,14 @@ def test_a_follower_that_had_not_everything_gains_nothing_from_visits() -> None:
     assert state.caught_up_ms == 0 and not state.is_caught_up(Offset(10), 90_000, LAG)
 
 
-def test_the_next_incarnation_was_not_caught_up_before() -> None:
+def test_a_new_incarnation_counts_as_never_caught_up() -> None:
     state = ReplicaState(now_ms=0, in_sync=True)
     fetched(state, 10, 10, 1_000, epoch=5)
     fetched(state, 0, 10, 2_000, epoch=9)
     assert state.caught_up_ms == NEVER and state.broker_epoch == 9 and state.log_end == 0
 
 
-def test_a_new_leader_epoch_begins_the_times_anew_and_keeps_the_offsets() -> None:
+def test_a_new_leader_epoch_resets_the_times_and_keeps_the_offsets() -> None:
     state = ReplicaState(now_ms=0, in_sync=True)
     fetched(state, 10, 10, 1_000)
     state.reset(now_ms=5_000, in_sync=True, leader_end=Offset(10))
@@ -84,8 +84,8 @@ def test_a_new_leader_epoch_begins_the_times_anew_and_keeps_the_offsets() -> Non
     assert state.caught_up_ms == NEVER
 
 
-class Walked:
-    """The dumb oracle: C3 by the letter, told of every partition with every fetch."""
+class FullScanModel:
+    """A simple model: Kafka's rules, applied to each partition with each fetch."""
 
     def __init__(self) -> None:
         self.caught_up = self.last_fetch = NEVER
@@ -111,11 +111,12 @@ steps = st.lists(
 
 
 @given(steps)
-def test_times_read_through_the_session_are_those_of_a_leader_that_walks_everything(
+def test_times_from_the_session_equal_those_of_reading_every_partition(
     history: list[tuple[str, int]],
 ) -> None:
-    """A follower takes up to so many records with each fetch. At rest, only the session hears of its fetches."""
-    state, walked, partition = ReplicaState(now_ms=0, in_sync=False), Walked(), FakeSessionPartition()
+    """A follower gets up to this number of records per fetch. Fetches of idle partitions are noted only in the
+    session."""
+    state, model, partition = ReplicaState(now_ms=0, in_sync=False), FullScanModel(), FakeSessionPartition()
     end, has, rests = 0, 0, False
     for now, (what, count) in enumerate(history, start=1):
         match what:
@@ -131,9 +132,9 @@ def test_times_read_through_the_session_are_those_of_a_leader_that_walks_everyth
             case "fetch":
                 assert partition.fetch_times is not None
                 partition.fetch_times.note(now)
-                walked.fetched(has, end, now)
+                model.fetched(has, end, now)
                 if not rests:
                     fetched(state, has, end, now, partition)
                 rests = has == end
                 has = min(end, has + count)
-        assert state.caught_up_ms == walked.caught_up
+        assert state.caught_up_ms == model.caught_up

@@ -1,4 +1,4 @@
-"""Replication throttles: how the rate is counted, which replicas they are for, and what a leader gives meanwhile."""
+"""Replication quotas: the rate, the throttled replicas, and fetches of throttled followers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestTheRate:
         made.record(1)
         assert (made.rate(), made.exceeded) == (101, True)
 
-    def test_it_falls_while_nothing_is_taken_and_is_nothing_when_all_samples_are_old(self) -> None:
+    def test_the_rate_falls_without_traffic_and_is_zero_when_all_samples_are_old(self) -> None:
         clock, made = quota()
         made.record(500)
         clock.advance(4)
@@ -46,7 +46,7 @@ class TestTheRate:
         clock.advance(6)
         assert made.rate() == 0
 
-    def test_the_wait_is_until_it_has_come_down_to_the_limit(self) -> None:
+    def test_the_wait_ends_when_the_rate_reaches_the_limit(self) -> None:
         clock, made = quota()
         made.record(500)
         clock.advance(2)
@@ -54,14 +54,16 @@ class TestTheRate:
         clock.advance(3)
         assert made.wait(10) == 0 and not made.exceeded
 
-    def test_a_limit_of_nothing_lets_nothing_more_through(self) -> None:
+    def test_a_limit_of_zero_allows_no_further_bytes(self) -> None:
         _, made = quota(0)
         assert (made.exceeded, made.wait(1)) == (False, 0)
         made.record(1)
         assert (made.exceeded, made.wait(1)) == (True, 1)
 
     @given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 1000)), min_size=1, max_size=30))
-    def test_it_is_the_bytes_of_the_last_windows_over_their_time(self, steps: list[tuple[float, int]]) -> None:
+    def test_the_rate_is_the_bytes_of_the_last_windows_divided_by_their_time(
+        self, steps: list[tuple[float, int]]
+    ) -> None:
         clock, made = quota(samples=4)
         began: list[tuple[float, int]] = []
         for pause, size in steps:
@@ -77,14 +79,14 @@ class TestTheRate:
 @pytest.mark.parametrize(
     ("named", "throttled"), [("", False), ("*", True), (f"0:{ME}", True), (f"1:{ME}", False), ("0:2,1:3", False)]
 )
-def test_a_topic_names_replicas_by_partition_and_broker(bench: Bench, named: str, throttled: bool) -> None:
+def test_throttled_replicas_are_named_by_partition_and_broker(bench: Bench, named: str, throttled: bool) -> None:
     partition = led(bench)
     throttle(bench, partition, limit=1, named=named)
     assert bench.quotas.leader.throttles(partition) is throttled
     assert not bench.quotas.follower.throttles(partition)
 
 
-def test_limits_come_from_the_dynamic_configuration_alone() -> None:
+def test_limits_come_only_from_the_dynamic_configuration() -> None:
     config = NodeConfig.of()
     made = ReplicationQuotas(HandClock(), config, Metrics())
     assert limits(made) == (None, None, None)
@@ -108,7 +110,7 @@ def throttle(bench: Bench, partition: Partition, *, limit: int, named: str = "*"
 
 
 class TestALeader:
-    def test_holds_back_what_goes_to_a_follower_out_of_sync(self, bench: Bench) -> None:
+    def test_withholds_records_from_an_out_of_sync_follower(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition, 3)
         throttle(bench, partition, limit=10)
@@ -118,7 +120,7 @@ class TestALeader:
         assert partition.leader_state is not None
         assert partition.leader_state.followers[NodeId(3)].log_end == 1, "its progress counts all the same"
 
-    def test_lets_such_a_fetch_wait_until_its_time_is_up(self, bench: Bench) -> None:
+    def test_lets_a_throttled_fetch_wait_for_its_maximum(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition)
         throttle(bench, partition, limit=10)
@@ -129,7 +131,7 @@ class TestALeader:
         bench.clock.advance(1)
         assert not result(waiting).records
 
-    def test_goes_on_when_the_rate_has_come_down(self, bench: Bench) -> None:
+    def test_continues_when_the_rate_is_below_the_limit(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition)
         throttle(bench, partition, limit=10)
@@ -139,7 +141,7 @@ class TestALeader:
         bench.clock.advance(3)
         assert result_of(response(fetch(bench, None, node=3, session=(first.session_id, 1), wait=0)))
 
-    def test_never_holds_back_replicas_in_sync_but_counts_what_they_take(self, bench: Bench) -> None:
+    def test_never_throttles_in_sync_replicas_but_counts_their_bytes(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition, 2)
         throttle(bench, partition, limit=10)
@@ -148,7 +150,7 @@ class TestALeader:
         assert records(result(fetch(bench, 1, node=2, wait=0)))
         assert not result(fetch(bench, 0, node=3, wait=0)).records
 
-    def test_never_holds_back_consumers(self, bench: Bench) -> None:
+    def test_never_throttles_consumers(self, bench: Bench) -> None:
         partition = led(bench, (1,))
         append(partition)
         partition.online_log.set_high_watermark(partition.online_log.log_end_offset)
@@ -156,7 +158,7 @@ class TestALeader:
         bench.quotas.leader.record(1000)
         assert records(result(fetch(bench, 0, node=-1, wait=0)))
 
-    def test_leaves_partitions_alone_that_are_not_named(self, bench: Bench) -> None:
+    def test_does_not_throttle_other_partitions(self, bench: Bench) -> None:
         partition = led(bench, (1, 2))
         append(partition)
         throttle(bench, partition, limit=10, named="1:1")
@@ -165,6 +167,6 @@ class TestALeader:
 
 
 def result_of(answer: object) -> bytes:
-    """The records of the only partition, where there is one."""
+    """The records of the only partition; empty without one."""
     topics = answer.topics  # type: ignore[attr-defined]
     return b"".join(bytes(one.records or b"") for _, _, partitions in topics for one in partitions)

@@ -1,4 +1,4 @@
-"""What a broker may believe of its session with the controller, from heartbeats and the age of its metadata."""
+"""Whether a broker counts as having a session, from heartbeats and the age of its metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIMEOUT = 9.0
 
 
 class Sessions:
-    """A session whose metadata is as old as somebody says."""
+    """A session with a settable age of the metadata."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         self.clock = HandClock()
@@ -39,11 +39,11 @@ def it() -> Sessions:
     return sessions
 
 
-def test_there_is_none_before_the_first_answer() -> None:
+def test_there_is_no_session_before_the_first_response() -> None:
     assert not Sessions().current
 
 
-def test_it_runs_out_a_timeout_after_the_last_answered_heartbeat_was_sent(it: Sessions) -> None:
+def test_it_expires_a_timeout_after_the_last_answered_heartbeat_was_sent(it: Sessions) -> None:
     it.beat(took=2)
     it.learn()
     assert it.current
@@ -55,7 +55,7 @@ def test_it_runs_out_a_timeout_after_the_last_answered_heartbeat_was_sent(it: Se
     assert not it.current
 
 
-def test_after_a_break_it_begins_with_younger_metadata(it: Sessions) -> None:
+def test_after_an_expiration_it_needs_newer_metadata(it: Sessions) -> None:
     it.clock.advance(TIMEOUT)
     it.metadata = it.clock.monotonic() - 1
     it.beat()
@@ -64,14 +64,14 @@ def test_after_a_break_it_begins_with_younger_metadata(it: Sessions) -> None:
     assert it.current
 
 
-def test_a_late_answer_is_a_break(it: Sessions) -> None:
+def test_a_late_response_starts_a_new_session(it: Sessions) -> None:
     it.clock.advance(TIMEOUT - 1)
     it.learn()
     it.beat(took=1)
     assert not it.current
 
 
-def test_a_fenced_broker_waits_for_younger_metadata(it: Sessions) -> None:
+def test_a_fenced_broker_needs_newer_metadata(it: Sessions) -> None:
     it.clock.advance(1)
     it.beat(fenced=True)
     assert not it.current
@@ -79,14 +79,14 @@ def test_a_fenced_broker_waits_for_younger_metadata(it: Sessions) -> None:
     assert it.current
 
 
-def test_metadata_that_has_stopped_ends_it(it: Sessions) -> None:
+def test_outdated_metadata_end_it(it: Sessions) -> None:
     for _ in range(3):
         it.clock.advance(TIMEOUT / 3)
         it.beat()
     assert not it.current
 
 
-def test_a_short_session_leaves_an_idle_fetch_its_time() -> None:
+def test_a_short_session_timeout_allows_for_an_idle_fetch() -> None:
     it = Sessions(timeout=0.1)
     it.beat()
     it.learn()

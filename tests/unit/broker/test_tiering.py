@@ -1,4 +1,4 @@
-"""How the tier's own clients reach the broker that they run in."""
+"""The address by which the tier's clients connect to their own broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milena.lab.world.world import World, simulate
 
 
 @pytest.mark.parametrize("bound", ["::", "0.0.0.0"])
-def test_a_broker_on_all_addresses_is_reached_by_its_tier_without_ipv6_too(bound: str) -> None:
+def test_the_tier_client_reaches_a_broker_on_all_addresses_without_ipv6(bound: str) -> None:
     config = NodeConfig.of(
         process_roles="broker",
         node_id=1,

@@ -1,4 +1,4 @@
-"""The table of a follower's states, beside the same rules told as sentences."""
+"""The transition table of followers, compared with the rules as code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def oracle(state: FetchState, event: Event) -> Transition | None:
 
 @pytest.mark.parametrize("state", FetchState)
 @pytest.mark.parametrize("event", Event)
-def test_the_table_says_what_the_rules_say(state: FetchState, event: Event) -> None:
+def test_the_transition_table_matches_the_rules(state: FetchState, event: Event) -> None:
     wanted = oracle(state, event)
     if wanted is None:
         with pytest.raises(BrokenInvariant, match=f"{event.name} is impossible in state {state.value}"):
@@ -58,7 +58,7 @@ def test_the_table_says_what_the_rules_say(state: FetchState, event: Event) -> N
         assert transition(state, event) == wanted
 
 
-def test_every_state_but_the_failed_one_can_fail_and_can_come_to_fetching() -> None:
+def test_every_state_except_failed_can_reach_failed_and_fetching() -> None:
     for state in set(FetchState) - {FetchState.FAILED}:
         reached = {state}
         for _ in FetchState:
@@ -66,7 +66,7 @@ def test_every_state_but_the_failed_one_can_fail_and_can_come_to_fetching() -> N
         assert {FetchState.FETCHING, FetchState.FAILED} <= reached
 
 
-def test_only_fencing_and_offsets_elsewhere_are_not_simply_tried_again() -> None:
+def test_only_fenced_and_offset_errors_are_not_retried() -> None:
     special = {
         ErrorCode.FENCED_LEADER_EPOCH: Event.FENCED,
         ErrorCode.OFFSET_OUT_OF_RANGE: Event.OUT_OF_RANGE,
@@ -88,7 +88,7 @@ def test_only_fencing_and_offsets_elsewhere_are_not_simply_tried_again() -> None
         ([(3, 0)], 0, 0, FetchState.FETCHING, None),
     ],
 )
-def test_a_log_of_older_epochs_is_compared_first_and_one_without_epochs_is_cut(
+def test_a_log_of_older_epochs_is_truncating_and_one_without_epochs_is_truncated(
     epochs: list[tuple[LeaderEpoch, Offset]], log_end: int, high_watermark: int, state: FetchState, cut: int | None
 ) -> None:
     begun = initial_state(

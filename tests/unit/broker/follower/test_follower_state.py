@@ -1,4 +1,4 @@
-"""What a leader's answers do to a follower's real log."""
+"""How a leader's responses change a follower's log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def records(first: int, count: int, epoch: int = EPOCH) -> memoryview:
 
 
 def follow(bench: Bench, *held: tuple[int, int], high_watermark: int = 0, epoch: int = EPOCH) -> FollowerState:
-    """A follower whose log holds (epoch, count) batches. It has asked for what comes next."""
+    """A follower whose log has (epoch, count) batches, with a fetch in flight."""
     image = led_by(OTHER, replicas=(OTHER, 1), leader_epoch=epoch)
     partition = bench.host(bench.topic(f"t{len(bench.image.topics)}", image), 0)
     for of_epoch, count in held:
@@ -60,7 +60,7 @@ def apply_fetch(one: FollowerState, fetched: FetchedPartition) -> Event | None:
     return one.apply_fetch(fetched, Counter())
 
 
-def test_records_are_appended_and_counted_and_the_lag_is_what_is_missing(bench: Bench) -> None:
+def test_records_are_appended_and_counted_and_the_lag_is_computed(bench: Bench) -> None:
     one, bytes_in = follow(bench), Counter()
     data = records(0, 5)
     assert one.apply_fetch(answer(data, high_watermark=9), bytes_in) is Event.RECORDS
@@ -70,7 +70,7 @@ def test_records_are_appended_and_counted_and_the_lag_is_what_is_missing(bench: 
     assert [tuple(entry) for entry in log.epochs.entries] == [(EPOCH, 0)]
 
 
-def test_the_high_watermark_is_the_smaller_of_both_and_never_falls(bench: Bench) -> None:
+def test_the_high_watermark_is_the_lower_of_leaders_and_log_end_and_never_falls(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8), high_watermark=6)
     assert apply_fetch(one, answer(high_watermark=4)) is Event.RECORDS
     assert one.log.high_watermark == 6
@@ -80,8 +80,10 @@ def test_the_high_watermark_is_the_smaller_of_both_and_never_falls(bench: Bench)
     assert one.log.high_watermark == 8
 
 
-def test_what_the_leader_has_deleted_makes_room_for_the_batch_within_which_its_log_starts(bench: Bench) -> None:
-    """Its last record is of an epoch of which the leader knows nothing any more."""
+def test_a_follower_without_the_leaders_records_starts_at_the_batch_that_contains_the_leaders_log_start(
+    bench: Bench,
+) -> None:
+    """The follower's last record is of an epoch that the leader no longer has."""
     one = follow(bench, (1, 20), (2, 8), high_watermark=27)
     one.state = FetchState.FETCHING
     assert apply_fetch(one, answer(records(27, 9), high_watermark=36, log_start=28)) is Event.RECORDS
@@ -90,14 +92,14 @@ def test_what_the_leader_has_deleted_makes_room_for_the_batch_within_which_its_l
     assert [tuple(entry) for entry in log.epochs.entries] == [(EPOCH, 28)]
 
 
-def test_what_the_leader_still_has_makes_no_room(bench: Bench) -> None:
+def test_a_follower_with_records_that_the_leader_has_does_not_start_over(bench: Bench) -> None:
     one = follow(bench, (1, 20), (2, 8), high_watermark=27)
     one.state = FetchState.FETCHING
     assert apply_fetch(one, answer(records(27, 9), high_watermark=36, log_start=27)) is Event.BROKEN
     assert one.log.log_end_offset == 28
 
 
-def test_the_log_start_follows_the_leaders(bench: Bench) -> None:
+def test_the_log_start_follows_that_of_the_leader(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
     apply_fetch(one, answer(high_watermark=8, log_start=3))
     assert one.log.log_start_offset == 3
@@ -105,7 +107,7 @@ def test_the_log_start_follows_the_leaders(bench: Bench) -> None:
     assert one.log.log_start_offset == 3
 
 
-def test_an_answer_to_an_older_question_is_dropped(bench: Bench) -> None:
+def test_a_response_to_an_older_fetch_is_ignored(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
     one.log.append_as_follower(records(8, 1))
     assert apply_fetch(one, answer(records(8, 2), high_watermark=10)) is None
@@ -114,14 +116,14 @@ def test_an_answer_to_an_older_question_is_dropped(bench: Bench) -> None:
     assert (one.log.log_end_offset, one.log.high_watermark) == (9, 0)
 
 
-def test_an_answer_after_a_new_leader_epoch_is_dropped(bench: Bench) -> None:
+def test_a_response_after_a_new_leader_epoch_is_ignored(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 8))
     one.partition.become(led_by(OTHER, replicas=(OTHER, 1), leader_epoch=EPOCH + 1))
     assert apply_fetch(one, answer(records(8, 2), high_watermark=10)) is None
     assert one.log.log_end_offset == 8
 
 
-def test_a_diverging_epoch_cuts_the_log_and_nothing_else_of_the_answer_counts(bench: Bench) -> None:
+def test_a_diverging_epoch_truncates_the_log_and_the_rest_of_the_response_is_ignored(bench: Bench) -> None:
     one = follow(bench, (1, 3), (1, 1), (EPOCH, 4), high_watermark=2)
     fetched = answer(records(8, 2), high_watermark=9, log_start=3, diverging=(1, 3))
     assert apply_fetch(one, fetched) is Event.DIVERGED
@@ -136,14 +138,14 @@ def test_a_truncation_may_go_below_the_high_watermark(bench: Bench) -> None:
     assert (one.log.log_end_offset, one.log.high_watermark, one.log.recovery_point) == (4, 4, 0)
 
 
-def test_batches_of_a_later_epoch_are_left_out(bench: Bench) -> None:
+def test_batches_of_a_later_epoch_are_skipped(bench: Bench) -> None:
     one = follow(bench)
     both = memoryview(bytearray(bytes(records(0, 2)) + bytes(records(2, 2, EPOCH + 1))))
     assert apply_fetch(one, answer(both, high_watermark=4)) is Event.RECORDS
     assert (one.log.log_end_offset, one.log.high_watermark) == (2, 2)
 
 
-def test_damaged_records_are_asked_for_again_and_nothing_is_written(bench: Bench) -> None:
+def test_corrupt_records_are_fetched_again_and_nothing_is_appended(bench: Bench) -> None:
     one = follow(bench)
     data = records(0, 2)
     data[-1] ^= 1
@@ -151,7 +153,7 @@ def test_damaged_records_are_asked_for_again_and_nothing_is_written(bench: Bench
     assert one.log.log_end_offset == 0
 
 
-def test_records_out_of_order_break_the_replica(bench: Bench) -> None:
+def test_records_out_of_order_fail_the_replica(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 5))
     assert apply_fetch(one, answer(records(3, 2), high_watermark=5)) is Event.BROKEN
     assert one.log.log_end_offset == 5
@@ -167,14 +169,14 @@ def test_records_out_of_order_break_the_replica(bench: Bench) -> None:
         (ErrorCode.UNKNOWN_TOPIC_ID, Event.RETRIABLE),
     ],
 )
-def test_errors_change_nothing_here(bench: Bench, error: ErrorCode, event: Event) -> None:
+def test_errors_do_not_change_the_log(bench: Bench, error: ErrorCode, event: Event) -> None:
     one = follow(bench, (EPOCH, 5))
     assert apply_fetch(one, answer(error=error, high_watermark=5)) is event
     assert (one.log.log_end_offset, one.log.high_watermark) == (5, 0)
 
 
-def test_the_end_of_the_newest_epoch_is_asked_until_both_logs_know_one(bench: Bench) -> None:
-    """KIP-279, scenario 3: the leader knows neither of the follower's last two epochs."""
+def test_epoch_ends_are_requested_until_both_logs_have_the_epoch(bench: Bench) -> None:
+    """KIP-279, scenario 3: the leader has neither of the follower's last two epochs."""
     one = follow(bench, (0, 5), (1, 5), (3, 5), high_watermark=2, epoch=5)
     assert one.state is FetchState.TRUNCATING
     assert one.apply_epoch_end(LeaderEpoch(3), 0, 2, 12) is Event.EPOCHS_UNDECIDED
@@ -183,27 +185,27 @@ def test_the_end_of_the_newest_epoch_is_asked_until_both_logs_know_one(bench: Be
     assert one.log.log_end_offset == 5
 
 
-def test_a_leader_that_knows_no_epoch_leaves_the_high_watermark(bench: Bench) -> None:
+def test_a_leader_without_the_epoch_truncates_the_follower_to_its_high_watermark(bench: Bench) -> None:
     one = follow(bench, (0, 5), (1, 5), high_watermark=4, epoch=5)
     assert one.apply_epoch_end(LeaderEpoch(1), 0, -1, -1) is Event.EPOCHS_AGREE
     # One batch reached across it, and goes as a whole.
     assert one.log.log_end_offset == 0
 
 
-def test_an_end_for_another_epoch_than_the_newest_is_dropped(bench: Bench) -> None:
+def test_an_epoch_end_for_another_epoch_than_the_latest_is_ignored(bench: Bench) -> None:
     one = follow(bench, (0, 5), (1, 5), epoch=5)
     assert one.apply_epoch_end(LeaderEpoch(0), 0, 0, 3) is None
     assert one.log.log_end_offset == 10
 
 
-def test_a_leader_that_has_lost_records_shortens_its_follower(bench: Bench) -> None:
+def test_a_follower_longer_than_its_leader_is_truncated(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 5), (EPOCH, 5))
     assert not one.truncate_to_leader_end(Offset(10))
     assert one.truncate_to_leader_end(Offset(5))
     assert one.log.log_end_offset == 5
 
 
-def test_a_leader_whose_log_begins_later_moves_its_follower_up(bench: Bench) -> None:
+def test_a_follower_that_ends_before_the_leaders_log_start_starts_there(bench: Bench) -> None:
     one = follow(bench, (EPOCH, 5))
     one.start_at_leader_start(Offset(3))
     assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 5)
@@ -213,15 +215,15 @@ def test_a_leader_whose_log_begins_later_moves_its_follower_up(bench: Bench) -> 
     assert not log.epochs.entries
 
 
-def test_a_log_that_is_not_tiered_here_keeps_its_records_whatever_the_leader_says(bench: Bench) -> None:
-    """The topic's configuration is on its way."""
+def test_a_log_that_is_not_tiered_keeps_its_records_on_moved_to_tier(bench: Bench) -> None:
+    """The topic's configuration has not been applied yet."""
     one = follow(bench, (EPOCH, 5))
     assert apply_fetch(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.RETRIABLE
     assert (one.log.local_log_start_offset, one.log.log_end_offset) == (0, 5)
 
 
-def test_what_is_local_goes_when_the_leaders_log_has_moved_to_the_tier(bench: Bench) -> None:
-    """And nothing else does: the log ends where it ended, in the epochs that are known."""
+def test_the_local_log_is_removed_when_the_leaders_log_has_moved_to_the_tier(bench: Bench) -> None:
+    """Log end offset and leader epochs stay."""
     one = follow(bench, (1, 4), (EPOCH, 4), high_watermark=8)
     one.log.remote_enabled = True
     assert apply_fetch(one, answer(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)) is Event.MOVED_TO_TIER
@@ -231,7 +233,9 @@ def test_what_is_local_goes_when_the_leaders_log_has_moved_to_the_tier(bench: Be
 
 
 @pytest.mark.parametrize(("cut", "event"), [((1, 3), Event.MOVED_TO_TIER), ((1, 6), Event.EPOCHS_AGREE)])
-def test_a_cut_that_leaves_only_the_tier_begins_there_anew(bench: Bench, cut: tuple[int, int], event: Event) -> None:
+def test_a_truncation_that_leaves_only_remote_records_returns_moved_to_tier(
+    bench: Bench, cut: tuple[int, int], event: Event
+) -> None:
     one = follow(bench, (1, 4))
     log = one.log
     log.remote_enabled = True
@@ -247,7 +251,7 @@ def test_a_cut_that_leaves_only_the_tier_begins_there_anew(bench: Bench, cut: tu
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0)]
 
 
-def test_after_errors_the_pauses_grow_up_to_the_longest(bench: Bench) -> None:
+def test_pauses_after_errors_grow_up_to_the_maximum(bench: Bench) -> None:
     one = follow(bench)
     assert one.pause(1.0) == 1.0, "it was held back by a quota"
     pauses = []
@@ -261,7 +265,7 @@ def test_after_errors_the_pauses_grow_up_to_the_longest(bench: Bench) -> None:
     assert one.pause(1.0) == 0.02
 
 
-def test_a_log_in_an_epoch_above_the_leaders_ends_the_partition(bench: Bench) -> None:
+def test_records_of_an_epoch_above_the_leaders_fail_the_partition(bench: Bench) -> None:
     one = follow(bench, (3, 2))
     one.log.epochs.assign(LeaderEpoch(9), Offset(1))
     assert apply_fetch(one, answer(records(2, 1, epoch=9), high_watermark=3)) is Event.BROKEN

@@ -1,4 +1,4 @@
-"""The follower's side of a session: what is told once is not told again, and the leader's side never disagrees."""
+"""The follower's side of a fetch session, with the leader's side."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def following(bench: Bench, name: str = "t", image: PartitionImage | None = None
     return FollowerState(partition)
 
 
-def told(fetch: SessionFetch) -> list[str]:
+def requested_topics(fetch: SessionFetch) -> list[str]:
     return [one.partition.topic for one in fetch.partitions]
 
 
@@ -45,28 +45,28 @@ def opened(session: FollowerSession, number: int = 77) -> None:
     assert session.response_received(number, 0)
 
 
-def test_the_first_fetch_names_all_and_the_next_ones_only_what_has_changed(tmp_path: Path) -> None:
+def test_the_first_fetch_names_all_partitions_and_later_ones_only_changed_ones(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     a, b = following(bench, "a"), following(bench, "b")
     session = FollowerSession()
     session.add(a)
     session.add(b)
     first = session.next_fetch()
-    assert (first.session_id, first.session_epoch, told(first)) == (0, 0, ["a", "b"])
+    assert (first.session_id, first.session_epoch, requested_topics(first)) == (0, 0, ["a", "b"])
     session.response_received(77, 0)
     second = session.next_fetch()
-    assert (second.session_id, second.session_epoch, told(second)) == (77, 1, [])
+    assert (second.session_id, second.session_epoch, requested_topics(second)) == (77, 1, [])
     session.response_received(77, 0)
     a.log.append_as_leader(batch(b"1"), leader_epoch=a.leader_epoch)
     session.move_to_end(a)
     third = session.next_fetch()
-    assert (third.session_epoch, told(third)) == (2, ["a"])
+    assert (third.session_epoch, requested_topics(third)) == (2, ["a"])
     assert a.sent is not None
     assert (a.sent.offset, a.sent.last_fetched_epoch) == (1, 0)
     bench.close()
 
 
-def test_a_partition_that_is_not_fetched_for_a_while_is_forgotten_and_then_told_again(
+def test_a_removed_partition_is_forgotten_and_named_again_when_it_is_added(
     followed: list[FollowerState],
 ) -> None:
     a, b = followed[:2]
@@ -76,14 +76,14 @@ def test_a_partition_that_is_not_fetched_for_a_while_is_forgotten_and_then_told_
     opened(session)
     session.remove(a)
     fetch = session.next_fetch()
-    assert (told(fetch), fetch.forgotten) == ([], [(a.partition.topic, *a.key)])
+    assert (requested_topics(fetch), fetch.forgotten) == ([], [(a.partition.topic, *a.key)])
     session.response_received(77, 0)
     session.add(a)
     fetch = session.next_fetch()
-    assert (told(fetch), fetch.forgotten) == ([a.partition.topic], [])
+    assert (requested_topics(fetch), fetch.forgotten) == ([a.partition.topic], [])
 
 
-def test_one_that_comes_back_before_the_next_fetch_is_not_forgotten(followed: list[FollowerState]) -> None:
+def test_a_partition_added_again_before_the_next_fetch_is_not_forgotten(followed: list[FollowerState]) -> None:
     a = followed[0]
     session = FollowerSession()
     session.add(a)
@@ -91,10 +91,10 @@ def test_one_that_comes_back_before_the_next_fetch_is_not_forgotten(followed: li
     session.remove(a)
     session.add(a)
     fetch = session.next_fetch()
-    assert (told(fetch), fetch.forgotten) == ([a.partition.topic], [])
+    assert (requested_topics(fetch), fetch.forgotten) == ([a.partition.topic], [])
 
 
-def test_a_lost_session_begins_anew_with_everything(followed: list[FollowerState]) -> None:
+def test_a_lost_session_is_replaced_by_a_full_fetch(followed: list[FollowerState]) -> None:
     session = FollowerSession()
     for one in followed:
         session.add(one)
@@ -105,7 +105,7 @@ def test_a_lost_session_begins_anew_with_everything(followed: list[FollowerState
     assert (fetch.session_id, fetch.session_epoch, len(fetch.partitions)) == (0, 0, COUNT)
 
 
-def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[FollowerState]) -> None:
+def test_a_broken_connection_replaces_the_session(followed: list[FollowerState]) -> None:
     session = FollowerSession()
     session.add(followed[0])
     opened(session)
@@ -115,20 +115,20 @@ def test_after_a_broken_connection_the_old_session_is_replaced(followed: list[Fo
     assert (fetch.session_id, fetch.session_epoch) == (77, 0)
 
 
-def test_a_leader_without_room_gets_full_fetches_and_whoever_had_records_comes_last(
+def test_without_a_session_fetches_are_full_and_partitions_with_records_come_last(
     followed: list[FollowerState],
 ) -> None:
     session = FollowerSession()
     for one in followed:
         session.add(one)
-    assert told(session.next_fetch()) == ["t0", "t1", "t2", "t3"]
+    assert requested_topics(session.next_fetch()) == ["t0", "t1", "t2", "t3"]
     session.response_received(0, 0)
     session.move_to_end(followed[0])
     fetch = session.next_fetch()
-    assert (fetch.session_epoch, told(fetch)) == (0, ["t1", "t2", "t3", "t0"])
+    assert (fetch.session_epoch, requested_topics(fetch)) == (0, ["t1", "t2", "t3", "t0"])
 
 
-def test_an_empty_session_has_nothing_to_say(followed: list[FollowerState]) -> None:
+def test_an_empty_session_sends_no_fetch(followed: list[FollowerState]) -> None:
     session = FollowerSession()
     assert not session.pending
     session.add(followed[0])
@@ -147,8 +147,10 @@ actions = st.lists(
 
 @given(actions)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_the_leader_always_knows_what_the_follower_wants(followed: list[FollowerState], history: list[Action]) -> None:
-    """Whatever is added, removed and lost on the way: after a fetch both sides hold the same partitions."""
+def test_the_leaders_session_always_has_the_followers_partitions(
+    followed: list[FollowerState], history: list[Action]
+) -> None:
+    """After additions, removals and lost requests, both sides have the same partitions after a fetch."""
     session, leader = FollowerSession(), FetchSessions(HandClock(), Randomness(1), 5)
     ready: set[str] = set()
     for what, number in history:
@@ -175,7 +177,7 @@ def test_the_leader_always_knows_what_the_follower_wants(followed: list[Follower
 
 
 def ask(leader: FetchSessions, fetch: SessionFetch) -> tuple[tuple[int, set[str]], int]:
-    """What the leader holds after a fetch, and the error of the answer."""
+    """The leader's session after a fetch, and the error of the response."""
     requested = []
     for one in fetch.partitions:
         topic, (topic_id, index) = one.partition.topic, one.key

@@ -1,4 +1,4 @@
-"""A follower cuts its log exactly where it parts from the leader's, whatever the two have been through."""
+"""A follower truncates its log to exactly the records that it has in common with the leader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS: Final = 30
 
 @dataclass
 class Replica:
-    """A log as the list of its records' epochs, and the cache that the storage would have beside it."""
+    """A log as the list of its records' epochs, with its leader epoch cache."""
 
     records: list[int] = field(default_factory=list)
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
@@ -37,7 +37,7 @@ class Replica:
 
 
 def common(one: Replica, other: Replica) -> int:
-    """The oracle: records are equal as long as offset and epoch are."""
+    """The model: records with equal offset and epoch are equal."""
     pairs = zip(one.records, other.records, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(one.end, other.end))
 
@@ -48,7 +48,7 @@ def ask(leader: Replica, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset
 
 
 def align(follower: Replica, leader: Replica) -> int:
-    """Truncate in rounds, as when a replica becomes a follower; how many rounds it took."""
+    """Truncate in rounds, as when a replica becomes a follower. Returns the number of rounds."""
     rounds = 0
     while (newest := follower.epochs.latest) is not None:
         rounds += 1
@@ -84,7 +84,7 @@ def align_by_fetching(follower: Replica, leader: Replica) -> None:
 
 
 Leadership = tuple[int, int, list[int]]
-"""Who leads, how many records it writes, and how many of its records each replica has fetched in the end."""
+"""The leader, the number of records that it appends, and how many of them each replica fetches."""
 
 histories = st.lists(
     st.tuples(
@@ -98,7 +98,7 @@ histories = st.lists(
 
 
 def replay(history: list[Leadership]) -> list[Replica]:
-    """Elections, clean or not: anybody may lead, and whoever fetches has been cut to the common part first."""
+    """Clean and unclean elections: any replica may lead, and followers are truncated before they fetch."""
     replicas = [Replica() for _ in range(REPLICAS)]
     for epoch, (leads, writes, fetches) in enumerate(history):
         leader = replicas[leads]
@@ -115,7 +115,7 @@ def replay(history: list[Leadership]) -> list[Replica]:
 
 @given(histories, st.integers(0, REPLICAS - 1), st.integers(1, REPLICAS - 1))
 @example([(0, 2, [0, 0, 0]), (1, 1, [0, 0, 0]), (0, 1, [0, 0, 0]), (1, 1, [0, 0, 0])], 1, 2)
-def test_the_rounds_keep_all_that_both_have_and_nothing_else(
+def test_truncation_rounds_keep_exactly_the_common_records(
     history: list[Leadership], leads: int, distance: int
 ) -> None:
     replicas = replay(history)
@@ -130,7 +130,7 @@ def test_the_rounds_keep_all_that_both_have_and_nothing_else(
 
 
 @given(histories, st.integers(0, REPLICAS - 1), st.integers(1, REPLICAS - 1))
-def test_the_diverging_epochs_of_fetches_lead_to_the_same_place(
+def test_diverging_epochs_of_fetches_lead_to_the_same_truncation(
     history: list[Leadership], leads: int, distance: int
 ) -> None:
     replicas = replay(history)
@@ -156,24 +156,24 @@ def cut(
     )
 
 
-def test_a_leader_that_knows_nothing_leaves_only_the_fallback() -> None:
+def test_without_an_end_offset_the_truncation_is_the_fallback() -> None:
     assert cut([(0, 0), (1, 10)], None, None) == (5, True)
 
 
-def test_an_answer_without_an_epoch_is_taken_as_before_kip_279() -> None:
+def test_a_response_without_an_epoch_is_handled_as_before_kip_279() -> None:
     assert cut([(0, 0), (1, 10)], None, 20) == (20, True)
     assert cut([(0, 0), (1, 10)], None, 40) == (30, True)
 
 
-def test_an_epoch_that_both_know_ends_the_search_at_the_smaller_end() -> None:
+def test_a_common_epoch_is_truncated_to_the_lower_end() -> None:
     assert cut([(0, 0), (1, 10), (3, 20)], 1, 15) == (15, True)
     assert cut([(0, 0), (1, 10), (3, 20)], 1, 25) == (20, True)
 
 
-def test_an_epoch_that_is_not_known_here_goes_on_with_the_one_before() -> None:
+def test_an_unknown_epoch_continues_with_the_previous_one() -> None:
     assert cut([(0, 0), (1, 10), (3, 20)], 2, 25) == (20, False)
     assert cut([(1, 10), (3, 20)], 0, 5) == (5, True)
 
 
-def test_an_epoch_newer_than_all_here_cuts_to_its_end() -> None:
+def test_an_epoch_above_all_local_ones_truncates_to_its_end() -> None:
     assert cut([(0, 0)], 4, 12) == (12, True)

@@ -1,4 +1,4 @@
-"""A coordinator that leads partitions of __consumer_offsets."""
+"""A coordinator that leads a partition of __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Turn:
 
 
 class Tasks:
-    """Runs what is spawned one turn at a time."""
+    """Runs tasks step by step."""
 
     def __init__(self) -> None:
         self.running: list[Coroutine[Any, Any, None]] = []
@@ -46,7 +46,7 @@ class Tasks:
 
 
 class Coordinated:
-    """A coordinator of one partition of ``__consumer_offsets``, which this broker leads alone."""
+    """A coordinator of one partition of ``__consumer_offsets``, which has only this replica."""
 
     def __init__(self, bench: Bench) -> None:
         self.tasks = Tasks()
@@ -56,9 +56,9 @@ class Coordinated:
         runtime: Any = SimpleNamespace(clock=bench.clock, random=bench.runtime.random, contained=contained)
         tasks: Any = self.tasks
         self.topics = {OLD, NEW}
-        """Ids of those that this broker knows."""
+        """The topic ids in this broker's image."""
         self.current: list[Callable[[], bool]] = []
-        """What comes of each question whether this is all that there is; without an answer it is the test's error."""
+        """The results of queries whether the image is current. A query without a result fails the test."""
         self.groups = GroupCoordinator(
             runtime,
             tasks,
@@ -78,7 +78,7 @@ class Coordinated:
         return self.current.pop(0)()
 
     def elect(self, epochs: int = 2) -> None:
-        """A new leader epoch of the same broker; in the ones passed over, another may have led."""
+        """Elect this broker in a new leader epoch. In skipped epochs another broker may have led."""
         self.epoch += epochs
         self.partition.become(led_by(ME, leader_epoch=self.epoch))
         self.groups.elected(0, LeaderEpoch(self.epoch), self.partition)

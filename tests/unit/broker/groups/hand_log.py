@@ -1,4 +1,4 @@
-"""A log of group records in memory, whose writes are refused, committed and given up when a test says so."""
+"""A log of group records in memory, whose writes the test refuses, commits or lets time out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HandLog:
         return iter([memoryview(b"".join(self.batches))])
 
     def commit(self, count: int | None = None) -> None:
-        """The followers have the next ``count`` batches, or all."""
+        """Commit the next ``count`` batches, or all."""
         self.high_watermark = self.end if count is None else min(self.high_watermark + count, self.end)
         ready = [one for one in self._waiting if one[0] <= self.high_watermark]
         self._waiting = [one for one in self._waiting if one[0] > self.high_watermark]
@@ -47,7 +47,7 @@ class HandLog:
             done(ErrorCode.NONE)
 
     def give_up(self, error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
-        """Whoever waits is told that it took too long. What is written stays, and may be committed later."""
+        """Complete all waits with ``error``. The batches stay, and may be committed later."""
         waiting, self._waiting = self._waiting, []
         for _, done in waiting:
             done(error)

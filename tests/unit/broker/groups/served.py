@@ -1,4 +1,4 @@
-"""The APIs of groups over one shard, whose log is moved by hand."""
+"""The APIs of groups with one shard, whose log the test controls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Groups:
         return self.shard
 
     def reload(self) -> None:
-        """The next leader reads the log, of which it has what is committed."""
+        """Load the committed part of the log, like the next leader."""
         del self.log.batches[self.log.high_watermark :]
         self.shard.close()
         self.shard = self._new_shard()
@@ -63,7 +63,7 @@ class Groups:
     # -- requests
 
     def send(self, handle: Callable[..., Any], key: ApiKey, version: int, /, **fields: Any) -> Request:
-        """A request that may be answered later."""
+        """Send a request that may be answered later."""
         request = Request(key, version)
         decoded = messages.decode_request(key, version, messages.encode_request(key, version, **fields))
         answer = at_once(handle(self.node, request.ctx, decoded))
@@ -161,5 +161,5 @@ class Groups:
 
 
 def code_of(request: Request) -> ErrorCode:
-    """The first error in an OffsetCommit's answer."""
+    """The first error in an OffsetCommit response."""
     return ErrorCode(request.response.topics[0].partitions[0].error_code)

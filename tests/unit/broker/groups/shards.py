@@ -1,4 +1,4 @@
-"""A shard with a log by hand."""
+"""A shard with a log that the test controls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_ONE = CommittedOffset(41, 3, "note", 1_000)
 
 
 def load_at_once(log: ReadableLog, shard: Shard) -> None:
-    """As a coordinator loads a partition, without pauses."""
+    """Load a log like a coordinator, without yields."""
     run_now(load(log, shard))
     run_now(shard.begin_sessions())
 

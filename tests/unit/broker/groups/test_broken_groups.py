@@ -1,4 +1,4 @@
-"""Groups whose state contradicts itself, corrupted on purpose: their members hear of an error, and join anew."""
+"""Groups with a broken invariant: their members get an error, and rejoin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.broker.groups.shards import World
 from tests.unit.broker.groups.world import GroupWorld
 
 
-def a_state_that_cannot_follow(group: Group) -> None:
+def an_invalid_transition(group: Group) -> None:
     group.move_to(GroupState.COMPLETING, 0)
 
 
@@ -24,30 +24,30 @@ def an_empty_group_with_members(group: Group) -> None:
     group.move_to(GroupState.EMPTY, 0)
 
 
-def a_leader_that_is_no_member(group: Group) -> None:
+def a_leader_that_is_not_a_member(group: Group) -> None:
     group.move_to(GroupState.PREPARING, 0)
-    group.leader_id = "nobody"
+    group.leader_id = "unknown"
     group.move_to(GroupState.COMPLETING, 0)
 
 
-def a_protocol_that_not_all_support(group: Group) -> None:
+def a_protocol_without_support_of_all_members(group: Group) -> None:
     group.move_to(GroupState.PREPARING, 0)
     group.protocol_name = "sticky"
     group.move_to(GroupState.COMPLETING, 0)
 
 
-def more_members_go_than_support_a_protocol(group: Group) -> None:
+def more_removals_than_supporters_of_a_protocol(group: Group) -> None:
     [member] = group.members.values()
     group._count_protocols(member, -1)
     group._count_protocols(member, -1)
 
 
-def a_static_member_that_is_none(group: Group) -> None:
-    group.static_members["instance"] = "nobody"
+def a_static_member_that_is_not_a_member(group: Group) -> None:
+    group.static_members["instance"] = "unknown"
     group.replace_static("instance", "new")
 
 
-def a_generation_that_falls_in_the_log(group: Group) -> None:
+def a_falling_generation(group: Group) -> None:
     group.generation = 0
     group.shard.persist(group, None, lambda error: None)
 
@@ -57,20 +57,20 @@ def a_write_before_the_last_one(group: Group) -> None:
     group.shard.persist(group, None, lambda error: None)
 
 
-BREAKING: list[Callable[[Group], None]] = [
-    a_state_that_cannot_follow,
+CORRUPTIONS: list[Callable[[Group], None]] = [
+    an_invalid_transition,
     an_empty_group_with_members,
-    a_leader_that_is_no_member,
-    a_protocol_that_not_all_support,
-    more_members_go_than_support_a_protocol,
-    a_static_member_that_is_none,
-    a_generation_that_falls_in_the_log,
+    a_leader_that_is_not_a_member,
+    a_protocol_without_support_of_all_members,
+    more_removals_than_supporters_of_a_protocol,
+    a_static_member_that_is_not_a_member,
+    a_falling_generation,
     a_write_before_the_last_one,
 ]
 
 
-@pytest.mark.parametrize("corrupt", BREAKING)
-def test_a_group_that_contradicts_itself_loses_its_members_and_nothing_else(corrupt: Callable[[Group], None]) -> None:
+@pytest.mark.parametrize("corrupt", CORRUPTIONS)
+def test_a_broken_invariant_removes_the_members_and_keeps_the_group(corrupt: Callable[[Group], None]) -> None:
     world = World()
     joined = world.join("g")
     group = world.shard.get_or_create("g")
@@ -84,7 +84,7 @@ def test_a_group_that_contradicts_itself_loses_its_members_and_nothing_else(corr
     assert world.join("other").error is ErrorCode.NONE
 
 
-def test_the_message_has_all_numbers() -> None:
+def test_the_error_message_has_the_groups_state() -> None:
     world = GroupWorld()
     world.stable(2)
     with pytest.raises(BrokenInvariant) as broken:
@@ -95,14 +95,14 @@ def test_the_message_has_all_numbers() -> None:
     )
 
 
-def test_a_group_is_loaded_once() -> None:
+def test_an_existing_group_cannot_be_loaded() -> None:
     world = World()
     world.join("g")
     with pytest.raises(BrokenInvariant, match="group g was loaded"):
         world.shard.add_loaded({"g": world.shard.loading_group("g")})
 
 
-def test_writes_of_offsets_rise() -> None:
+def test_offset_writes_must_have_rising_ends() -> None:
     journal = Journal()
     changes = {("t", 0): CommittedOffset(5, -1, "", 0)}
     journal.appended(3, "g", {}, changes)

@@ -1,4 +1,4 @@
-"""Offsets of topics that are no more go for good; those of topics that this broker does not know yet stay."""
+"""Offsets of deleted topics are removed; those of topics that are not in the image yet stay."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.unit.broker.groups.coordinators import NEW, OLD, Coordinated
 
 
 def read_again(coordinated: Coordinated) -> dict[str, int]:
-    """What the next leader finds that knows all topics."""
+    """The offsets that the next leader loads, which knows all topics."""
     coordinated.topics |= {OLD, NEW}
     coordinated.elect()
     coordinated.tasks.run()
     return coordinated.offsets()
 
 
-def test_an_offset_of_a_topic_that_is_no_more_goes_after_the_load(coordinated: Coordinated) -> None:
+def test_offsets_of_deleted_topics_are_removed_after_the_load(coordinated: Coordinated) -> None:
     coordinated.commit(5, OLD)
     coordinated.commit(6, NEW, "u")
     coordinated.commit(7, ZERO_UUID, "v")
@@ -36,8 +36,8 @@ def test_an_offset_of_a_topic_that_is_no_more_goes_after_the_load(coordinated: C
     assert read_again(coordinated) == {"u": 6, "v": 7}
 
 
-def test_offsets_of_topics_that_this_broker_has_not_heard_of_yet_stay(coordinated: Coordinated) -> None:
-    """The metadata come while it waits for them; at first they do not come in time."""
+def test_offsets_of_topics_not_yet_in_the_image_stay(coordinated: Coordinated) -> None:
+    """The broker is not current twice, then the metadata arrive."""
     coordinated.commit(5, OLD)
     coordinated.commit(6, NEW, "u")
     coordinated.topics.clear()
@@ -59,14 +59,14 @@ def test_offsets_of_topics_that_this_broker_has_not_heard_of_yet_stay(coordinate
     assert not coordinated.current and coordinated.offsets() == {"u": 6}
 
 
-def test_the_controller_is_not_asked_where_all_topics_are_known(coordinated: Coordinated) -> None:
+def test_the_controller_is_not_queried_if_all_topics_are_known(coordinated: Coordinated) -> None:
     coordinated.commit(5, OLD)
     coordinated.elect()
     coordinated.tasks.run()
     assert coordinated.offsets() == {"t": 5}
 
 
-def test_a_shard_that_was_resigned_meanwhile_is_left(coordinated: Coordinated) -> None:
+def test_a_resigned_shard_is_not_cleaned(coordinated: Coordinated) -> None:
     coordinated.commit(5, OLD)
     coordinated.topics.remove(OLD)
 
@@ -81,7 +81,7 @@ def test_a_shard_that_was_resigned_meanwhile_is_left(coordinated: Coordinated) -
 
 
 @pytest.mark.parametrize("known", [ZERO_UUID, OLD])
-def test_a_tombstone_that_the_log_refuses_is_written_later(
+def test_a_refused_tombstone_is_written_later(
     coordinated: Coordinated, known: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinated.commit(5, known)
@@ -104,7 +104,7 @@ def test_a_tombstone_that_the_log_refuses_is_written_later(
 
 
 @pytest.mark.parametrize("groups", [1, 5_000])
-def test_many_offsets_go_in_bounded_steps(coordinated: Coordinated, groups: int) -> None:
+def test_many_offsets_are_removed_in_bounded_steps(coordinated: Coordinated, groups: int) -> None:
     shard = coordinated.groups.shard("g")
     for number in range(groups):
         for first in range(0, 5_000 // groups, OFFSETS_PER_YIELD):
@@ -130,7 +130,7 @@ def drained(steps: Generator[None, None, bool]) -> bool:
 
 
 @pytest.mark.parametrize("work", [Shard.remove_offsets_where, Shard.any_offset])
-def test_offsets_that_go_between_two_slices_are_passed_over(
+def test_offsets_removed_between_two_steps_are_skipped(
     coordinated: Coordinated, work: Callable[[Shard, OffsetPredicate], Generator[None, None, bool]]
 ) -> None:
     shard = coordinated.groups.shard("g")
@@ -143,7 +143,7 @@ def test_offsets_that_go_between_two_slices_are_passed_over(
     assert drained(steps) is (work is Shard.remove_offsets_where)
 
 
-def test_a_group_of_more_offsets_than_one_batch_holds_expires(coordinated: Coordinated) -> None:
+def test_a_group_with_more_offsets_than_one_batch_expires(coordinated: Coordinated) -> None:
     shard = coordinated.groups.shard("g")
     for number in range(40):
         offsets = {("t" * 40, number * 500 + one): CommittedOffset(1, -1, "", 0, 5, OLD) for one in range(500)}
@@ -157,7 +157,7 @@ def test_a_group_of_more_offsets_than_one_batch_holds_expires(coordinated: Coord
     assert read_again(coordinated) == {}
 
 
-def test_what_is_committed_while_old_offsets_go_stays(coordinated: Coordinated) -> None:
+def test_an_offset_committed_during_the_expiration_stays(coordinated: Coordinated) -> None:
     shard = coordinated.groups.shard("g")
     group = shard.get_or_create("g")
     for first in (0, 1_000, 2_000):
@@ -173,10 +173,10 @@ def test_what_is_committed_while_old_offsets_go_stays(coordinated: Coordinated) 
 
 
 @pytest.mark.parametrize("slices", [0, 1])
-def test_what_an_unforeseen_error_left_undone_is_tried_again(
+def test_work_interrupted_by_an_unexpected_error_is_retried(
     coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch, slices: int
 ) -> None:
-    """At the deletion itself, or in a later slice of the work; without another deletion or load."""
+    """The error occurs in the first step or in a later one; there is no other deletion or load."""
     coordinated.commit(5, OLD)
     error = ValueError("unforeseen")
     remove, broken = Shard.remove_offsets_where, [error, error]
@@ -194,7 +194,7 @@ def test_what_an_unforeseen_error_left_undone_is_tried_again(
     assert coordinated.offsets() == {}
 
 
-def test_a_question_about_the_metadata_that_fails_is_asked_again(coordinated: Coordinated) -> None:
+def test_a_failed_query_of_the_controller_is_retried(coordinated: Coordinated) -> None:
     coordinated.commit(5, OLD)
     coordinated.topics.remove(OLD)
     error = ValueError("unforeseen")

@@ -1,4 +1,4 @@
-"""Partitions of ``__consumer_offsets`` under their coordinator: loading them, and topics that go meanwhile."""
+"""GroupCoordinator: loading of partitions, and deleted topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.broker.groups.coordinators import NEW, OLD, Coordinated
 from tests.unit.broker.groups.served import Groups
 
 
-def test_offsets_come_back_with_the_next_leader_epoch(coordinated: Coordinated) -> None:
+def test_offsets_are_loaded_in_the_next_leader_epoch(coordinated: Coordinated) -> None:
     assert coordinated.commit(5, OLD) is ErrorCode.NONE
     coordinated.elect()
     with pytest.raises(KafkaError):
@@ -25,7 +25,7 @@ def test_offsets_come_back_with_the_next_leader_epoch(coordinated: Coordinated) 
 
 
 @pytest.mark.parametrize("known", [ZERO_UUID, OLD])
-def test_a_topic_deleted_while_its_offsets_are_loaded_leaves_none(coordinated: Coordinated, known: UUID) -> None:
+def test_offsets_of_a_topic_deleted_during_the_load_are_removed(coordinated: Coordinated, known: UUID) -> None:
     coordinated.commit(5, known)
     coordinated.commit(6, NEW, "u")
     coordinated.elect()
@@ -37,14 +37,14 @@ def test_a_topic_deleted_while_its_offsets_are_loaded_leaves_none(coordinated: C
     assert coordinated.offsets() == {"u": 6}, "for good"
 
 
-def test_the_offsets_of_a_later_topic_of_the_name_stay(coordinated: Coordinated) -> None:
+def test_offsets_of_a_later_topic_of_the_same_name_stay(coordinated: Coordinated) -> None:
     coordinated.commit(9, NEW)
     coordinated.groups.topics_deleted({OLD: "t"})
     assert coordinated.offsets() == {"t": 9}
 
 
-def test_a_topic_made_again_shows_no_offset_of_the_one_before(bench: Bench) -> None:
-    """The one who should have removed it was down, say, when the topic was deleted."""
+def test_a_recreated_topic_has_no_offsets_of_the_earlier_one(bench: Bench) -> None:
+    """For example, the coordinator was down when the topic was deleted."""
     groups = Groups(bench)
     groups.commit(9, 0)
     bench.image.topics_by_id.pop(groups.topic.id)
@@ -55,7 +55,7 @@ def test_a_topic_made_again_shows_no_offset_of_the_one_before(bench: Bench) -> N
     assert [groups.fetched(version=version) for version in (8, 9, 10)] == [1, 1, 1]
 
 
-def test_a_leader_that_goes_on_in_the_next_epoch_keeps_its_groups(coordinated: Coordinated) -> None:
+def test_a_leader_that_continues_in_the_next_epoch_keeps_its_groups(coordinated: Coordinated) -> None:
     coordinated.commit(5)
     group = coordinated.groups.shard("g").groups["g"]
     coordinated.elect(1)
@@ -66,7 +66,7 @@ def test_a_leader_that_goes_on_in_the_next_epoch_keeps_its_groups(coordinated: C
     assert coordinated.offsets() == {"t": 6}
 
 
-def test_a_coordinator_that_lost_its_epoch_writes_and_promises_nothing(coordinated: Coordinated) -> None:
+def test_a_coordinator_with_an_old_epoch_refuses_writes(coordinated: Coordinated) -> None:
     shard = coordinated.groups.shard("g")
     coordinated.partition.become(led_by(ME, leader_epoch=9))
     assert coordinated.commit(5) is ErrorCode.NOT_COORDINATOR
@@ -81,14 +81,14 @@ def refusal(coordinated: Coordinated) -> ErrorCode:
     return refused.value.code
 
 
-def test_the_offsets_of_a_topic_go_with_it(coordinated: Coordinated) -> None:
+def test_offsets_are_removed_with_their_topic(coordinated: Coordinated) -> None:
     coordinated.commit(9, OLD)
     coordinated.commit(6, NEW, "u")
     coordinated.groups.topics_deleted({OLD: "t"})
     assert coordinated.offsets() == {"u": 6}
 
 
-def test_offsets_that_nobody_has_needed_for_long_expire_by_themselves(coordinated: Coordinated) -> None:
+def test_old_offsets_expire(coordinated: Coordinated) -> None:
     coordinated.commit(9)
     coordinated.groups.start()
     (expire,) = coordinated.tasks.kept
@@ -101,22 +101,22 @@ def test_offsets_that_nobody_has_needed_for_long_expire_by_themselves(coordinate
 
 
 @pytest.mark.parametrize("how", ["resigned", "elected again"])
-def test_the_groups_of_a_leadership_that_is_over_answer_nobody_any_more(coordinated: Coordinated, how: str) -> None:
+def test_a_shard_of_an_ended_leadership_is_closed(coordinated: Coordinated, how: str) -> None:
     shard = coordinated.groups.shard("g")
     if how == "resigned":
         coordinated.groups.resigned(0)
     else:
         coordinated.elect()
-    told: list[ErrorCode] = []
-    shard.when_all_committed(told.append)
-    assert (shard.closed, told) == (True, [ErrorCode.NOT_COORDINATOR])
+    results: list[ErrorCode] = []
+    shard.when_all_committed(results.append)
+    assert (shard.closed, results) == (True, [ErrorCode.NOT_COORDINATOR])
     loading = how == "elected again"
     assert refusal(coordinated) is (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
     coordinated.tasks.run()
 
 
 @pytest.mark.parametrize(("error", "noted"), [(CorruptBatch("damaged"), 0), (ValueError("a mistake"), 1)])
-def test_a_partition_that_cannot_be_read_is_not_coordinated_and_a_mistake_is_noted(
+def test_a_partition_that_cannot_be_loaded_is_not_coordinated_and_unexpected_errors_are_logged(
     coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch, error: Exception, noted: int
 ) -> None:
     def fail(self: Loader, data: memoryview) -> None:
@@ -130,7 +130,7 @@ def test_a_partition_that_cannot_be_read_is_not_coordinated_and_a_mistake_is_not
     assert len(coordinated.noted) == noted
 
 
-def test_all_groups_are_told_of_once_every_partition_is_loaded(coordinated: Coordinated) -> None:
+def test_groups_are_listed_once_every_partition_is_loaded(coordinated: Coordinated) -> None:
     assert len(list(coordinated.groups.shards())) == 1
     coordinated.groups.elected(1, LeaderEpoch(coordinated.epoch), coordinated.partition)
     with pytest.raises(KafkaError) as refused:

@@ -1,4 +1,4 @@
-"""What a request costs does not grow with what others have sent before it."""
+"""The cost of a request does not grow with earlier requests of other members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Protocol = tuple[str, bytes]
 
 
 class Read(tuple[Protocol, ...]):
-    """Protocols that count how often they are read."""
+    """Protocols that count their iterations."""
 
     times = 0
 
@@ -37,7 +37,7 @@ def test_a_join_reads_the_protocols_of_no_other_member() -> None:
     assert Read.times == before
 
 
-def test_what_is_supported_follows_those_who_come_go_and_change() -> None:
+def test_supported_protocols_follow_the_members() -> None:
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.join(leader.member_id, protocols=(("sticky", b""), ("range", b"")))
@@ -52,7 +52,7 @@ def test_what_is_supported_follows_those_who_come_go_and_change() -> None:
 
 
 class Members(dict[str, Member]):
-    """Counts how often all are looked at."""
+    """Counts scans of all members."""
 
     times = 0
 
@@ -61,7 +61,7 @@ class Members(dict[str, Member]):
         return super().values()
 
 
-def test_to_find_the_next_deadline_looks_at_no_member() -> None:
+def test_the_next_deadline_is_found_without_scanning_members() -> None:
     world = GroupWorld()
     members = world.stable(3)
     world.group.members = Members(world.group.members)
@@ -77,7 +77,7 @@ def test_to_find_the_next_deadline_looks_at_no_member() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"\xff", b"\0\0\0\0\0\0\0\0\0\0"])
-def test_subscriptions_of_a_generation_are_read_once(metadata: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscriptions_of_a_generation_are_decoded_once(metadata: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[bytes] = []
 
     def reading(data: bytes) -> frozenset[str] | None:

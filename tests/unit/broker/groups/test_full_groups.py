@@ -1,4 +1,4 @@
-"""group.max.size: whom a full group refuses, in which order, and what becomes of a member that it refuses."""
+"""group.max.size: which members a full group refuses, and the effect of that."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.unit.broker.groups.world import GroupWorld
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_full_group_refuses_before_it_looks_at_protocols() -> None:
+def test_a_full_group_refuses_before_it_checks_protocols() -> None:
     world = GroupWorld(max_size=1)
     world.stable()
     assert world.join(protocols=())[0].error is FULL
     assert world.join(protocol_type="connect")[0].error is FULL
 
 
-def test_a_member_for_whom_a_rebalance_has_no_room_is_out_and_the_others_go_on() -> None:
+def test_a_member_refused_by_a_full_rebalance_is_removed_and_the_others_continue() -> None:
     world = GroupWorld(max_size=2)
     first, second = world.stable(2)
     waiting = world.join(first.member_id)
@@ -29,7 +29,7 @@ def test_a_member_for_whom_a_rebalance_has_no_room_is_out_and_the_others_go_on()
     assert [(one.error, one.generation) for one in waiting] == [(ErrorCode.NONE, 2)]
 
 
-def test_an_id_that_was_given_out_is_gone_when_a_full_group_refuses_it() -> None:
+def test_a_pending_id_is_removed_when_a_full_group_refuses_it() -> None:
     world = GroupWorld(max_size=1)
     (given,) = world.join(known_id_needed=True)
     world.stable()
@@ -39,7 +39,7 @@ def test_an_id_that_was_given_out_is_gone_when_a_full_group_refuses_it() -> None
 
 
 @pytest.mark.parametrize("goes", ["leaves", "is silent"])
-def test_a_member_that_is_taken_out_while_its_join_waits_is_told_no_id(goes: str) -> None:
+def test_a_member_removed_while_its_join_waits_gets_no_id(goes: str) -> None:
     world = GroupWorld(new_member_timeout_ms=5_000)
     world.stable()
     waiting = world.join()

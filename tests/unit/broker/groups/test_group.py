@@ -1,4 +1,4 @@
-"""What a group knows of its members, by itself."""
+"""Group without its operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def entered(
     return member
 
 
-def test_a_member_that_takes_its_own_place_counts_once() -> None:
+def test_a_member_added_twice_counts_once() -> None:
     group = GroupWorld().group
     entered(group, "a", RANGE, STICKY)
     entered(group, "a", STICKY)
@@ -26,7 +26,7 @@ def test_a_member_that_takes_its_own_place_counts_once() -> None:
     assert group.common_protocols() == ["sticky"]
 
 
-def test_an_instance_whose_place_another_has_taken_stays_with_that() -> None:
+def test_removing_a_replaced_static_member_keeps_its_successor() -> None:
     group = GroupWorld().group
     old = entered(group, "old", instance="one")
     new = entered(group, "new", instance="one")
@@ -36,27 +36,27 @@ def test_an_instance_whose_place_another_has_taken_stays_with_that() -> None:
     assert group.identify("new", "one") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_the_most_patient_member() -> None:
+def test_the_rebalance_timeout_is_the_longest_of_the_members() -> None:
     group = GroupWorld().group
     for member_id, timeout in (("a", 100), ("b", 300), ("c", 200)):
         entered(group, member_id, timeout=timeout)
     assert group.rebalance_timeout_ms() == 300
 
 
-def test_an_empty_group_takes_whoever_names_a_kind_and_a_protocol() -> None:
+def test_an_empty_group_supports_any_protocol_type_with_a_protocol() -> None:
     group = GroupWorld().group
     assert group.supports("anything", ["p"])
     assert not group.supports("", ["p"]) and not group.supports("anything", [])
 
 
-def test_a_vote_with_other_protocols_of_a_member_changes_nothing() -> None:
+def test_select_protocol_with_changes_nothing() -> None:
     group = GroupWorld().group
     member = entered(group, "a", RANGE, STICKY)
     assert group.select_protocol_with(member, (STICKY, RANGE)) == "sticky"
     assert (group.select_protocol(), member.protocols) == ("range", (RANGE, STICKY))
 
 
-def test_everybody_who_waits_is_answered() -> None:
+def test_all_waiting_members_are_answered() -> None:
     group = GroupWorld().group
     joins: list[JoinAnswer] = []
     syncs: list[SyncAnswer] = []
@@ -67,14 +67,14 @@ def test_everybody_who_waits_is_answered() -> None:
     assert syncs == [SyncAnswer(ErrorCode.NOT_COORDINATOR)]
 
 
-def test_before_its_first_generation_a_group_of_consumers_may_read_any_topic_and_another_kind_reads_none() -> None:
+def test_without_a_generation_consumers_are_subscribed_to_any_topic_and_other_types_to_none() -> None:
     group = GroupWorld().group
     assert not group.subscribes_to("t")
     entered(group, "a")
     assert group.subscribes_to("t")
 
 
-def test_a_static_member_that_comes_back_fences_who_waits_for_its_share_under_the_old_id() -> None:
+def test_a_rejoining_static_member_fences_a_waiting_sync_of_its_old_id() -> None:
     world = GroupWorld()
     world.join()
     other = world.join(instance="one")

@@ -1,4 +1,4 @@
-"""JoinGroup: entering a group, coming again, and being refused."""
+"""JoinGroup: joining, rejoining, and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from milena.protocol.errors import ErrorCode
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 
 
-def test_a_dynamic_member_without_an_id_is_given_one_and_told_to_come_again() -> None:
+def test_a_dynamic_member_without_an_id_gets_one_and_has_to_rejoin() -> None:
     world = GroupWorld()
     (first,) = world.join(known_id_needed=True)
     assert first.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -18,14 +18,14 @@ def test_a_dynamic_member_without_an_id_is_given_one_and_told_to_come_again() ->
     assert [(answer.error, answer.generation) for answer in waiting] == [(ErrorCode.NONE, 1)]
 
 
-def test_an_id_that_was_given_out_and_not_used_lapses_with_the_session_timeout() -> None:
+def test_a_pending_id_expires_with_the_session_timeout() -> None:
     world = GroupWorld()
     (first,) = world.join(known_id_needed=True)
     world.advance(SESSION_MS)
     assert world.join(first.member_id)[0].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_new_group_waits_the_initial_delay_and_longer_while_members_come() -> None:
+def test_a_new_group_waits_the_initial_delay_and_longer_while_members_join() -> None:
     world = GroupWorld(initial_delay_ms=3_000)
     first = world.join()
     world.advance(2_000)
@@ -36,18 +36,18 @@ def test_a_new_group_waits_the_initial_delay_and_longer_while_members_come() -> 
     assert first[0].generation == second[0].generation == 1
 
 
-def test_without_an_initial_delay_the_first_member_is_let_in_at_once() -> None:
+def test_without_an_initial_delay_the_first_member_joins_at_once() -> None:
     world = GroupWorld(initial_delay_ms=0)
     assert world.join()[0].error is ErrorCode.NONE
 
 
-def test_only_the_leader_is_told_of_all_members() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     leader, follower = GroupWorld().stable(2)
     assert [member.member_id for member in leader.members] == [leader.member_id, follower.member_id]
     assert follower.members == () and follower.leader == leader.member_id
 
 
-def test_the_protocol_is_the_one_that_most_members_prefer_among_those_that_all_support() -> None:
+def test_the_protocol_is_the_most_preferred_of_those_that_all_members_support() -> None:
     world = GroupWorld()
     first = world.join(protocols=(("range", b""), ("sticky", b"")))
     world.join(protocols=(("sticky", b""), ("range", b"")))
@@ -60,7 +60,7 @@ def test_the_protocol_is_the_one_that_most_members_prefer_among_those_that_all_s
     ("protocol_type", "protocols"),
     [("connect", (("range", b""),)), ("consumer", (("sticky", b""),)), ("consumer", ()), ("", (("range", b""),))],
 )
-def test_a_member_whose_protocols_do_not_fit_is_refused(
+def test_a_member_with_inconsistent_protocols_is_refused(
     protocol_type: str, protocols: tuple[tuple[str, bytes], ...]
 ) -> None:
     world = GroupWorld()
@@ -76,14 +76,14 @@ def test_a_full_group_refuses_one_more_member() -> None:
     assert (refused.error, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_of_the_generation_it_is_in() -> None:
+def test_a_follower_that_rejoins_unchanged_gets_the_current_generation() -> None:
     world = GroupWorld()
     _, follower = world.stable(2)
     (again,) = world.join(follower.member_id)
     assert again.generation == 1 and world.group.state is GroupState.STABLE
 
 
-def test_once_the_leader_has_left_the_member_that_has_been_there_longest_leads() -> None:
+def test_after_the_leader_leaves_the_oldest_member_leads() -> None:
     world = GroupWorld()
     leader, second, third = world.stable(3)
     world.leave(leader.member_id)
@@ -92,7 +92,7 @@ def test_once_the_leader_has_left_the_member_that_has_been_there_longest_leads()
     assert answers[0].leader == second.member_id
 
 
-def test_a_leader_that_joins_again_starts_a_rebalance() -> None:
+def test_a_leader_that_rejoins_starts_a_rebalance() -> None:
     world = GroupWorld()
     leader, follower = world.stable(2)
     answers = world.join(leader.member_id)
@@ -101,7 +101,7 @@ def test_a_leader_that_joins_again_starts_a_rebalance() -> None:
     assert answers[0].generation == 2
 
 
-def test_whoever_does_not_come_again_within_the_rebalance_timeout_is_dropped() -> None:
+def test_members_that_do_not_rejoin_within_the_rebalance_timeout_are_removed() -> None:
     world = GroupWorld()
     _leader, follower = world.stable(2)
     again = world.join(follower.member_id, protocols=(("range", b"other"),))
@@ -109,7 +109,7 @@ def test_whoever_does_not_come_again_within_the_rebalance_timeout_is_dropped() -
     assert again[0].leader == follower.member_id and len(again[0].members) == 1
 
 
-def test_a_static_member_that_comes_back_keeps_the_generation() -> None:
+def test_a_rejoining_static_member_keeps_the_generation() -> None:
     world = GroupWorld()
     (old,) = world.stable(1, instance="one")
     (new,) = world.join(instance="one")
@@ -117,7 +117,7 @@ def test_a_static_member_that_comes_back_keeps_the_generation() -> None:
     assert new.skip_assignment and world.group.state is GroupState.STABLE
 
 
-def test_before_version_9_a_static_leader_that_comes_back_is_shown_its_old_id_as_the_leaders() -> None:
+def test_before_version_9_a_rejoining_static_leader_gets_its_old_id_as_the_leaders() -> None:
     world = GroupWorld()
     (old,) = world.stable(1, instance="one")
     (new,) = world.join(instance="one", skip=False)
@@ -131,7 +131,7 @@ def test_the_old_id_of_a_static_member_is_fenced() -> None:
     assert world.join(old.member_id, instance="one")[0].error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_member_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_member_is_refused() -> None:
     world = GroupWorld()
     world.stable()
     assert world.join("who")[0].error is ErrorCode.UNKNOWN_MEMBER_ID

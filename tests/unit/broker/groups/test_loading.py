@@ -1,4 +1,4 @@
-"""Groups are loaded in slices, and what comes of it is what one go would bring about, or nothing."""
+"""Groups are loaded cooperatively; the result is complete, or none if the leadership ends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def generation(number: int, *, members: int = 1, session_ms: int = 10_000) -> Gr
 
 
 class Counted:
-    """How much each step of a load does."""
+    """Counts the work of each step of a load."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records = self.members = 0
@@ -99,7 +99,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("batch", [1, 10, MANY])
-def test_records_are_read_in_slices_however_many_a_batch_has(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_any_size_is_read_cooperatively(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world, counted = World(), Counted(monkeypatch)
     for first in range(0, MANY, batch):
         records = [offset_record("g", one, one) for one in range(first, first + batch)]
@@ -109,7 +109,7 @@ def test_records_are_read_in_slices_however_many_a_batch_has(batch: int, monkeyp
     assert len(world.shard.groups["g"].offsets) == MANY
 
 
-def test_many_groups_are_made_in_slices_and_their_sessions_begin_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_groups_and_their_sessions_are_created_cooperatively(monkeypatch: pytest.MonkeyPatch) -> None:
     world, counted = World(), Counted(monkeypatch)
     world.log.append(store.batch([store.group_record(f"g{one}", generation(1)) for one in range(MANY)], 0))
     counted.run(load(world.log, world.shard))
@@ -118,7 +118,7 @@ def test_many_groups_are_made_in_slices_and_their_sessions_begin_in_slices(monke
     assert (len(world.shard.groups), world.clock.armed()) == (MANY, MANY)
 
 
-def test_a_record_of_many_members_counts_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_many_members_uses_more_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     world, counted = World(), Counted(monkeypatch)
     for number in range(20):
         world.log.append(store.batch([store.group_record(f"g{number}", generation(1, members=RECORDS_PER_YIELD))], 0))
@@ -143,7 +143,7 @@ class TestSessions:
         world.clock.advance(60.0)
         return world
 
-    def test_they_begin_when_the_load_is_over(self) -> None:
+    def test_sessions_begin_after_the_load(self) -> None:
         world = self.loaded()
         run_now(world.shard.begin_sessions())
         seen = []
@@ -152,7 +152,7 @@ class TestSessions:
             seen.append(world.shard.groups["g"].state)
         assert seen == [GroupState.STABLE, GroupState.EMPTY]
 
-    def test_a_request_that_comes_before_ends_nobodys(self) -> None:
+    def test_a_request_before_that_keeps_the_other_sessions(self) -> None:
         world = self.loaded()
         group = world.shard.groups["g"]
         first, second = group.members.values()
@@ -161,7 +161,7 @@ class TestSessions:
         run_now(world.shard.begin_sessions())
         assert second.deadline_ms - first.deadline_ms == 5_000, "its own has begun with the request"
 
-    def test_a_group_that_went_in_between_has_none(self) -> None:
+    def test_a_group_deleted_in_between_has_no_timer(self) -> None:
         world = self.loaded()
         world.shard.remove_group(world.shard.groups["g"], lambda error: None)
         run_now(world.shard.begin_sessions())
@@ -179,7 +179,7 @@ class TestPieces:
         ends = [one.next_offset for piece in pieces for one in iter_batches(piece)]
         assert ends == list(range(100, MANY + 1, 100))
 
-    def test_a_log_whose_directory_fails_meanwhile_is_read_no_further(self, bench: Bench) -> None:
+    def test_a_failed_log_directory_ends_the_read(self, bench: Bench) -> None:
         partition = bench.led("__consumer_offsets")
         log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
         log.append(store.batch([offset_record("g", one, one) for one in range(MANY)], 0))
@@ -192,7 +192,7 @@ class TestPieces:
 
 
 class TestLeadershipThatEnds:
-    """At any of its turns, a load looks whether it is still wanted."""
+    """A load checks the leadership at each step."""
 
     def begin(self, coordinated: Coordinated, turns: int) -> tuple[Iterator[None], Shard]:
         shard = coordinated.groups.shard("g")
@@ -212,8 +212,10 @@ class TestLeadershipThatEnds:
         return 1 + sum(1 for _ in steps if not shard.groups)
 
     @pytest.mark.parametrize("turn", range(1, 5))
-    @pytest.mark.parametrize("how", ["resigned", "elected again", "another epoch that nobody told of"])
-    def test_it_stops_and_leaves_nothing_behind(self, coordinated: Coordinated, turn: int, how: str) -> None:
+    @pytest.mark.parametrize("how", ["resigned", "elected again", "an unreported epoch"])
+    def test_an_ended_leadership_stops_the_load_and_leaves_no_state(
+        self, coordinated: Coordinated, turn: int, how: str
+    ) -> None:
         steps, shard = self.begin(coordinated, turn)
         if how == "resigned":
             coordinated.groups.resigned(0)
@@ -233,7 +235,7 @@ class TestLeadershipThatEnds:
         if again:
             assert len(coordinated.groups.shard("g").groups["g"].offsets) == 3 * RECORDS_PER_YIELD
 
-    def test_all_turns_of_a_load_are_tried(self, coordinated: Coordinated) -> None:
+    def test_the_load_has_as_many_turns_as_are_tested(self, coordinated: Coordinated) -> None:
         assert self.turns(coordinated) == 5
 
 
@@ -247,7 +249,7 @@ CHANGES = st.one_of(
 
 
 @given(st.lists(st.lists(CHANGES, max_size=6), max_size=8), st.integers(1, 4))
-def test_slices_find_what_the_last_record_of_each_key_says(batches: list[list[Any]], size: int) -> None:
+def test_a_cooperative_load_finds_the_last_record_of_each_key(batches: list[list[Any]], size: int) -> None:
     world = World()
     offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
     generations: dict[str, GroupMetadataValue] = {}
@@ -275,10 +277,10 @@ def test_slices_find_what_the_last_record_of_each_key_says(batches: list[list[An
                 pass
     groups = world.shard.groups
     assert {name: group.offsets for name, group in groups.items() if group.offsets} == {
-        name: found for name, found in offsets.items() if found
+        name: loaded for name, loaded in offsets.items() if loaded
     }
     assert {name: group.logged for name, group in groups.items() if group.logged} == generations
-    assert groups.keys() == generations.keys() | {name for name, found in offsets.items() if found}
+    assert groups.keys() == generations.keys() | {name for name, loaded in offsets.items() if loaded}
     for name, group in groups.items():
         assert group.group_id == name and group.logged_end == world.log.end
         members = generations[name].members if name in generations else ()

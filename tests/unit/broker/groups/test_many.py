@@ -1,4 +1,4 @@
-"""Groups of many members and many protocols: no request costs what all others have sent before."""
+"""Groups with many members and protocols: the cost of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.groups.world import GroupWorld
 
 
 def lists(member: int, count: int) -> tuple[tuple[str, bytes], ...]:
-    """Protocols of which the first half is nobody else's."""
+    """Protocols of one member; the first half are only its own."""
     return tuple((f"own-{member}-{at}" if at < count // 2 else f"common-{at}", b"") for at in range(count))
 
 
@@ -34,7 +34,7 @@ def counted(work: Work, do: Callable[[], object]) -> int:
     return work.lines + work.comparisons
 
 
-def test_a_join_does_not_cost_what_all_members_support() -> None:
+def test_the_cost_of_a_join_does_not_grow_with_the_members_protocols() -> None:
     few, many = (gathered(members, 100) for members in (4, 32))
     work = Work()
     protocols = work.watched(lists(99, 100))
@@ -42,7 +42,7 @@ def test_a_join_does_not_cost_what_all_members_support() -> None:
     assert costs[1] < 2 * costs[0]
 
 
-def test_a_vote_grows_with_the_protocols_and_not_with_their_square() -> None:
+def test_the_cost_of_select_protocol_is_linear() -> None:
     work = Work()
     costs = []
     for count in (50, 200):
@@ -53,7 +53,7 @@ def test_a_vote_grows_with_the_protocols_and_not_with_their_square() -> None:
     assert costs[1] < 7 * costs[0]
 
 
-def test_what_is_common_follows_members_that_change_and_go() -> None:
+def test_common_protocols_follow_changed_and_removed_members() -> None:
     world = GroupWorld()
     first = world.join(protocols=(("a", b""), ("b", b""), ("c", b"")))
     world.advance(10_000)
@@ -68,19 +68,19 @@ def test_what_is_common_follows_members_that_change_and_go() -> None:
     assert world.group.common_protocols() == [] and not world.group.members
 
 
-def test_many_that_leave_together_are_one_step_of_their_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next deadline is looked for among all members: once for a request, not once for each that leaves."""
+def test_leaving_members_are_removed_in_one_step(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scan for the next deadline runs once per request, not once per member."""
     groups = Groups(bench)
     pending = [groups.joining(version=4).response.member_id for _ in range(100)]
     looked: list[object] = []
     monkeypatch.setattr(rebalance, "next_deadline_ms", lambda group: looked.append(group))
-    left = groups.leave(*pending, "nobody", pending[0])
+    left = groups.leave(*pending, "unknown", pending[0])
     assert {one.error_code for one in left.members[:100]} == {ErrorCode.NONE}
     assert [one.error_code for one in left.members[100:]] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     assert len(looked) <= 1 and not groups.shard.groups
 
 
-def test_offsets_expire_in_slices_and_what_came_in_between_stays(bench: Bench) -> None:
+def test_offsets_expire_cooperatively_and_new_members_keep_their_group(bench: Bench) -> None:
     groups = Groups(bench)
     for number in range(3 * OFFSETS_PER_YIELD // 2):
         groups.commit(9, 0, group=f"g{number}")
@@ -95,7 +95,7 @@ def test_offsets_expire_in_slices_and_what_came_in_between_stays(bench: Bench) -
     assert list(groups.shard.groups) == [last], "which is another group now, with a member"
 
 
-def test_an_error_as_one_leaves_is_told_for_it_and_those_behind_it(
+def test_an_error_of_one_leaving_member_is_returned_for_it_and_the_following(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = Groups(bench)

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat, LeaveGroup, and what time does to members."""
+"""SyncGroup, Heartbeat, LeaveGroup, and expiring sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milena.protocol.errors import ErrorCode
 from tests.unit.broker.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld
 
 
-def test_members_get_the_share_that_the_leader_gave_them() -> None:
+def test_members_get_the_assignment_of_the_leader() -> None:
     world = GroupWorld()
     leader, follower = [world.join() for _ in range(2)]
     world.advance(6_001)
@@ -21,7 +21,7 @@ def test_members_get_the_share_that_the_leader_gave_them() -> None:
     assert world.sync(follower[0])[0].assignment == b"F"
 
 
-def test_an_assignment_counts_only_once_it_is_written() -> None:
+def test_an_assignment_is_sent_only_after_it_is_committed() -> None:
     world = GroupWorld()
     (join,) = [world.join()]
     world.advance(3_001)
@@ -43,7 +43,7 @@ def test_an_assignment_that_cannot_be_written_starts_a_new_rebalance() -> None:
     assert world.group.state is GroupState.PREPARING
 
 
-def test_an_assignment_written_for_a_generation_that_is_over_is_forgotten() -> None:
+def test_an_assignment_of_an_ended_generation_is_ignored() -> None:
     world = GroupWorld()
     join = world.join()
     world.advance(3_001)
@@ -54,13 +54,13 @@ def test_an_assignment_written_for_a_generation_that_is_over_is_forgotten() -> N
     assert world.group.generation == 2 and world.group.members[join[0].member_id].assignment == b""
 
 
-def test_a_wrong_generation_is_told() -> None:
+def test_a_wrong_generation_is_an_error() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     assert world.sync(member, generation=7)[0].error is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_heartbeat_in_a_rebalance_calls_the_member_to_join_again() -> None:
+def test_a_heartbeat_in_a_rebalance_returns_rebalance_in_progress() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     assert world.heartbeat(member) is ErrorCode.NONE
@@ -68,7 +68,7 @@ def test_a_heartbeat_in_a_rebalance_calls_the_member_to_join_again() -> None:
     assert world.heartbeat(member) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_heartbeats_keep_a_member_and_silence_removes_it() -> None:
+def test_heartbeats_keep_a_member_and_an_expired_session_removes_it() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     for _ in range(3):
@@ -121,7 +121,7 @@ def test_a_member_that_joined_and_never_synced_is_dropped_after_the_rebalance_ti
     assert leader[0].member_id in world.group.members
 
 
-def test_syncs_that_wait_are_called_back_when_a_rebalance_begins() -> None:
+def test_waiting_syncs_fail_when_a_rebalance_begins() -> None:
     world = GroupWorld()
     _leader, follower = [world.join() for _ in range(2)]
     world.advance(6_001)
@@ -133,7 +133,7 @@ def test_syncs_that_wait_are_called_back_when_a_rebalance_begins() -> None:
 @pytest.mark.parametrize(
     ("protocol_type", "protocol_name"), [("connect", None), (None, "roundrobin"), ("connect", "range")]
 )
-def test_a_member_that_takes_the_group_for_another_kind_is_refused(
+def test_a_sync_with_another_protocol_type_or_name_is_refused(
     protocol_type: str | None, protocol_name: str | None
 ) -> None:
     """KIP-559."""
@@ -160,7 +160,7 @@ def test_a_member_that_takes_the_group_for_another_kind_is_refused(
     assert len(answers) == 2
 
 
-def test_a_member_that_asks_for_its_share_again_lives() -> None:
+def test_a_repeated_sync_extends_the_session() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     for _ in range(3):
@@ -169,8 +169,8 @@ def test_a_member_that_asks_for_its_share_again_lives() -> None:
     assert world.group.state is GroupState.STABLE
 
 
-def test_an_assignment_that_is_written_after_the_next_rebalance_began_makes_nothing_stable() -> None:
-    """The generation is still the same: it ends with the rebalance."""
+def test_an_assignment_committed_after_the_next_rebalance_began_is_ignored() -> None:
+    """The generation ends only with the rebalance, so it is still the same."""
     world = GroupWorld()
     leader, other = (answers[0] for answers in joined(world, 2))
     world.hold_writes = True
@@ -181,7 +181,7 @@ def test_an_assignment_that_is_written_after_the_next_rebalance_began_makes_noth
     assert (world.group.state, len(waiting)) == (GroupState.PREPARING, 1)
 
 
-def test_an_assignment_that_is_refused_at_once_is_told_at_once() -> None:
+def test_a_refused_assignment_is_answered_at_once() -> None:
     world = GroupWorld()
     ((leader,),) = joined(world, 1)
     world.refused = ErrorCode.NOT_COORDINATOR
@@ -189,7 +189,7 @@ def test_an_assignment_that_is_refused_at_once_is_told_at_once() -> None:
     assert world.group.state is GroupState.PREPARING
 
 
-def test_an_id_that_was_given_to_somebody_is_not_given_back_by_a_static_member() -> None:
+def test_a_pending_id_is_not_removed_by_a_static_member() -> None:
     world = GroupWorld()
     (given,) = world.join(known_id_needed=True)
     assert world.leave(given.member_id, "i") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -198,7 +198,7 @@ def test_an_id_that_was_given_to_somebody_is_not_given_back_by_a_static_member()
 
 
 def joined(world: GroupWorld, count: int) -> list[list[JoinAnswer]]:
-    """So many members that have joined a generation, the first of them its leader; nobody has synced."""
+    """Members that have joined a generation, the first as its leader, and have not sent SyncGroup."""
     waiting = [world.join() for _ in range(count)]
     world.advance(world.group.settings.initial_delay_ms * (count + 1) + 1)
     assert world.group.state is GroupState.COMPLETING

@@ -37,14 +37,14 @@ PARTITIONS = st.sampled_from([(0,), (1,), (0, 1)])
 
 @lru_cache(maxsize=1_000)
 def pairs(batch: bytes) -> dict[Any, Any]:
-    """The keys and values of a batch, which has no key twice."""
+    """The keys and values of a batch, whose keys are unique."""
     read = [record for view in iter_batches(memoryview(batch)) for record in iter_records(view)]
     keys = [records.decode_key(record.key or b"") for record in read]
     return {key: records.decode_value(key, record.value) for key, record in zip(keys, read, strict=True)}
 
 
 def replay(batches: list[bytes]) -> tuple[dict[tuple[str, int], int], dict[str, records.GroupMetadataValue]]:
-    """The offsets of topic ``t`` and the generations that a log says."""
+    """The offsets of topic ``t`` and the generations in a log."""
     last: dict[Any, Any] = {}
     for batch in batches:
         last.update(pairs(batch))
@@ -65,7 +65,7 @@ class Interleavings(RuleBasedStateMachine):
         self.groups = Groups(self.bench)
         self.sent: list[Request] = []
         self.joins: list[tuple[str | None, Request]] = []
-        self.told: dict[str, list[str]] = {}
+        self.sent_ids: dict[str, list[str]] = {}
         self.offset = 0
         self.broken: list[object] = []
         self._end = rebalance.end_generation
@@ -78,8 +78,8 @@ class Interleavings(RuleBasedStateMachine):
     # -- requests
 
     @initialize()
-    def somebody_is_in_the_group(self) -> None:
-        self.somebody_joins("i1", (("range", b"a"),))
+    def the_group_has_a_member(self) -> None:
+        self.a_member_joins("i1", (("range", b"a"),))
         self.a_member_syncs(0, b"s")
 
     @rule(partitions=PARTITIONS)
@@ -104,7 +104,7 @@ class Interleavings(RuleBasedStateMachine):
         self._keep(self.groups.deleting_offset(index))
 
     @rule(instance=INSTANCES, protocols=PROTOCOLS)
-    def somebody_joins(self, instance: str | None, protocols: Any) -> None:
+    def a_member_joins(self, instance: str | None, protocols: Any) -> None:
         version = 9 if instance else 3
         request = self._keep(self.groups.joining(instance=instance, protocols=protocols, version=version))
         self.joins.append((instance, request))
@@ -123,12 +123,12 @@ class Interleavings(RuleBasedStateMachine):
             self._keep(self.groups.syncing(member, generation, shares, instance=instance))
 
     @rule(pick=st.integers(0, 1), share=st.binary(min_size=1, max_size=2))
-    def the_last_who_joined_sync(self, pick: int, share: bytes) -> None:
+    def the_last_members_sync(self, pick: int, share: bytes) -> None:
         self.a_member_syncs(pick, share)
 
     @rule(instance=INSTANCES, protocols=PROTOCOLS, share=st.binary(min_size=1, max_size=1))
-    def somebody_joins_and_syncs(self, instance: str | None, protocols: Any, share: bytes) -> None:
-        self.somebody_joins(instance, protocols)
+    def a_member_joins_and_syncs(self, instance: str | None, protocols: Any, share: bytes) -> None:
+        self.a_member_joins(instance, protocols)
         self.a_member_syncs(0, share)
 
     @rule(pick=st.integers(0, 9))
@@ -147,7 +147,7 @@ class Interleavings(RuleBasedStateMachine):
         list(self.groups.shard.expire_offsets(retention_ms))
 
     @rule(hold=st.booleans())
-    def followers_lag_or_do_not(self, hold: bool) -> None:
+    def followers_lag_or_not(self, hold: bool) -> None:
         self.groups.log.hold = hold
         if not hold:
             self.groups.log.commit()
@@ -157,7 +157,7 @@ class Interleavings(RuleBasedStateMachine):
         self.groups.log.commit(count)
 
     @rule()
-    def writes_take_too_long(self) -> None:
+    def writes_time_out(self) -> None:
         self.groups.log.give_up()
 
     @rule(refused=st.sampled_from([False, False, True]))
@@ -165,12 +165,12 @@ class Interleavings(RuleBasedStateMachine):
         self.groups.log.error = ErrorCode.NOT_ENOUGH_REPLICAS if refused else ErrorCode.NONE
 
     @rule()
-    def another_leader_reads_what_is_committed(self) -> None:
+    def another_leader_loads_the_committed_records(self) -> None:
         self.groups.log.give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.groups.reload()
 
     def _pick(self, pick: int) -> list[tuple[str | None, str, int]]:
-        """One who was told that it is a member, if anybody was."""
+        """A member that got its id in a response, if there is one."""
         joined = [
             (instance, str(request.response.member_id), int(request.response.generation_id))
             for instance, request in self.joins
@@ -193,14 +193,14 @@ class Interleavings(RuleBasedStateMachine):
         assert {name: group.logged for name, group in shard.groups.items() if group.logged} == generations
 
     @invariant()
-    def readers_see_what_is_committed(self) -> None:
+    def offset_fetch_returns_committed_offsets(self) -> None:
         committed, _ = replay(self.groups.log.batches[: self.groups.log.high_watermark])
         seen = {("g", index): self.groups.fetched(index=index) for index in (0, 1)}
         assert {key: offset for key, offset in seen.items() if offset >= 0} == committed
 
     @invariant()
     def a_reload_finds_the_same_groups(self) -> None:
-        """Between generations there is only memory: the log has the last one that was assigned, or the emptied one."""
+        """Except during a rebalance, when the log has the previous generation."""
         loader = Loader(self.groups.shard.new_group)
         for piece in self.groups.log.pieces():
             run_now(loader.apply(piece))
@@ -211,25 +211,25 @@ class Interleavings(RuleBasedStateMachine):
                 assert described(group) == described(found[name])
 
     @invariant()
-    def no_id_of_old_is_in_the_log_once_a_newer_one_was_told(self) -> None:
+    def no_old_static_id_is_in_the_log_after_a_newer_one_was_sent(self) -> None:
         for instance, request in self.joins:
             if instance is None or not request.answered or request.response.error_code != ErrorCode.NONE:
                 continue
-            told = self.told.setdefault(instance, [])
-            if request.response.member_id not in told:
-                told.append(request.response.member_id)
+            sent_ids = self.sent_ids.setdefault(instance, [])
+            if request.response.member_id not in sent_ids:
+                sent_ids.append(request.response.member_id)
         _, committed = replay(self.groups.log.batches[: self.groups.log.high_watermark])
         for value in committed.values():
             for member in value.members:
                 if member.group_instance_id is not None:
-                    assert member.member_id not in self.told.get(member.group_instance_id, [])[:-1]
+                    assert member.member_id not in self.sent_ids.get(member.group_instance_id, [])[:-1]
 
     @invariant()
-    def nothing_breaks(self) -> None:
+    def no_group_fails(self) -> None:
         assert not self.broken
 
     def teardown(self) -> None:
-        """In the end everybody has been answered."""
+        """At the end all requests have been answered."""
         try:
             self.groups.log.error = ErrorCode.NONE
             self.groups.log.hold = False

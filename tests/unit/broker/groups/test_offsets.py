@@ -1,4 +1,4 @@
-"""Who may commit and delete offsets, and which have grown old."""
+"""Which requests may commit and delete offsets, and which offsets expire."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def commit(world: GroupWorld, topic: str, *, expire_ms: int = -1) -> None:
     world.group.offsets[topic, 0] = CommittedOffset(1, -1, "", world.now_ms, expire_ms)
 
 
-def test_a_consumer_without_membership_may_commit_while_nobody_is_in_the_group() -> None:
+def test_a_consumer_without_membership_may_commit_to_an_empty_group() -> None:
     world = GroupWorld()
     assert refusal(world) is None
     world.stable()
     assert refusal(world) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_may_commit_in_its_generation_only() -> None:
+def test_a_member_may_commit_only_in_its_generation() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     assert refusal(world, member.member_id, 1) is None
@@ -48,11 +48,11 @@ def test_a_member_may_commit_in_its_generation_only() -> None:
 
 
 @pytest.mark.parametrize("generation", [0, 1])
-def test_who_says_that_it_is_a_member_may_not_commit_in_an_empty_group(generation: int) -> None:
+def test_an_unknown_member_may_not_commit_to_an_empty_group(generation: int) -> None:
     assert refusal(GroupWorld(), "who", generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_commit_shows_that_its_member_lives() -> None:
+def test_a_commit_extends_the_session() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_a_commit_shows_that_its_member_lives() -> None:
         assert refusal(world, member.member_id, 1) is None
 
 
-def test_between_join_and_sync_nobody_may_commit() -> None:
+def test_no_member_may_commit_between_join_and_sync() -> None:
     world = GroupWorld()
     joined = world.join()
     world.advance(3_001)
@@ -74,7 +74,7 @@ def test_only_an_empty_group_may_be_deleted() -> None:
     assert delete_refusal(world.group) is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_offsets_of_a_live_group_may_be_deleted_if_it_is_one_of_consumers() -> None:
+def test_offsets_of_a_group_with_members_may_be_deleted_if_they_are_consumers() -> None:
     consumers, workers = GroupWorld(), GroupWorld()
     consumers.stable()
     workers.stable(1, protocol_type="connect")
@@ -83,7 +83,7 @@ def test_offsets_of_a_live_group_may_be_deleted_if_it_is_one_of_consumers() -> N
 
 
 @pytest.mark.parametrize("days", [6, 7])
-def test_offsets_of_a_simple_group_are_kept_from_their_commit(days: int) -> None:
+def test_offsets_of_a_group_without_members_expire_from_their_commit(days: int) -> None:
     world = GroupWorld()
     commit(world, "t")
     world.advance(days * DAY_MS)
@@ -91,7 +91,7 @@ def test_offsets_of_a_simple_group_are_kept_from_their_commit(days: int) -> None
     assert old == ([("t", 0)] if days == 7 else [])
 
 
-def test_offsets_of_a_group_that_had_members_are_kept_from_the_time_it_became_empty() -> None:
+def test_offsets_of_an_emptied_group_expire_from_when_it_became_empty() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     commit(world, "t")
@@ -106,7 +106,7 @@ def test_offsets_of_a_group_that_had_members_are_kept_from_the_time_it_became_em
 
 
 @pytest.mark.parametrize("expires", [GroupWorld().now_ms + 5, 0])
-def test_an_old_client_s_retention_time_goes_before_all(expires: int) -> None:
+def test_the_retention_time_of_an_old_client_has_precedence(expires: int) -> None:
     world = GroupWorld()
     commit(world, "t", expire_ms=expires)
     world.advance(5)
@@ -117,15 +117,15 @@ def old_after(world: GroupWorld, retention_ms: int) -> list[tuple[str, int]]:
     return expired_offsets(world.group, now_ms=world.now_ms, retention_ms=retention_ms)
 
 
-def test_offsets_of_a_simple_group_do_not_live_longer_because_they_were_loaded_again() -> None:
-    """The group was made a moment ago; nobody ever joined it."""
+def test_loading_does_not_extend_the_offsets_of_a_group_without_members() -> None:
+    """The group has just been created by the load, and never had members."""
     world = GroupWorld()
     world.group.offsets["t", 0] = CommittedOffset(1, -1, "", world.now_ms - 1000)
     assert old_after(world, 1000) == [("t", 0)]
 
 
-def test_a_live_group_of_consumers_loses_the_offsets_of_topics_that_none_of_them_reads() -> None:
-    """Counted from the commit: when its generation began does not matter."""
+def test_offsets_without_subscription_expire_in_a_group_with_consumers() -> None:
+    """The time counts from the commit, not from the start of the generation."""
     world = GroupWorld()
     commit(world, "read")
     commit(world, "left")
@@ -136,24 +136,24 @@ def test_a_live_group_of_consumers_loses_the_offsets_of_topics_that_none_of_them
     assert (old_after(world, retention + 1), old_after(world, retention)) == ([], [("left", 0)])
 
 
-def test_a_live_group_of_another_kind_keeps_all_of_its_offsets() -> None:
+def test_a_group_with_members_of_another_type_keeps_all_offsets() -> None:
     world = GroupWorld()
     commit(world, "t")
     world.stable(protocol_type="connect")
     assert old_after(world, 0) == []
 
 
-def test_a_group_is_vacant_if_nobody_is_in_it_or_on_the_way() -> None:
+def test_a_group_is_vacant_without_members_and_pending_ids() -> None:
     world = GroupWorld()
     assert is_vacant(world.group)
     world.join(known_id_needed=True)
-    assert not is_vacant(world.group), "somebody was given an id and is about to come again"
+    assert not is_vacant(world.group), "a member id is pending"
     live = GroupWorld()
     live.stable()
     assert not is_vacant(live.group)
 
 
-def test_the_offsets_of_a_deleted_topic_are_those_with_its_id_or_of_old_with_its_name() -> None:
+def test_offsets_of_a_deleted_topic_have_its_id_or_only_its_name() -> None:
     world, gone, later = GroupWorld(), UUID(int=5), UUID(int=6)
     for topic, topic_id in (("gone", gone), ("old name", gone), ("made again", later), ("kept", later)):
         world.group.offsets[topic, 0] = CommittedOffset(1, -1, "", 0, topic_id=topic_id)

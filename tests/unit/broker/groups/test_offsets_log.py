@@ -1,4 +1,4 @@
-"""A shard's log appends under its own leader epochs alone."""
+"""PartitionOffsetsLog refuses writes in another leader epoch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
 
 
-def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next(bench: Bench) -> None:
-    """The partition leads on in a new epoch, of which the shard has not heard: what it decides may be out of date."""
+def test_a_write_of_an_earlier_leader_epoch_is_refused(bench: Bench) -> None:
+    """The shard has not been notified of the new epoch, so its decision may be outdated."""
     partition = bench.led("__consumer_offsets")
     log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
     assert log.append(bytes(batch(b"x"))) == log.end == 1
@@ -27,7 +27,7 @@ def test_what_was_decided_in_an_earlier_leader_epoch_is_not_appended_in_the_next
     assert log.append(bytes(batch(b"y"))) == 2
 
 
-def test_a_log_whose_last_records_were_compacted_away_is_read_to_its_end(bench: Bench) -> None:
+def test_a_log_without_its_last_records_after_compaction_is_read_to_its_end(bench: Bench) -> None:
     partition = bench.led("__consumer_offsets")
     log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
     log.append(bytes(batch(b"x")))
@@ -36,32 +36,32 @@ def test_a_log_whose_last_records_were_compacted_away_is_read_to_its_end(bench: 
 
 
 class TestWaiting:
-    """A write waits for its high watermark, which a follower in the ISR holds back here."""
+    """A write that waits for the high watermark, because a follower in the ISR does not fetch."""
 
-    def begun(self, bench: Bench) -> tuple[Partition, list[ErrorCode]]:
+    def waiting_commit(self, bench: Bench) -> tuple[Partition, list[ErrorCode]]:
         image = led_by(ME, replicas=(1, 2), isr=(1, 2))
         partition = bench.host(bench.topic("__consumer_offsets", image), 0)
         partition.become(image)
         log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
-        told: list[ErrorCode] = []
-        log.when_committed(log.append(bytes(batch(b"x"))), told.append)
-        assert told == []
-        return partition, told
+        results: list[ErrorCode] = []
+        log.when_committed(log.append(bytes(batch(b"x"))), results.append)
+        assert results == []
+        return partition, results
 
-    def test_a_leader_that_waits_for_too_long_says_so(self, bench: Bench) -> None:
-        _, told = self.begun(bench)
+    def test_a_commit_that_takes_too_long_times_out(self, bench: Bench) -> None:
+        _, results = self.waiting_commit(bench)
         bench.clock.advance(1)
-        assert told == [ErrorCode.REQUEST_TIMED_OUT]
+        assert results == [ErrorCode.REQUEST_TIMED_OUT]
 
-    def test_a_leader_that_leads_on_in_another_epoch_does_not_answer_for_this_one(self, bench: Bench) -> None:
-        partition, told = self.begun(bench)
+    def test_a_commit_of_an_earlier_leader_epoch_fails(self, bench: Bench) -> None:
+        partition, results = self.waiting_commit(bench)
         partition.become(led_by(ME, replicas=(1, 2), isr=(1, 2), leader_epoch=1))
         bench.clock.advance(1)
-        assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert results == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
-    def test_a_leader_whose_log_directory_fails_leads_no_more_though_its_epoch_stays(self, bench: Bench) -> None:
-        partition, told = self.begun(bench)
+    def test_a_failed_log_directory_fails_waiting_commits(self, bench: Bench) -> None:
+        partition, results = self.waiting_commit(bench)
         log = partition.online_log
         partition.take_offline()
         log.close()
-        assert (partition.leader_epoch, told) == (0, [ErrorCode.NOT_LEADER_OR_FOLLOWER])
+        assert (partition.leader_epoch, results) == (0, [ErrorCode.NOT_LEADER_OR_FOLLOWER])

@@ -1,4 +1,4 @@
-"""Ids that were given out and not used yet: what they cost, and how many there can be."""
+"""Pending member ids: their order, their number, and their effect on rebalances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return 3
 
 
-def test_ids_lapse_in_the_order_of_their_times() -> None:
+def test_ids_expire_in_the_order_of_their_times() -> None:
     among: dict[str, str] = {}
     pending = PendingMembers("g", among)
     dice = random.Random(1)
@@ -42,19 +42,19 @@ def test_ids_lapse_in_the_order_of_their_times() -> None:
         assert set(pending) == set(among) == set(times)
 
 
-def test_an_id_more_makes_the_oldest_lapse(groups: Groups, few: int) -> None:
+def test_an_id_beyond_the_limit_removes_the_oldest(groups: Groups, few: int) -> None:
     given = [groups.joining(version=4).response.member_id for _ in range(few + 1)]
     assert groups.joining(given[0], version=4).response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert len(groups.shard.groups["g"].pending_members) == few
 
 
-def test_a_group_of_which_nothing_else_is_there_goes_with_its_last_id(groups: Groups, few: int) -> None:
+def test_a_group_with_only_pending_ids_is_removed_with_the_last_one(groups: Groups, few: int) -> None:
     for number in range(few + 2):
         groups.joining(version=4, group=f"g{number}")
     assert list(groups.shard.groups) == ["g2", "g3", "g4"]
 
 
-def test_whoever_waits_for_an_id_that_lapses_so_waits_no_longer(groups: Groups, few: int) -> None:
+def test_removing_the_oldest_id_completes_a_rebalance(groups: Groups, few: int) -> None:
     first = groups.member()
     groups.joining(version=4)
     waiting = groups.joining(first, version=3)
@@ -64,7 +64,7 @@ def test_whoever_waits_for_an_id_that_lapses_so_waits_no_longer(groups: Groups, 
     assert waiting.response.generation_id == 2
 
 
-def test_ids_of_a_group_that_ends_count_no_longer() -> None:
+def test_clearing_a_group_removes_its_pending_ids() -> None:
     world = GroupWorld()
     for _ in range(5):
         world.join(known_id_needed=True)

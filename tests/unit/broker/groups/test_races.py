@@ -1,4 +1,4 @@
-"""Requests that meet while a write is on its way to the followers: what was answered holds, here and after a reload."""
+"""Concurrent requests during an uncommitted write: answered results hold, also after a reload."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_commit_after_the_deletion_of_an_offset_stays(groups: Groups) -> None:
         groups.reload()
 
 
-def test_a_group_that_expires_during_a_commit_is_gone_for_good_or_not_at_all(groups: Groups) -> None:
+def test_a_commit_after_the_expiration_of_its_group_stays(groups: Groups) -> None:
     groups.commit(9, 0)
     groups.log.hold = True
     groups.committing(9, 0, 1, offset=20)
@@ -105,7 +105,7 @@ def test_a_refused_deletion_changes_nothing(groups: Groups) -> None:
         groups.reload()
 
 
-def test_what_was_not_committed_in_time_is_in_memory_as_it_is_in_the_log(groups: Groups) -> None:
+def test_a_write_that_times_out_stays_in_memory_as_in_the_log(groups: Groups) -> None:
     groups.commit(9, 0)
     groups.log.hold = True
     deletion = groups.deleting()
@@ -116,7 +116,7 @@ def test_what_was_not_committed_in_time_is_in_memory_as_it_is_in_the_log(groups:
     assert groups.fetched() == -1 and groups.state() == "Dead"
 
 
-def test_a_fetch_shows_what_is_committed_and_waits_for_the_rest_where_that_is_asked(groups: Groups) -> None:
+def test_a_stable_fetch_waits_and_others_return_committed_offsets(groups: Groups) -> None:
     groups.commit(9, 0)
     groups.log.hold = True
     groups.committing(9, 0, 1, offset=20)
@@ -126,7 +126,7 @@ def test_a_fetch_shows_what_is_committed_and_waits_for_the_rest_where_that_is_as
     assert stable.response.groups[0].topics[0].partitions[0].committed_offset == groups.fetched() == 20
 
 
-def test_a_stable_fetch_that_waits_too_long_looks_for_the_coordinator_again(groups: Groups) -> None:
+def test_a_stable_fetch_that_times_out_returns_not_coordinator(groups: Groups) -> None:
     groups.log.hold = True
     groups.committing(9, 0)
     stable = groups.fetching(stable=True)
@@ -134,7 +134,7 @@ def test_a_stable_fetch_that_waits_too_long_looks_for_the_coordinator_again(grou
     assert stable.response.groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_that_a_group_is_gone_is_told_when_its_deletion_is_committed(groups: Groups) -> None:
+def test_group_id_not_found_is_returned_after_the_deletion_is_committed(groups: Groups) -> None:
     groups.commit(9, 0)
     groups.log.hold = True
     groups.deleting()
@@ -144,7 +144,7 @@ def test_that_a_group_is_gone_is_told_when_its_deletion_is_committed(groups: Gro
     assert again.response.results[0].error_code == of_offset.response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_commits_reach_readers_in_their_order(groups: Groups) -> None:
+def test_commits_become_visible_in_their_order(groups: Groups) -> None:
     groups.log.hold = True
     for offset in (1, 2, 3):
         groups.committing(9, 0, offset=offset)
@@ -155,8 +155,8 @@ def test_commits_reach_readers_in_their_order(groups: Groups) -> None:
     assert seen == [1, 2, 3]
 
 
-def test_the_first_assignment_of_a_generation_counts(groups: Groups) -> None:
-    """A leader that sends its assignment once more does not overtake itself in the log."""
+def test_only_the_first_assignment_of_a_generation_is_written(groups: Groups) -> None:
+    """A second SyncGroup of the leader writes no other assignment."""
     member = groups.joining(version=3).response.member_id
     groups.log.hold = True
     first = groups.syncing(member, 1, {member: b"first"})
@@ -168,8 +168,8 @@ def test_the_first_assignment_of_a_generation_counts(groups: Groups) -> None:
     assert groups.syncing(member, 1, {}).response.assignment == b"first"
 
 
-def test_an_emptied_group_that_could_not_be_written_is_written_later(groups: Groups) -> None:
-    """Otherwise the next leader would give its members a new session each."""
+def test_a_refused_empty_generation_is_written_later(groups: Groups) -> None:
+    """Otherwise the next leader would begin new sessions for the members."""
     member = groups.member()
     groups.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     groups.leave(member)
@@ -181,7 +181,7 @@ def test_an_emptied_group_that_could_not_be_written_is_written_later(groups: Gro
 
 
 class TestStaticMembers:
-    def test_an_id_that_could_not_be_written_is_given_back(self, groups: Groups) -> None:
+    def test_a_static_id_that_was_not_written_is_rolled_back(self, groups: Groups) -> None:
         old = groups.member(instance="i")
         groups.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
         again = groups.joining(instance="i")
@@ -189,8 +189,8 @@ class TestStaticMembers:
         assert groups.heartbeat(old, 1, instance="i") is NONE
         assert groups.describe(5, "g").members[0].member_id == old
 
-    def test_nobody_is_told_an_id_that_the_log_does_not_have(self, groups: Groups) -> None:
-        """Its coordinator is lost before the new generation is written; the log's id is the old one then."""
+    def test_a_static_id_is_sent_only_after_it_is_committed(self, groups: Groups) -> None:
+        """The coordinator ends before the new generation is written, when the log has the old id."""
         old = groups.member(instance="i")
         changed = (("range", b"other"),)
         groups.joining(old, instance="i", protocols=changed)
@@ -204,7 +204,7 @@ class TestStaticMembers:
         assert groups.heartbeat(new, 3, instance="i") is ErrorCode.ILLEGAL_GENERATION, "not FENCED_INSTANCE_ID"
         assert groups.joining(new, instance="i").response.error_code == NONE
 
-    def test_nor_after_its_session_had_ended_and_the_empty_group_was_not_written(self, groups: Groups) -> None:
+    def test_a_static_id_is_written_after_an_unwritten_empty_generation(self, groups: Groups) -> None:
         groups.member(instance="i")
         groups.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
         groups.clock.advance(10.0)
@@ -213,7 +213,7 @@ class TestStaticMembers:
         groups.reload()
         assert groups.heartbeat(new, 3, instance="i") is ErrorCode.ILLEGAL_GENERATION
 
-    def test_nor_while_the_record_of_the_empty_group_is_on_its_way(self, groups: Groups) -> None:
+    def test_a_static_id_waits_for_an_uncommitted_empty_generation(self, groups: Groups) -> None:
         groups.member(instance="i")
         groups.log.hold = True
         groups.clock.advance(10.0)
@@ -224,7 +224,7 @@ class TestStaticMembers:
         groups.reload()
         assert groups.heartbeat(new, 3, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_one_that_cannot_be_written_is_told_to_try_again(self, groups: Groups) -> None:
+    def test_a_static_id_that_cannot_be_written_is_a_retriable_error(self, groups: Groups) -> None:
         old = groups.member(instance="i")
         changed = (("range", b"other"),)
         groups.joining(old, instance="i", protocols=changed)
@@ -238,20 +238,20 @@ def subscribed(*topics: str) -> bytes:
     return encode_consumer_message(Subscription(topics=topics))
 
 
-def test_only_subscriptions_under_the_chosen_protocol_keep_an_offset(groups: Groups) -> None:
+def test_only_subscriptions_of_the_chosen_protocol_protect_an_offset(groups: Groups) -> None:
     groups.commit(9, 0)
     groups.member(protocols=(("range", subscribed("u")), ("other", subscribed("t"))))
     topic = groups.deleting_offset().response.topics[0]
     assert topic.partitions[0].error_code == NONE and groups.fetched() == -1
 
 
-def test_unreadable_metadata_of_a_protocol_that_was_not_chosen_keep_nothing(groups: Groups) -> None:
+def test_invalid_metadata_of_another_protocol_protect_no_offset(groups: Groups) -> None:
     groups.commit(9, 0)
     groups.member(protocols=(("range", subscribed("u")), ("other", b"")))
     assert groups.deleting_offset().response.topics[0].partitions[0].error_code == NONE
 
 
-def test_a_subscription_or_an_unreadable_one_keeps_an_offset(groups: Groups) -> None:
+def test_a_subscription_or_invalid_metadata_protect_an_offset(groups: Groups) -> None:
     for metadata in (subscribed("t"), b""):
         groups.commit(9, 0)
         member = groups.member(protocols=(("range", metadata),))
@@ -260,7 +260,7 @@ def test_a_subscription_or_an_unreadable_one_keeps_an_offset(groups: Groups) -> 
         groups.leave(member)
 
 
-def test_partitions_that_do_not_exist_are_told_apart_from_the_group_s_error(groups: Groups) -> None:
+def test_unknown_partitions_have_their_own_error(groups: Groups) -> None:
     groups.elsewhere = True
     found = groups.commit(9, 0, 7).topics[0].partitions
     codes = [ErrorCode(one.error_code) for one in found]
@@ -268,17 +268,17 @@ def test_partitions_that_do_not_exist_are_told_apart_from_the_group_s_error(grou
     assert code_of(groups.committing(9, 7)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_commit_of_nothing_that_exists_makes_no_group(groups: Groups) -> None:
+def test_a_commit_of_unknown_partitions_creates_no_group(groups: Groups) -> None:
     groups.commit(9, 7)
     assert not groups.shard.groups
 
 
-def test_metadata_are_as_long_as_java_counts_them(groups: Groups) -> None:
+def test_the_metadata_limit_counts_utf_16_units(groups: Groups) -> None:
     assert code_of(groups.committing(9, 0, metadata="ä" * 4096)) is NONE
     assert code_of(groups.committing(9, 0, metadata="\N{PILE OF POO}" * 2049)) is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
-def test_a_session_begins_when_the_assignment_is_told_and_not_when_its_write_began(groups: Groups) -> None:
+def test_a_session_is_extended_when_the_assignment_is_sent(groups: Groups) -> None:
     member = groups.joining(version=3).response.member_id
     groups.log.hold = True
     waiting = groups.syncing(member, 1, {member: b"share"})
@@ -289,7 +289,7 @@ def test_a_session_begins_when_the_assignment_is_told_and_not_when_its_write_beg
     assert groups.heartbeat(member, 1) is ErrorCode.NONE
 
 
-def test_a_write_that_was_given_up_leaves_the_members_the_whole_time_to_join_again(groups: Groups) -> None:
+def test_a_timed_out_assignment_extends_the_sessions(groups: Groups) -> None:
     member = groups.joining(version=3).response.member_id
     groups.log.hold = True
     waiting = groups.syncing(member, 1, {member: b"share"})
@@ -300,8 +300,8 @@ def test_a_write_that_was_given_up_leaves_the_members_the_whole_time_to_join_aga
     assert groups.heartbeat(member, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_has_waited_for_a_slow_leader_is_not_dropped_as_the_next_rebalance_begins(groups: Groups) -> None:
-    """As Kafka's propagateAssignment does, which begins the session anew with an error, too."""
+def test_a_member_that_waited_for_a_slow_leader_keeps_its_session_in_the_next_rebalance(groups: Groups) -> None:
+    """Like Kafka's propagateAssignment, which extends the session also with an error."""
     leader = groups.joining(version=3).response.member_id
     second = groups.joining(version=3)
     generation = groups.joining(leader, version=3).response.generation_id
@@ -319,10 +319,10 @@ def test_who_has_waited_for_a_slow_leader_is_not_dropped_as_the_next_rebalance_b
 @pytest.mark.parametrize(
     ("version", "code"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)]
 )
-def test_a_topic_deleted_while_its_offsets_are_read_has_none(
+def test_offsets_of_a_topic_deleted_during_the_request_are_not_committed(
     groups: Groups, version: int, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that were there are removed when the deletion is applied, so that nobody would remove this one."""
+    """Existing offsets are removed when the deletion is applied; a later one would never be removed."""
     monkeypatch.setattr(offset_commit, "YieldBudget", partial(YieldBudget, 1))
     kept = groups.node.image.topics["t"]
     gone = another_topic(groups, "gone")
@@ -342,10 +342,10 @@ def test_a_topic_deleted_while_its_offsets_are_read_has_none(
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("holds", [False, True])
-def test_offsets_of_one_group_are_told_in_slices_as_they_were_at_one_moment(
+def test_offsets_of_a_group_are_returned_as_of_one_moment(
     groups: Groups, stable: bool, holds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And only what is committed."""
+    """Only committed offsets are returned."""
     monkeypatch.setattr(offset_fetch, "YieldBudget", partial(YieldBudget, 1))
     groups.commit(9, 0, 1, offset=5)
     request = Request(ApiKey.OFFSET_FETCH, 9)
@@ -362,7 +362,7 @@ def test_offsets_of_one_group_are_told_in_slices_as_they_were_at_one_moment(
     assert [one["committed_offset"] for one in group["topics"][0]["partitions"]] == [5] * 20
 
 
-def test_of_groups_of_which_one_waits_all_are_told(groups: Groups) -> None:
+def test_all_groups_are_returned_after_one_has_waited(groups: Groups) -> None:
     groups.log.hold = True
     commit, fetch = groups.committing(9, 0, offset=20), groups.fetching(stable=True)
     assert not commit.answered and not fetch.answered

@@ -1,4 +1,4 @@
-"""Groups under random histories: whatever members do and whenever time passes, these things hold."""
+"""Invariants of a group under random requests and times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RandomGroup(RuleBasedStateMachine):
         return [answers[0] for answers in self.joins if answers]
 
     @rule(protocols=PROTOCOLS, instance=st.sampled_from([None, None, "i1", "i2"]), known=st.booleans())
-    def a_newcomer_joins(self, protocols: tuple[tuple[str, bytes], ...], instance: str | None, known: bool) -> None:
+    def a_new_member_joins(self, protocols: tuple[tuple[str, bytes], ...], instance: str | None, known: bool) -> None:
         self.joins.append(self.world.join(instance=instance, protocols=protocols, known_id_needed=known))
 
     @rule(pick=st.integers(0, 50), protocols=PROTOCOLS)
@@ -63,7 +63,7 @@ class RandomGroup(RuleBasedStateMachine):
         self.world.refused = error
 
     @invariant()
-    def nobody_is_answered_twice(self) -> None:
+    def no_request_is_answered_twice(self) -> None:
         assert max(map(len, self.joins), default=0) <= 1
         assert max(map(len, self.syncs), default=0) <= 1
 
@@ -83,15 +83,15 @@ class RandomGroup(RuleBasedStateMachine):
         self.generation = self.world.group.generation
 
     @invariant()
-    def no_end_of_a_session_is_missed(self) -> None:
+    def no_session_expires_before_the_next_deadline(self) -> None:
         members = self.world.group.members.values()
         first = min((member.deadline_ms for member in members if not member.waits), default=None)
         wake = next_deadline_ms(self.world.group)
         assert first is None or (wake is not None and wake <= first)
 
     @invariant()
-    def who_waits_is_looked_at_soon(self) -> None:
-        """An answer that is no beginning of a session may come at any time."""
+    def waiting_members_are_checked_soon(self) -> None:
+        """A response that does not extend the session may be sent at any time."""
         wake = next_deadline_ms(self.world.group)
         if any(member.waits for member in self.world.group.members.values()):
             assert wake is not None and wake <= self.world.now_ms + max(SESSION_MS, SESSION_CHECK_MS)
@@ -103,7 +103,7 @@ class RandomGroup(RuleBasedStateMachine):
             assert group.members[member_id].instance_id == instance
 
     def teardown(self) -> None:
-        """When all fall silent the group becomes empty, and everyone who waited was told something."""
+        """Without further requests the group becomes empty, and all waiting requests are answered."""
         self.world.refused = ErrorCode.NONE
         self.world.hold_writes = False
         self.world.commit()

@@ -1,4 +1,4 @@
-"""A rebalance whose members come, stay away, or go while it lasts."""
+"""Rebalances whose members rejoin, do not rejoin, or leave."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_static_leader(world: GroupWorld) -> tuple[JoinAnswer, JoinAnswer]:
     return leader[0], other[0]
 
 
-def test_who_lives_and_does_not_come_again_is_dropped_when_the_time_for_it_is_over() -> None:
+def test_members_with_a_session_that_do_not_rejoin_are_removed_after_the_rebalance_timeout() -> None:
     world = GroupWorld()
     leader, follower = world.stable(2)
     again = world.join(follower.member_id, protocols=OTHER)
@@ -46,7 +46,7 @@ def test_who_lives_and_does_not_come_again_is_dropped_when_the_time_for_it_is_ov
     assert again[0].leader == follower.member_id and list(world.group.members) == [follower.member_id]
 
 
-def test_a_static_member_that_does_not_come_again_stays_and_leads_no_more() -> None:
+def test_a_static_leader_that_does_not_rejoin_stays_and_is_replaced_as_leader() -> None:
     world = GroupWorld()
     leader, other = with_static_leader(world)
     again = world.join(other.member_id, protocols=OTHER)
@@ -55,10 +55,10 @@ def test_a_static_member_that_does_not_come_again_stays_and_leads_no_more() -> N
     assert [one.member_id for one in again[0].members] == [leader.member_id, other.member_id]
     back = world.join(leader.member_id, instance="one", protocols=OTHER)
     world.join(other.member_id, protocols=OTHER)
-    assert (back[0].generation, back[0].leader) == (3, other.member_id), "who leads goes on leading"
+    assert (back[0].generation, back[0].leader) == (3, other.member_id), "the leader stays the same"
 
 
-def test_while_nobody_at_all_comes_again_static_members_are_waited_for() -> None:
+def test_a_rebalance_waits_for_static_members_if_no_member_rejoins() -> None:
     world = GroupWorld()
     leader, other = with_static_leader(world)
     world.join(other.member_id, protocols=OTHER)
@@ -69,14 +69,14 @@ def test_while_nobody_at_all_comes_again_static_members_are_waited_for() -> None
     assert (answer.generation, answer.leader) == (2, leader.member_id)
 
 
-def test_a_group_that_all_leave_while_it_gathers_members_is_empty_at_once() -> None:
+def test_a_group_that_all_members_leave_during_the_initial_delay_is_empty_at_once() -> None:
     world = GroupWorld()
     world.join()
     world.leave(next(iter(world.group.members)))
     assert (world.group.state, world.group.join_deadline_ms) == (GroupState.EMPTY, None)
 
 
-def test_an_empty_group_is_subscribed_to_nothing() -> None:
+def test_an_empty_group_has_no_subscriptions() -> None:
     world = GroupWorld()
     (member,) = world.stable(protocols=READS)  # type: ignore[arg-type]
     assert world.group.subscribes_to("read")
@@ -84,14 +84,14 @@ def test_an_empty_group_is_subscribed_to_nothing() -> None:
     assert (world.group.state, world.group.subscribes_to("read")) == (GroupState.EMPTY, False)
 
 
-def test_a_group_that_is_ended_is_written_so_and_subscribed_to_nothing() -> None:
+def test_an_ended_generation_is_written_as_empty_without_subscriptions() -> None:
     world = GroupWorld()
     world.stable(protocols=READS)  # type: ignore[arg-type]
     rebalance.end_generation(world.group, ErrorCode.UNKNOWN_SERVER_ERROR, world.now_ms)
     assert (world.written[-1], world.group.members, world.group.subscribes_to("read")) == ({}, {}, False)
 
 
-def test_a_member_that_leaves_while_it_waits_for_its_share_is_told() -> None:
+def test_a_member_that_leaves_during_its_sync_is_answered() -> None:
     world = GroupWorld()
     waiting = [world.join() for _ in range(2)]
     world.advance(3 * world.group.settings.initial_delay_ms + 1)
@@ -101,7 +101,7 @@ def test_a_member_that_leaves_while_it_waits_for_its_share_is_told() -> None:
     assert [answer.error for answer in share] == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_a_rebalance_waits_for_who_was_given_an_id_no_longer_than_that_holds() -> None:
+def test_a_rebalance_waits_for_a_pending_id_until_it_expires() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     world.join(known_id_needed=True)
@@ -112,7 +112,7 @@ def test_a_rebalance_waits_for_who_was_given_an_id_no_longer_than_that_holds() -
     assert again[0].generation == 2
 
 
-def test_the_others_rebalance_when_one_that_never_asked_for_its_share_is_dropped() -> None:
+def test_removing_a_member_without_sync_starts_a_rebalance() -> None:
     world = GroupWorld()
     waiting = [world.join() for _ in range(2)]
     world.advance(3 * world.group.settings.initial_delay_ms + 1)
@@ -122,7 +122,7 @@ def test_the_others_rebalance_when_one_that_never_asked_for_its_share_is_dropped
     assert (world.group.state, list(world.group.members)) == (GroupState.PREPARING, [leader.member_id])
 
 
-def test_an_empty_generation_that_was_refused_is_not_written_again_before_its_time() -> None:
+def test_a_refused_empty_generation_is_retried_after_a_pause() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     world.refused = ErrorCode.NOT_COORDINATOR

@@ -1,4 +1,4 @@
-"""What a JoinGroup is answered before any group has seen it."""
+"""JoinGroup errors before the group is looked up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.broker.fixtures import Bench
 
 
 class Groups:
-    """Coordinates nothing."""
+    """A coordinator without groups."""
 
     settings = SimpleNamespace(min_session_ms=6000, max_session_ms=60_000)
 
@@ -34,7 +34,7 @@ class Groups:
         ("", 1, ErrorCode.INVALID_GROUP_ID, "me"),
     ],
 )
-def test_a_coordinator_that_is_none_knows_no_member(
+def test_errors_before_the_group_is_found_have_kafkas_member_id(
     bench: Bench, version: int, group: str, session_ms: int, code: ErrorCode, member: str
 ) -> None:
     bench.groups = Groups(ErrorCode.NOT_COORDINATOR if member else code)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""JoinGroup of who is in the group already: with other protocols, under another id, or once more."""
+"""JoinGroup of existing members: with other protocols, with another id, or unchanged."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ OTHER = (("range", b"other topics"),)
 UNLIKE = (("sticky", b"topics"), ("range", b"topics"))
 
 
-def test_the_leader_is_told_what_a_member_supports_now() -> None:
+def test_the_leader_gets_the_current_metadata_of_members() -> None:
     world = GroupWorld()
     leader, follower = world.stable(2)
     again = world.join(follower.member_id, protocols=OTHER)
-    told = world.join(leader.member_id)
-    assert again and [one.metadata for one in told[0].members] == [b"topics", b"other topics"]
+    answers = world.join(leader.member_id)
+    assert again and [one.metadata for one in answers[0].members] == [b"topics", b"other topics"]
     assert world.group.common_protocols() == ["range"]
 
 
-def test_what_is_voted_for_is_what_members_support_now() -> None:
+def test_the_protocol_is_selected_from_the_current_protocols() -> None:
     world = GroupWorld()
     (member,) = world.stable()
     assert world.join(member.member_id, protocols=UNLIKE)[0].protocol_name == "sticky"
 
 
 @pytest.mark.parametrize("state", [GroupState.COMPLETING, GroupState.STABLE])
-def test_who_joins_again_unchanged_lives(state: GroupState) -> None:
+def test_an_unchanged_rejoin_extends_the_session(state: GroupState) -> None:
     world = GroupWorld()
     if state is GroupState.STABLE:
         leader, follower = world.stable(2)
@@ -43,8 +43,8 @@ def test_who_joins_again_unchanged_lives(state: GroupState) -> None:
     assert (world.group.state, len(world.group.members)) == (state, 2)
 
 
-def test_a_full_group_has_room_for_who_has_come_already() -> None:
-    """Its first request was given up; it is one of those that fill the group."""
+def test_a_full_group_accepts_a_member_that_has_joined_already() -> None:
+    """The member's first request timed out at the client; it counts for the size of the group."""
     world = GroupWorld(max_size=2)
     first, second = world.join(), world.join()
     member_id = next(iter(world.group.members))
@@ -53,7 +53,7 @@ def test_a_full_group_has_room_for_who_has_come_already() -> None:
     assert world.join()[0].error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_an_id_that_was_given_to_a_dynamic_member_is_nothing_to_a_static_one() -> None:
+def test_a_static_member_cannot_use_a_pending_dynamic_id() -> None:
     world = GroupWorld()
     (given,) = world.join(known_id_needed=True)
     assert world.join(given.member_id, instance="i")[0].error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -61,9 +61,9 @@ def test_an_id_that_was_given_to_a_dynamic_member_is_nothing_to_a_static_one() -
 
 
 class TestStaticMembers:
-    """Who comes back under a new id (KIP-345)."""
+    """Static members that rejoin without their id (KIP-345)."""
 
-    def test_it_makes_the_group_rebalance_where_the_generation_has_no_assignment_yet(self) -> None:
+    def test_it_starts_a_rebalance_if_the_generation_has_no_assignment_yet(self) -> None:
         world = GroupWorld()
         world.join(instance="one")
         waiting = world.join(instance="two")
@@ -72,14 +72,14 @@ class TestStaticMembers:
         assert not world.join(instance="two")
         assert world.group.state is GroupState.PREPARING
 
-    def test_it_makes_the_group_rebalance_where_another_protocol_would_be_chosen(self) -> None:
+    def test_it_starts_a_rebalance_if_another_protocol_would_be_selected(self) -> None:
         world = GroupWorld()
         world.stable(1, instance="one")
         (new,) = world.join(instance="one", protocols=UNLIKE)
         assert (new.generation, new.protocol_name, world.group.state) == (2, "sticky", GroupState.COMPLETING)
         assert [one.metadata for one in new.members] == [b"topics"]
 
-    def test_where_the_generation_goes_on_it_is_known_by_what_it_supports_now_and_lives(self) -> None:
+    def test_it_has_its_new_protocols_and_a_new_session_in_a_continued_generation(self) -> None:
         world = GroupWorld()
         world.stable(1, instance="one")
         world.advance(SESSION_MS - 1)
@@ -88,7 +88,7 @@ class TestStaticMembers:
         world.advance(SESSION_MS - 1)
         assert new.member_id in world.group.members
 
-    def test_one_that_does_not_lead_is_told_of_nobody(self) -> None:
+    def test_a_follower_gets_no_list_of_members(self) -> None:
         world = GroupWorld()
         leader = world.join(instance="leader")
         world.join(instance="one")
@@ -98,7 +98,7 @@ class TestStaticMembers:
         assert (new.generation, new.leader, world.group.state) == (1, leader[0].member_id, GroupState.STABLE)
         assert (new.members, new.skip_assignment) == ((), False)
 
-    def test_if_its_return_cannot_be_written_all_is_as_it_was(self) -> None:
+    def test_a_refused_write_restores_the_member(self) -> None:
         world = GroupWorld()
         (old,) = world.stable(1, instance="one")
         world.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""A shard writes what its groups decide, and a shard that loads the log has the same groups again."""
+"""A shard writes its groups to the log, and another shard loads the same groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_group_survives_a_restart_with_members_assignment_and_generation() -> 
     assert group.members[member.member_id].assignment == b"share"
 
 
-def test_a_member_that_does_not_come_back_after_a_restart_loses_its_session() -> None:
+def test_a_member_that_sends_nothing_after_a_restart_loses_its_session() -> None:
     world = World()
     world.join("g")
     shard = world.reload()
@@ -23,7 +23,7 @@ def test_a_member_that_does_not_come_back_after_a_restart_loses_its_session() ->
     assert shard.groups["g"].state is GroupState.EMPTY
 
 
-def test_offsets_are_shown_once_they_are_written_and_survive_a_restart() -> None:
+def test_offsets_are_stored_once_they_are_appended_and_survive_a_restart() -> None:
     world = World()
     group = world.shard.get_or_create("g")
     world.log.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -35,7 +35,7 @@ def test_offsets_are_shown_once_they_are_written_and_survive_a_restart() -> None
     assert group.offsets == world.reload().groups["g"].offsets == {("t", 1): ANSWER_ONE}
 
 
-def test_a_deleted_group_is_gone_after_a_restart_too() -> None:
+def test_a_deleted_group_does_not_exist_after_a_restart() -> None:
     world = World()
     group = world.shard.get_or_create("g")
     world.shard.commit(group, {("t", 1): ANSWER_ONE}, lambda error: None)
@@ -43,7 +43,7 @@ def test_a_deleted_group_is_gone_after_a_restart_too() -> None:
     assert not world.shard.groups and not world.reload().groups
 
 
-def test_a_removed_offset_is_gone_after_a_restart_too() -> None:
+def test_a_removed_offset_does_not_exist_after_a_restart() -> None:
     world = World()
     group = world.shard.get_or_create("g")
     world.shard.commit(group, {("t", 1): ANSWER_ONE, ("t", 2): ANSWER_ONE}, lambda error: None)
@@ -51,7 +51,7 @@ def test_a_removed_offset_is_gone_after_a_restart_too() -> None:
     assert list(world.reload().groups["g"].offsets) == [("t", 2)]
 
 
-def test_a_shard_that_lost_its_partition_writes_nothing_more() -> None:
+def test_a_closed_shard_appends_nothing() -> None:
     world = World()
     group = world.shard.get_or_create("g")
     world.shard.close()
@@ -60,7 +60,7 @@ def test_a_shard_that_lost_its_partition_writes_nothing_more() -> None:
     assert errors == [ErrorCode.NOT_COORDINATOR] and not world.log.batches
 
 
-def test_a_group_that_nothing_came_of_is_not_kept() -> None:
+def test_a_group_without_state_is_removed_after_the_request() -> None:
     world = World()
     world.shard.after_request(world.shard.get_or_create("g"))
     assert not world.shard.groups

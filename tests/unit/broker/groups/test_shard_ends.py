@@ -1,4 +1,4 @@
-"""A shard whose groups end, or that ends itself: what is told, what is written, and that no timer is left."""
+"""Deleted groups and closed shards: responses, writes, and no remaining timers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def joining(world: World, *, known_id_needed: bool = False, session_ms: int = 10
     return answers
 
 
-def test_a_step_that_fails_is_told() -> None:
+def test_attempt_returns_whether_the_step_succeeded() -> None:
     world = World()
     group = world.shard.get_or_create("g")
 
@@ -40,7 +40,7 @@ def test_a_step_that_fails_is_told() -> None:
 
 
 class TestClosing:
-    def test_who_waits_is_told_and_no_group_or_timer_is_left(self) -> None:
+    def test_waiting_requests_are_answered_and_groups_and_timers_removed(self) -> None:
         world = World()
         world.join("g")
         waiting = joining(world)
@@ -49,16 +49,16 @@ class TestClosing:
         assert [answer.error for answer in waiting] == [ErrorCode.NOT_COORDINATOR]
         assert (world.shard.groups, world.clock.armed()) == ({}, 0)
 
-    def test_what_is_asked_of_it_later_is_refused(self) -> None:
+    def test_later_requests_are_refused(self) -> None:
         world = World()
         world.shard.close()
-        told: list[ErrorCode] = []
-        world.shard.when_all_committed(told.append)
-        assert told == [ErrorCode.NOT_COORDINATOR]
+        results: list[ErrorCode] = []
+        world.shard.when_all_committed(results.append)
+        assert results == [ErrorCode.NOT_COORDINATOR]
 
 
 class TestForgetting:
-    def test_a_group_of_which_only_its_generation_is_there_is_gone_after_a_restart_too(self) -> None:
+    def test_a_deleted_group_with_only_a_generation_does_not_exist_after_a_restart(self) -> None:
         world = World()
         world.join("g")
         world.clock.advance(SESSION)
@@ -68,7 +68,7 @@ class TestForgetting:
         assert group.state is GroupState.DEAD
         assert (world.shard.groups, world.reload().groups) == ({}, {})
 
-    def test_who_was_given_an_id_or_waits_is_known_no_longer(self) -> None:
+    def test_pending_ids_are_removed_and_waiting_requests_answered(self) -> None:
         world = World()
         world.shard.commit(world.shard.get_or_create("g"), {("t", 1): ANSWER_ONE}, nothing)
         joining(world, known_id_needed=True)
@@ -79,7 +79,7 @@ class TestForgetting:
         assert (len(group.pending_members), world.clock.armed()) == (0, 0)
         assert [answer.error for answer in waiting] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
-    def test_a_group_that_is_gone_gets_no_timer(self) -> None:
+    def test_a_removed_group_gets_no_timer(self) -> None:
         world = World()
         world.join("g")
         group = world.shard.groups["g"]
@@ -94,14 +94,14 @@ class TestForgetting:
         world.shard.commit(world.shard.get_or_create("g"), {("t", 1): ANSWER_ONE}, nothing)
         assert world.shard.groups == {}
 
-    def test_a_group_whose_last_id_lapses_leaves_no_timer(self) -> None:
+    def test_a_group_whose_last_pending_id_expires_leaves_no_timer(self) -> None:
         world = World()
         joining(world, known_id_needed=True)
         assert world.clock.armed() == 1
         world.clock.advance(SESSION)
         assert (world.shard.groups, world.clock.armed()) == ({}, 0)
 
-    def test_a_group_whose_last_id_is_given_back_leaves_no_timer(self) -> None:
+    def test_a_group_whose_last_pending_id_is_removed_leaves_no_timer(self) -> None:
         world = World()
         (given,) = joining(world, known_id_needed=True)
         group = world.shard.groups["g"]
@@ -111,9 +111,9 @@ class TestForgetting:
 
     def test_removing_no_offset_writes_nothing(self) -> None:
         world = World()
-        told: list[ErrorCode] = []
-        world.shard.remove_offsets(world.shard.get_or_create("g"), [], told.append)
-        assert (told, world.log.batches) == ([ErrorCode.NONE], [])
+        results: list[ErrorCode] = []
+        world.shard.remove_offsets(world.shard.get_or_create("g"), [], results.append)
+        assert (results, world.log.batches) == ([ErrorCode.NONE], [])
 
 
 class TestExpiry:
@@ -122,20 +122,20 @@ class TestExpiry:
             pass
 
     def committed(self, world: World, *ages_ms: int) -> None:
-        """An offset of each age, of topics ``t0``, ``t1``, ..."""
+        """Commit an offset of each age, for topics ``t0``, ``t1``, ..."""
         world.clock.advance(1)
         now = world.clock.time_ms()
         offsets = {(f"t{at}", 0): CommittedOffset(1, -1, "", now - age) for at, age in enumerate(ages_ms)}
         world.shard.commit(world.shard.get_or_create("g"), offsets, nothing)
 
     @pytest.mark.parametrize(("ages", "left"), [((100, 50), [("t1", 0)]), ((50, 50), [("t0", 0), ("t1", 0)])])
-    def test_only_what_is_old_goes(self, ages: tuple[int, ...], left: list[tuple[str, int]]) -> None:
+    def test_only_old_offsets_are_removed(self, ages: tuple[int, ...], left: list[tuple[str, int]]) -> None:
         world = World()
         self.committed(world, *ages)
         self.expire(world, 100)
         assert list(world.shard.groups["g"].offsets) == list(world.reload().groups["g"].offsets) == left
 
-    def test_a_group_goes_with_the_last_of_its_offsets(self) -> None:
+    def test_a_group_is_removed_with_its_last_offset(self) -> None:
         world = World()
         self.committed(world, 100, 100)
         self.expire(world, 100)
@@ -152,7 +152,7 @@ class TestExpiry:
 
 
 class TestTime:
-    def test_a_session_that_begins_with_the_end_of_a_write_ends_in_time(self) -> None:
+    def test_a_session_extended_after_a_write_expires_in_time(self) -> None:
         world = World()
         world.log.hold = True
         world.join("g")
@@ -164,7 +164,7 @@ class TestTime:
         world.clock.advance(SESSION)
         assert group.members == {}
 
-    def test_a_nearer_deadline_takes_the_timer_of_the_one_before(self) -> None:
+    def test_an_earlier_deadline_replaces_the_timer(self) -> None:
         world = World()
         joining(world, known_id_needed=True)
         joining(world, known_id_needed=True, session_ms=5_000)
@@ -172,7 +172,7 @@ class TestTime:
         world.clock.advance(5)
         assert len(world.shard.groups["g"].pending_members) == 1
 
-    def test_a_deadline_that_was_put_off_is_met_later(self) -> None:
+    def test_an_extended_deadline_is_met_later(self) -> None:
         world = World()
         member = world.join("g")
         group = world.shard.groups["g"]

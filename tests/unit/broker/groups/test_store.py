@@ -1,4 +1,4 @@
-"""Groups as ``__consumer_offsets`` has them: what is written of one, and what is read back."""
+"""The records of groups in ``__consumer_offsets``, written and loaded."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def group_of(value: GroupMetadataValue) -> Group:
     return group
 
 
-def test_a_generation_is_read_back_with_its_leader_and_its_subscriptions() -> None:
+def test_a_generation_is_loaded_with_its_leader_and_subscriptions() -> None:
     group = group_of(VALUE)
     assert (group.state, group.generation, group.leader_id, group.state_since_ms) == (GroupState.STABLE, 3, "m2", 100)
     assert (group.protocol_type, group.protocol_name) == ("consumer", "range")
@@ -60,11 +60,11 @@ def test_a_generation_is_read_back_with_its_leader_and_its_subscriptions() -> No
     assert store.group_value(group, None) == VALUE
 
 
-def test_a_leader_that_is_no_member_leads_nothing() -> None:
+def test_a_recorded_leader_that_is_not_a_member_is_replaced() -> None:
     assert group_of(replace(VALUE, leader="gone")).leader_id == "m1"
 
 
-def test_a_group_without_a_kind_is_written_and_read_as_such() -> None:
+def test_a_group_without_a_protocol_type_is_written_and_loaded() -> None:
     group = GroupWorld().group
     value = store.group_value(group, {})
     assert (group.protocol_type, value.protocol_type) == (None, "")
@@ -72,12 +72,12 @@ def test_a_group_without_a_kind_is_written_and_read_as_such() -> None:
 
 
 @pytest.mark.parametrize(("written", "since"), [(-1, NOW), (0, 0), (1, 1)])
-def test_a_record_that_tells_no_time_of_its_state_is_of_now(written: int, since: int) -> None:
+def test_a_record_without_a_state_timestamp_has_the_time_of_loading(written: int, since: int) -> None:
     assert group_of(replace(VALUE, current_state_timestamp=written)).state_since_ms == since
 
 
 @pytest.mark.parametrize(("written", "timeout"), [(-1, 200), (0, 0), (1, 1)])
-def test_a_record_of_old_without_a_rebalance_timeout_means_that_of_the_session(written: int, timeout: int) -> None:
+def test_a_record_without_a_rebalance_timeout_has_the_session_timeout(written: int, timeout: int) -> None:
     group = group_of(replace(VALUE, members=(member(2, rebalance=written),)))
     assert group.members["m2"].rebalance_timeout_ms == timeout
 
@@ -87,12 +87,12 @@ def test_members_of_a_generation_without_a_protocol_have_no_metadata_for_it() ->
     assert group.members["m1"].metadata(group.protocol_name) == b""
 
 
-def test_a_group_that_was_deleted_is_not_read_back() -> None:
+def test_a_deleted_group_is_not_loaded() -> None:
     assert loaded(store.group_record("readers", VALUE), store.group_tombstone("readers")) == []
 
 
 class TestStaticMemberUnderANewId:
-    def test_it_takes_the_place_of_the_old_one(self) -> None:
+    def test_it_replaces_the_old_id(self) -> None:
         renamed = store.with_static_member(VALUE, "two", "new")
         assert renamed is not None
         assert ([one.member_id for one in renamed.members], renamed.leader) == (["m1", "new"], "new")
@@ -101,7 +101,7 @@ class TestStaticMemberUnderANewId:
         renamed = store.with_static_member(replace(VALUE, leader="m1"), "two", "new")
         assert renamed is not None and renamed.leader == "m1"
 
-    def test_nothing_is_to_be_written_where_the_log_has_no_other_id(self) -> None:
+    def test_no_record_is_needed_without_another_id(self) -> None:
         assert store.with_static_member(None, "two", "new") is None
         assert store.with_static_member(VALUE, "unknown", "new") is None
         assert store.with_static_member(VALUE, "two", "m2") is None

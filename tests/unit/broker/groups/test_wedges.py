@@ -1,4 +1,4 @@
-"""Whatever goes wrong within a group, nobody waits for ever for an answer and its timers go on."""
+"""After an unexpected error in a group, all requests are answered and timers continue."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def broken(*_: object) -> Any:
     raise StopIteration
 
 
-def test_a_protocol_that_is_listed_twice_counts_once_as_it_stands_first(groups: Groups) -> None:
+def test_a_repeated_protocol_counts_once_at_its_first_position(groups: Groups) -> None:
     joined = groups.joining(version=3, protocols=TWICE).response
     assert (joined.error_code, joined.protocol_name) == (ErrorCode.NONE, "range")
     assert [bytes(one.metadata) for one in joined.members] == [b"first"]
 
 
-def test_two_members_of_which_one_lists_a_protocol_twice_have_a_generation(groups: Groups) -> None:
+def test_two_members_with_a_repeated_protocol_get_a_generation(groups: Groups) -> None:
     first = groups.joining(version=3, protocols=(("sticky", b""), ("range", b"")))
     second = groups.joining(version=3, protocols=TWICE)
     again = groups.joining(first.response.member_id, version=3, protocols=(("sticky", b""), ("range", b"")))
     assert (second.response.protocol_name, again.response.generation_id) == ("range", 2)
 
 
-def test_an_error_in_what_time_does_ends_the_group_and_tells_those_who_wait(
+def test_an_error_in_a_timer_ends_the_generation_and_answers_waiting_members(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = groups.joining(version=3).response.member_id
@@ -52,10 +52,10 @@ def test_an_error_in_what_time_does_ends_the_group_and_tells_those_who_wait(
     assert waiting.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert groups.heartbeat(silent, 1) is ErrorCode.UNKNOWN_MEMBER_ID
     monkeypatch.undo()
-    assert groups.joining(version=3).response.generation_id > 2, "and the group goes on"
+    assert groups.joining(version=3).response.generation_id > 2, "the group can be used again"
 
 
-def test_an_error_in_a_join_ends_the_group_and_answers_the_join(
+def test_an_error_in_a_join_ends_the_generation_and_answers_the_join(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups.commit(9, 0)
@@ -66,7 +66,7 @@ def test_an_error_in_a_join_ends_the_group_and_answers_the_join(
     assert groups.state() == GroupState.EMPTY.value and groups.fetched() == 5
 
 
-def test_an_error_after_a_write_ends_the_group_too(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_after_a_write_ends_the_generation(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     member = groups.joining(version=3).response.member_id
     groups.log.hold = True
     waiting = groups.syncing(member, 1, {})
@@ -76,14 +76,14 @@ def test_an_error_after_a_write_ends_the_group_too(groups: Groups, monkeypatch: 
     assert groups.state() == GroupState.EMPTY.value
 
 
-def test_an_answer_that_cannot_be_given_is_given_as_an_error(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a name is too long for the version of the request."""
+def test_a_response_that_cannot_be_encoded_becomes_an_error(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, a name is too long for the version of the request."""
     monkeypatch.setattr(Group, "joined_members", _once_broken(Group.joined_members))
     assert groups.joining(version=3).response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert groups.joining(version=3).response.error_code == ErrorCode.NONE
 
 
-def test_a_group_that_cannot_be_written_at_all_ends_too(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_write_ends_the_generation(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     member = groups.joining(version=3).response.member_id
     monkeypatch.setattr(Shard, "persist", broken)
     assert groups.syncing(member, 1, {}).response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -96,7 +96,7 @@ def test_a_commit_that_cannot_be_written_leaves_no_group(groups: Groups) -> None
     assert not groups.shard.groups
 
 
-def test_a_group_that_fails_again_and_again_does_not_fill_the_log(
+def test_a_repeatedly_failing_group_is_logged_with_a_limit(
     groups: Groups, monkeypatch: pytest.MonkeyPatch, logged: StringIO
 ) -> None:
     monkeypatch.setattr(Group, "select_protocol", broken)

@@ -1,4 +1,4 @@
-"""A group on a clock moved by hand, and members that note what they are told."""
+"""A group with a manual clock, and members that store their responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupWorld:
         self.written: list[dict[str, bytes] | None] = []
         self.hold_writes = False
         self.refused = ErrorCode.NONE
-        """The error of every write, which is not made then."""
+        """The error with which every write is refused."""
         self._held: list[Persisted] = []
         self._ids = 0
         self.group = Group("readers", now_ms=self.now_ms, settings=GroupSettings(**settings), shard=self)
@@ -113,7 +113,7 @@ class GroupWorld:
         return leave(self.group, member_id=member_id, instance_id=instance, now_ms=self.now_ms)
 
     def advance(self, ms: int) -> None:
-        """Let time pass, meeting every deadline on the way."""
+        """Let time pass, with a call of ``expire`` at each deadline."""
         end = self.now_ms + ms
         while (deadline := next_deadline_ms(self.group)) is not None and deadline <= end:
             self.now_ms = max(deadline, self.now_ms)

@@ -118,8 +118,9 @@ def _metadata(node: TieringNode, config: NodeConfig) -> TopicMetadataManager:
     return TopicMetadataManager(node.runtime, node.node_id, settings, addresses, folder)
 
 
-def _quota(config: NodeConfig, class_name: str) -> RateQuota:
-    prefix = f"remote.log.manager.{class_name}"
+def _quota(config: NodeConfig, operation: str) -> RateQuota:
+    """The quota for ``operation``: copy or fetch."""
+    prefix = f"remote.log.manager.{operation}"
     return RateQuota(
         config.get_int(f"{prefix}.max.bytes.per.second"),
         windows=config.get_int(f"{prefix}.quota.window.num"),

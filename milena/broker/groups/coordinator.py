@@ -1,7 +1,7 @@
-"""Which groups this broker coordinates: those of the ``__consumer_offsets`` partitions that it leads.
+"""The group coordinator of this broker, for the groups of the ``__consumer_offsets`` partitions that it leads.
 
 When this broker becomes the leader of a partition, it loads the groups from the partition's log; when it resigns, it
-forgets them. Requests are answered with COORDINATOR_LOAD_IN_PROGRESS while a partition is loading, and with
+drops them. Requests are answered with COORDINATOR_LOAD_IN_PROGRESS while a partition is loading, and with
 NOT_COORDINATOR if this broker does not lead it.
 """
 
@@ -57,8 +57,8 @@ class GroupCoordinator:
         retention_ms: int,
         check_interval_ms: int,
     ) -> None:
-        """``turn`` is awaited before each step of long work (``Scheduler.turn``). Partitions that load at the same time
-        run one step per iteration of the event loop together, not one each."""
+        """``turn`` (``Scheduler.turn``) is awaited before each step of long work: it returns for one waiting task per
+        iteration of the event loop, however many partitions load at the same time."""
         self._runtime = runtime
         self._tasks = tasks
         self._turn = turn

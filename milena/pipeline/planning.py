@@ -79,7 +79,7 @@ class Stretch:
                 one.cleaned,
                 one.replaces,
                 one.copied,
-                one.doubtful,
+                one.at_risk,
             )
         rest = self.first, self.last, self.size, self.aborted, self.committed
         return _unpickled, (of.topic_id.bytes, of.topic, of.partition, stored, *rest)

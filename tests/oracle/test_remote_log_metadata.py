@@ -31,7 +31,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from tests.oracle.kafka import java
 from tests.oracle.tools import DUMP, Tools
-from tests.unit.tiered.segments import EPOCHS_OF_KIP405_5, KIP405_5, claim, epochs, offsets, segment, update
+from tests.unit.tiered.segments import EPOCHS_OF_KIP405_5, KIP405_5, epochs, fence, offsets, segment, update
 
 PROGRAM: Final = Path(__file__).with_name("RemoteLogOracle.java")
 AT_ONCE: Final = 100
@@ -88,15 +88,15 @@ def test_kafka_skips_what_is_ours_in_a_record_and_drops_claims(kafka: Kafka) -> 
     ours: list[MetadataEvent] = [
         cleaned,
         replace(finished, leader_epoch=LeaderEpoch(3)),
-        replace(finished, leader_epoch=LeaderEpoch(3), overrules=True),
-        claim(4),
+        replace(finished, leader_epoch=LeaderEpoch(3), republishes=True),
+        fence(4),
     ]
-    without: list[MetadataEvent] = [plain, finished, finished, replace(claim(4), leader_epoch=LeaderEpoch(-1))]
+    without: list[MetadataEvent] = [plain, finished, finished, replace(fence(4), leader_epoch=LeaderEpoch(-1))]
     assert kafka(*(f"reencode {serialize(event).hex()}" for event in ours)) == [
         serialize(event).hex() for event in without
     ]
-    void, overruled = replace(deleting, leader_epoch=LeaderEpoch(3)), ours[2]
-    answers = kafka("new", *map(apply, [*ours[:2], claim(4)]), "find 2 6", *map(apply, [void, overruled]), "find 2 6")
+    fenced, overruled = replace(deleting, leader_epoch=LeaderEpoch(3)), ours[2]
+    answers = kafka("new", *map(apply, [*ours[:2], fence(4)]), "find 2 6", *map(apply, [fenced, overruled]), "find 2 6")
     assert answers[:3] == ["new", "applied", "applied"]
     assert answers[3] == "refused", "RemoteResourceNotFoundException: it is logged, and the reader goes on"
     assert answers[4] == "7"

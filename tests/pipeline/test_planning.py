@@ -76,7 +76,7 @@ def test_a_pickled_stretch_is_the_same() -> None:
         cleaned=offsets({1: None, 3: 9}),
         replaces=(UUID(int=4),),
         copied=True,
-        doubtful=True,
+        at_risk=True,
     )
     every = [
         stretch(0, 99, 1000),

@@ -19,7 +19,7 @@ from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata
 from tests.simulation.metadata_managers import FINISHED, P0, Tier, beside_brokers
 from tests.simulation.steps import until
-from tests.unit.tiered.segments import claim, epochs, offsets, segment, update
+from tests.unit.tiered.segments import epochs, fence, offsets, segment, update
 
 A, B, LATE, RESTORED = range(1, 5)
 LINEAGE = epochs({0: 0, 1: 200})
@@ -70,7 +70,7 @@ def play(first: int, *, claims: bool, expected: list[int]) -> None:
         if first == SEG_1:
             await publish(former, segments[SEG_1])
         if claims:
-            await present.update(claim(1, P0))
+            await present.update(fence(1, P0))
         await publish(present, segments[SEG_2])
         if first == SEG_2:
             await publish(former, segments[SEG_1])
@@ -103,9 +103,9 @@ def test_behind_the_claim_the_stale_cleaning_is_not_even_listed() -> None:
         segments = told(claims=True)
         former, present = await tier.ready(A), await tier.ready(B)
         await publish(former, segments[SEG_0])
-        await present.update(claim(1, P0))
+        await present.update(fence(1, P0))
         await publish(former, segments[SEG_1])
-        await until(lambda: former.cache(P0).claimed == present.cache(P0).claimed == 1)
+        await until(lambda: former.cache(P0).fence_epoch == present.cache(P0).fence_epoch == 1)
         for one in (former, present):
             assert one.cache(P0).get(UUID(int=SEG_1)) is None
         for one in (former, present):

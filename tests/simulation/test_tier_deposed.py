@@ -18,9 +18,9 @@ from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
-from milena.tiered.work import overruling
-from milena.tiered.work.claims import accepted
+from milena.tiered.work import deletion_withdrawal
 from milena.tiered.work.deletion import announce_deletion
+from milena.tiered.work.fencing import accepted
 from tests.simulation.steps import partition_image, seeds, until, values, write
 from tests.simulation.tiered_topics import (
     bases,
@@ -94,15 +94,15 @@ def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: 
     with_tier(scenario, seed=seed, brokers=3, configs=CONFIGS, **METADATA)
 
 
-@pytest.mark.parametrize("overrules", [True, False])
+@pytest.mark.parametrize("republishes", [True, False])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_leader_that_was_paused_between_its_check_and_the_unlink_deletes_what_nobody_needs_any_more(
-    seed: int, overrules: bool, monkeypatch: pytest.MonkeyPatch
+    seed: int, republishes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its mark was accepted. Its successor, which would not delete the segment, has published it again; else (the
     control) the records would be lost."""
-    if not overrules:
-        monkeypatch.setattr(overruling, "unfounded", lambda *_, **__: [])
+    if not republishes:
+        monkeypatch.setattr(deletion_withdrawal, "unjustified", lambda *_, **__: [])
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await all_in_tier(cluster, client)
@@ -113,14 +113,14 @@ def test_a_leader_that_was_paused_between_its_check_and_the_unlink_deletes_what_
         cluster.world.machine(host_of(A)).pause()
         await until(lambda: int(partition_image(cluster).leader) in (B, C), 30)
         leader = int(partition_image(cluster).leader)
-        if overrules:
+        if republishes:
             await until(lambda: in_tier(cluster)[:2] == [0, 4] and first.id not in ids(cluster, leader), 60)
         else:
             await until(lambda: log_of(cluster, leader).log_start_offset == 4, 60)
         cluster.world.machine(host_of(A)).resume()
         await tier.tier.storage.delete(first)
         await until(lambda: not replica(cluster, A).is_leader, 30)
-        if overrules:
+        if republishes:
             await everything_is_served(cluster, client)
         else:
             assert in_tier(cluster)[0] == 4

@@ -43,20 +43,20 @@ class CleaningsShown:
 
     def of(self, segment: RemoteLogSegmentMetadata) -> Cleaning:
         """Return the entry of a segment."""
-        verdict = self._cleanings.verdict(segment)
+        exclusion = self._cleanings.exclusion(segment)
         by = [one for one in self._replacing.get(segment.id, ()) if self._is_accepted(one)]
-        rejecting = [] if verdict.rejected_by is None else self._with.get(verdict.rejected_by, [])
+        rejecting = [] if exclusion.rejected_by is None else self._with.get(exclusion.rejected_by, [])
         return {
             "cleaner_offsets": _plain(segment.cleaned),
             "replaces": [to_text(source) for source in segment.replaces],
-            "counts": verdict.counts,
+            "counts": exclusion.counts,
             "replaced_by": sorted(to_text(one.id) for one in by),
             "rejected_by": sorted(to_text(one.id) for one in rejecting),
-            "contradicted": None if verdict.rejected_by is None else _plain(verdict.rejected_by),
+            "contradicted": None if exclusion.rejected_by is None else _plain(exclusion.rejected_by),
         }
 
     def _is_accepted(self, segment: RemoteLogSegmentMetadata) -> bool:
-        return self._cleanings.verdict(segment).rejected_by is None
+        return self._cleanings.exclusion(segment).rejected_by is None
 
 
 def _plain(offsets: CleanerOffsets) -> list[list[int | None]]:

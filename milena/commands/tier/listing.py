@@ -89,7 +89,7 @@ async def describe(opened: Opened, partition: TopicIdPartition, stored: list[Sto
         "partition": partition.partition,
         "leader_epochs": _pairs(lineage.epochs) if lineage else None,
         "leader_epochs_from": lineage.source if lineage else None,
-        "claimed": None if cache.claimed == UNFENCED else cache.claimed,
+        "claimed": None if cache.fence_epoch == UNFENCED else cache.fence_epoch,
         "first_dirty_offset": None if cache.cleaned_to is None else cache.cleaned_to.offset,
         "segments": sorted(segments, key=lambda one: (one["start_offset"], one["id"])),
     }

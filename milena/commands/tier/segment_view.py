@@ -139,7 +139,7 @@ async def describe(opened: Opened, found: Found) -> Segment:
             "size": metadata.size,
             "max_timestamp_ms": metadata.max_timestamp_ms,
             "broker": metadata.broker_id,
-            "doubtful": metadata.doubtful,
+            "doubtful": metadata.at_risk,
             "first_dirty_offset": _first_dirty(opened, partition),
             "custom_metadata": metadata.custom_metadata.hex() if metadata.custom_metadata else None,
             "lineage": verdict(metadata, await opened.lineage(partition, segments)),
@@ -177,8 +177,8 @@ def plain_history(events: Sequence[LoggedEvent]) -> list[Event]:
             "timestamp_ms": one.event.event_timestamp_ms,
             "accepted": one.accepted,
             "leader_epoch": None if one.event.leader_epoch == UNFENCED else one.event.leader_epoch,
-            "fenced": one.void,
-            "republishes": isinstance(one.event, RemoteLogSegmentUpdate) and one.event.overrules,
+            "fenced": one.fenced,
+            "republishes": isinstance(one.event, RemoteLogSegmentUpdate) and one.event.republishes,
         }
         for one in events
     ]

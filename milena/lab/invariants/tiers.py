@@ -147,7 +147,7 @@ class TierRules:
     def _check_objects(self, where: object, log: UnifiedLog, served: ServedSegment, ledger: Ledger) -> None:
         segment = served.segment
         paths = {suffix: f"{FOLDER}/{object_path(segment, suffix)}" for suffix in sorted(REQUIRED)}
-        if segment.doubtful or any(path in self.away for path in paths.values()):
+        if segment.at_risk or any(path in self.away for path in paths.values()):
             return  # a former leader may delete a doubtful one at any time; it is being published again
         lost = [path for path in paths.values() if path in self.lost]
         for path in paths.values():

@@ -41,11 +41,11 @@ class Written(NamedTuple):
     figures: Figures
 
 
-Order: TypeAlias = Map | Clean
-Step: TypeAlias = Mapped | Written
+Command: TypeAlias = Map | Clean
+Result: TypeAlias = Mapped | Written
 
 
-def clean_tier(disk: Disk, report: Report, work: Work, secret: bytes) -> Generator[Step, Order, None]:
+def clean_tier(disk: Disk, report: Report, work: Work, secret: bytes) -> Generator[Result, Command, None]:
     """Follows orders: first those to map, then those to clean. Reports bytes. Raises as ``Round`` does."""
     round_ = Round(disk, work, secret, report)
     order = yield Mapped(round_.cleaned_to, has_room=True)

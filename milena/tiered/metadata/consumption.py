@@ -174,12 +174,12 @@ class Consumption:
         if event is None or followed is None or followed.take(offset, event):
             return True
         known = followed.cache.get(event.segment_id.id)
-        void = followed.cache.voids(event)
+        fenced = followed.cache.is_fenced(event)
         self._log.warning(
             "remote log metadata record dropped: "
             + (
-                f"leader epoch {followed.cache.claimed} has claimed the partition"
-                if void
+                f"leader epoch {followed.cache.fence_epoch} has claimed the partition"
+                if fenced
                 else "invalid state transition"
             ),
             topic=followed.partition.topic,

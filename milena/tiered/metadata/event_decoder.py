@@ -65,7 +65,7 @@ class _Plain(NamedTuple):
 class PartitionEvents:
     """The events of one partition of a topic."""
 
-    __slots__ = ("_cache", "_claimed", "_highest", "_plain", "leader", "partition")
+    __slots__ = ("_cache", "_fence_epoch", "_highest", "_plain", "leader", "partition")
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
@@ -73,7 +73,7 @@ class PartitionEvents:
         """The broker that has published in the highest leader epoch, if authors tell theirs."""
         self._plain: dict[bytes, _Plain] = {}
         self._highest: dict[LeaderEpoch, Offset] = {}
-        self._claimed: LeaderEpoch = UNFENCED
+        self._fence_epoch: LeaderEpoch = UNFENCED
         self._cache: RemoteLogMetadataCache | None = None
 
     @property
@@ -81,7 +81,7 @@ class PartitionEvents:
         """What the events have come to. The same object each time: later events change it."""
         if self._cache is None:
             segments = sorted(self._segments(), key=lambda one: one.start_offset)
-            self._cache = RemoteLogMetadataCache.restored(segments, self._highest, self._claimed)
+            self._cache = RemoteLogMetadataCache.restored(segments, self._highest, self._fence_epoch)
             self._plain, self._highest = {}, {}
         return self._cache
 
@@ -107,7 +107,7 @@ class PartitionEvents:
         """Any event."""
         cache = self.cache
         cache.apply(event)
-        if event.leader_epoch == cache.claimed != UNFENCED:
+        if event.leader_epoch == cache.fence_epoch != UNFENCED:
             self.leader = event.broker_id
 
     def take_segment(self, value: bytes, at: int) -> bool:
@@ -128,7 +128,7 @@ class PartitionEvents:
             leader_epoch = int.from_bytes(tail[-4:], signed=True)
         elif tail not in {_NO_TXN, _NO_TAGS}:
             return False
-        if self._is_void(leader_epoch, broker):
+        if self._is_fenced(leader_epoch, broker):
             return True
         no_txn = tail[:4] == _NO_TXN or tail[:7] == _NO_TXN_AND_EPOCH
         made = start, end, broker, newest, event_ms, epoch, first, size, _STARTED, no_txn, leader_epoch, False
@@ -148,7 +148,7 @@ class PartitionEvents:
             leader_epoch = int.from_bytes(tail[-4:], signed=True)
         elif tail != _NO_TAGS:
             return False
-        if self._is_void(leader_epoch, broker):
+        if self._is_fenced(leader_epoch, broker):
             return True
         known = self._plain.get(id_bytes)
         state = _STATES[number]
@@ -166,12 +166,12 @@ class PartitionEvents:
         self._plain[id_bytes] = _Plain._make(made)
         return True
 
-    def _is_void(self, leader_epoch: int, broker: int) -> bool:
+    def _is_fenced(self, leader_epoch: int, broker: int) -> bool:
         """Whether a later leader's claim stands before it; if not, it may be one itself."""
-        if UNFENCED < leader_epoch < self._claimed:
+        if UNFENCED < leader_epoch < self._fence_epoch:
             return True
         if leader_epoch > UNFENCED:
-            self._claimed = LeaderEpoch(leader_epoch)
+            self._fence_epoch = LeaderEpoch(leader_epoch)
             self.leader = NodeId(broker)
         return False
 

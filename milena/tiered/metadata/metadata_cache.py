@@ -54,16 +54,16 @@ class RemoteLogMetadataCache:
         "_maps",
         "_segments",
         "changes",
-        "claimed",
         "cleaned_to",
         "cleanings",
         "copied_again",
+        "fence_epoch",
     )
 
     def __init__(self) -> None:
         self.changes = 0
         """Counts changes: results of look-ups before a change may be out of date after it."""
-        self.claimed: LeaderEpoch = UNFENCED
+        self.fence_epoch: LeaderEpoch = UNFENCED
         """The highest leader epoch of an author: events of lower ones are void from now on."""
         self.cleaned_to: CleanedTo | None = None
         """The first dirty offset after the last pass of cleaning that a leader has finished, and its epoch."""
@@ -82,7 +82,7 @@ class RemoteLogMetadataCache:
         cls,
         segments: Iterable[RemoteLogSegmentMetadata],
         highest: Mapping[LeaderEpoch, Offset],
-        claimed: LeaderEpoch = UNFENCED,
+        fence_epoch: LeaderEpoch = UNFENCED,
         cleanings: Cleanings | None = None,
         cleaned_to: CleanedTo | None = None,
         *,
@@ -92,7 +92,7 @@ class RemoteLogMetadataCache:
         claimed epoch, what deleted segments have left behind in its cleanings, and how far it is clean.
         ``replaced_are_known``: the cleanings have all listed segments that were replaced; others are deleted."""
         cache = cls()
-        cache.claimed = claimed
+        cache.fence_epoch = fence_epoch
         cache.cleaned_to = cleaned_to
         cache.cleanings = cleanings or cache.cleanings
         for segment in segments:
@@ -103,16 +103,16 @@ class RemoteLogMetadataCache:
             cache._epoch(epoch).highest = offset
         return cache
 
-    def voids(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
+    def is_fenced(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
         """Whether an event that comes now stands behind a higher claim. Those without a leader epoch never do."""
-        return UNFENCED < event.leader_epoch < self.claimed
+        return UNFENCED < event.leader_epoch < self.fence_epoch
 
     def apply(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
         """Apply a new segment, a later state of one, or a claim; False if it is void or the state transition is
         invalid: then no segment was changed."""
-        if self.voids(event):
+        if self.is_fenced(event):
             return False
-        self.claimed = max(self.claimed, event.leader_epoch)
+        self.fence_epoch = max(self.fence_epoch, event.leader_epoch)
         known = self._segments.get(event.segment_id.id)
         if isinstance(event, RemoteLogSegmentMetadata):
             if not allowed(None if known is None else known.state, event.state):
@@ -124,7 +124,7 @@ class RemoteLogMetadataCache:
                 self._finished(event)
             self._put(event)
             return True
-        if event.is_claim:
+        if event.is_fence:
             if event.first_dirty is not None:
                 self.cleaned_to = CleanedTo(event.leader_epoch, event.first_dirty)
             return True
@@ -181,9 +181,9 @@ class RemoteLogMetadataCache:
         """Whether no cleaning has taken its place, and its own is not rejected."""
         return not self.cleanings or self.cleanings.count(segment)
 
-    def doubtful(self) -> list[RemoteLogSegmentMetadata]:
+    def at_risk(self) -> list[RemoteLogSegmentMetadata]:
         """The readable segments that a former leader may still delete, in no order."""
-        return [one for one in self._segments.values() if one.doubtful and one.state is _COPIED]
+        return [one for one in self._segments.values() if one.at_risk and one.state is _COPIED]
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> list[RemoteLogSegmentMetadata]:
         """The listed segments with records of ``epoch``, by start offset."""
@@ -342,7 +342,7 @@ class RemoteLogMetadataCache:
 
 
 def _may_follow(known: RemoteLogSegmentMetadata, event: RemoteLogSegmentUpdate) -> bool:
-    if event.overrules:
+    if event.republishes:
         return known.state is _MARKED and known.was_copied and event.state is _COPIED
     return allowed(known.state, event.state)
 

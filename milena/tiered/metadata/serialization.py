@@ -43,7 +43,7 @@ def serialize(event: MetadataEvent) -> bytes:
                 custom_metadata=event.custom_metadata,
                 remote_log_segment_state=event.state,
                 leader_epoch=event.leader_epoch,
-                republishes=event.overrules,
+                republishes=event.republishes,
                 first_dirty_offset=-1 if event.first_dirty is None else event.first_dirty,
             )
         )

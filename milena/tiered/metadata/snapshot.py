@@ -65,7 +65,7 @@ class Snapshot:
     next_offset: Offset
     segments: Sequence[RemoteLogSegmentMetadata]
     highest: Mapping[LeaderEpoch, Offset]
-    claimed: LeaderEpoch = UNFENCED
+    fence_epoch: LeaderEpoch = UNFENCED
     deleted: Sequence[CleanerOffsets] = ()
     """The maps of deleted segments."""
     replaced: Sequence[Replaced] = ()
@@ -81,7 +81,7 @@ class Snapshot:
             next_offset,
             cache.segments(),
             cache.highest_offsets(),
-            cache.claimed,
+            cache.fence_epoch,
             tuple(cleanings.deleted),
             tuple(replaced),
             cache.cleaned_to,
@@ -90,7 +90,7 @@ class Snapshot:
     def cache(self) -> RemoteLogMetadataCache:
         cleanings = Cleanings(self.deleted, self.replaced)
         return RemoteLogMetadataCache.restored(
-            self.segments, self.highest, self.claimed, cleanings, self.cleaned_to, replaced_are_known=True
+            self.segments, self.highest, self.fence_epoch, cleanings, self.cleaned_to, replaced_are_known=True
         )
 
 
@@ -103,7 +103,7 @@ def encode_snapshot(partition: TopicIdPartition, snapshot: Snapshot) -> bytes:
             partition.topic_id.bytes,
             partition.partition,
             snapshot.next_offset,
-            snapshot.claimed,
+            snapshot.fence_epoch,
             cleaned_by,
             cleaned_to,
             len(snapshot.highest),
@@ -145,7 +145,7 @@ def _maps(snapshot: Snapshot) -> dict[CleanerOffsets, int]:
 
 def _encoded(segment: RemoteLogSegmentMetadata, maps: Mapping[CleanerOffsets, int]) -> bytes:
     custom = segment.custom_metadata
-    flags = _NO_TXN * segment.txn_index_empty | _COPIED * segment.copied | _DOUBTFUL * segment.doubtful
+    flags = _NO_TXN * segment.txn_index_empty | _COPIED * segment.copied | _DOUBTFUL * segment.at_risk
     out = bytearray(segment.id.bytes)
     out += _SEGMENT.pack(
         segment.start_offset,
@@ -178,7 +178,7 @@ def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
         body = data[_PREFIX.size :]
         if crc32c(body) != crc:
             raise CorruptRemoteLogSnapshot(f"the checksum is not {crc}")
-        topic_id, of_topic, number, next_offset, claimed, by, cleaned_to, *counts = _HEADER.unpack_from(body)
+        topic_id, of_topic, number, next_offset, fence_epoch, by, cleaned_to, *counts = _HEADER.unpack_from(body)
         if of_topic != partition.topic_id.bytes or number != partition.partition:
             raise CorruptRemoteLogSnapshot(f"it belongs to partition {number} of topic {UUID(bytes=of_topic)}")
         source = _Source(body, _HEADER.size, partition)
@@ -189,7 +189,7 @@ def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
             None if topic_id == ZERO_UUID.bytes else UUID(bytes=topic_id),
             Offset(next_offset),
             highest=highest,
-            claimed=LeaderEpoch(claimed),
+            fence_epoch=LeaderEpoch(fence_epoch),
             cleaned_to=None if cleaned_to < 0 else CleanedTo(LeaderEpoch(by), Offset(cleaned_to)),
             deleted=tuple([source.map() for _ in range(deleted)]),
             replaced=tuple([source.replaced() for _ in range(replaced)]),

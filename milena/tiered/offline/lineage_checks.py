@@ -23,7 +23,7 @@ def check_cleanings(
     """Segments that nobody reads, since a cleaning has replaced them or their own is rejected: the leader deletes them
     after a while."""
     for segment in readable(segments) if cleanings else ():
-        rejected_by, replaced_by = cleanings.verdict(segment)
+        rejected_by, replaced_by = cleanings.exclusion(segment)
         if rejected_by is not None:
             what = f"its cleaner offsets {map_text(segment.cleaned)} are contradicted by {map_text(rejected_by)}"
             yield Finding(REJECTED, f"{what} of a later leader: nobody reads it", partition, segment.id, harmless=True)

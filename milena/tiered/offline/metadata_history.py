@@ -30,13 +30,13 @@ DELETIONS: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
     """A record of the metadata topic, and its position there. ``accepted``: whether its state transition was valid.
-    ``void``: whether a later leader's claim was before it."""
+    ``fenced``: whether a later leader's claim was before it."""
 
     number: int
     offset: Offset
     event: MetadataEvent
     accepted: bool
-    void: bool = False
+    fenced: bool = False
 
 
 def is_deleted(events: Iterable[LoggedEvent]) -> bool:
@@ -44,9 +44,9 @@ def is_deleted(events: Iterable[LoggedEvent]) -> bool:
     those of the segment, in order."""
     deleted = False
     for logged in events:
-        if logged.void:
+        if logged.fenced:
             continue
-        if isinstance(logged.event, RemoteLogSegmentUpdate) and logged.event.overrules and logged.accepted:
+        if isinstance(logged.event, RemoteLogSegmentUpdate) and logged.event.republishes and logged.accepted:
             deleted = False
         deleted = deleted or logged.event.state in DELETIONS
     return deleted
@@ -99,14 +99,14 @@ class MetadataHistory:
         cache = self.caches.get(segment_id.partition)
         if cache is None:
             cache = self.caches[segment_id.partition] = RemoteLogMetadataCache()
-        void = cache.voids(event)
+        fenced = cache.is_fenced(event)
         accepted = cache.apply(event)
-        if event.leader_epoch == cache.claimed != UNFENCED:
+        if event.leader_epoch == cache.fence_epoch != UNFENCED:
             self.leaders[segment_id.partition] = event.broker_id
         self.newest_ms = max(self.newest_ms, event.event_timestamp_ms)
-        if isinstance(event, RemoteLogSegmentUpdate) and event.is_claim:
+        if isinstance(event, RemoteLogSegmentUpdate) and event.is_fence:
             return
-        self.events.setdefault(segment_id, []).append(LoggedEvent(number, offset, event, accepted, void))
+        self.events.setdefault(segment_id, []).append(LoggedEvent(number, offset, event, accepted, fenced))
 
 
 def read_history(disk: Disk, log_dirs: Sequence[str]) -> MetadataHistory:

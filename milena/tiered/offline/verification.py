@@ -147,7 +147,7 @@ def check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition]
         begun: list[RemoteLogSegmentMetadata] = []
         deleting = False
         for logged in events:
-            if logged.void:
+            if logged.fenced:
                 continue  # a former leader wrote it, and no reader applies it
             where = f"offset {logged.offset} of partition {logged.number} of the metadata topic"
             if isinstance(logged.event, RemoteLogSegmentMetadata):

@@ -25,7 +25,7 @@ from milena.tiered.segments.cleaner_offsets import (
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 
 
-class Verdict(NamedTuple):
+class Exclusion(NamedTuple):
     """Why a segment does not count: the furthest of the maps that contradict its own, and of the segments that replace
     it. None, None: it counts."""
 
@@ -120,14 +120,14 @@ class Cleanings:
         self._deleted = kept_of_deleted([*self._deleted, segment.cleaned])
         self._judged = None
 
-    def verdict(self, segment: RemoteLogSegmentMetadata) -> Verdict:
+    def exclusion(self, segment: RemoteLogSegmentMetadata) -> Exclusion:
         """Whether the segment counts, and if not, why."""
         contradicting = None
         if segment.cleaned and not self._hold(segment.cleaned):
             later = [one for one in self.maps if author(one) > author(segment.cleaned)]
             contradicting = max((one for one in later if contradicts(one, segment.cleaned)), key=reach)
         by = [one for one in self._replaced.get(segment.id, ()) if self._hold(one)]
-        return Verdict(contradicting, max(by, key=reach, default=None))
+        return Exclusion(contradicting, max(by, key=reach, default=None))
 
     def count(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether the segment counts."""

@@ -83,13 +83,13 @@ class RemoteLogSegmentUpdate:
     state: RemoteLogSegmentState
     leader_epoch: LeaderEpoch = UNFENCED
     """The author's."""
-    overrules: bool = False
+    republishes: bool = False
     """Whether it takes a mark for deletion back, which may be carried out all the same."""
     first_dirty: Offset | None = None
     """Of a claim: its author has cleaned all that the tier has before this offset."""
 
     @property
-    def is_claim(self) -> bool:
+    def is_fence(self) -> bool:
         """Whether it is about no segment, and says only that its author leads the partition, and perhaps how far it
         is clean."""
         return self.segment_id.id == ZERO_UUID and self.leader_epoch != UNFENCED
@@ -122,7 +122,7 @@ class RemoteLogSegmentMetadata:
     """The segments whose offsets it has cleaned."""
     copied: bool = False
     """Whether its copy was finished before the present state."""
-    doubtful: bool = False
+    at_risk: bool = False
     """Whether a former leader may still delete it: its mark was overruled."""
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class RemoteLogSegmentMetadata:
             self.cleaned,
             self.replaces,
             self.was_copied,
-            self.doubtful or update.overrules,
+            self.at_risk or update.republishes,
         )
 
     def epoch_start(self, epoch: LeaderEpoch) -> Offset:

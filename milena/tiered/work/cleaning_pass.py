@@ -28,7 +28,7 @@ from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.aux_state.aux_producers import producers_at
 from milena.tiered.cleaning.files import CleaningFolder
 from milena.tiered.cleaning.grouping import groups
-from milena.tiered.cleaning.steps import Clean, Map, Mapped, Step, Written, clean_tier
+from milena.tiered.cleaning.steps import Clean, Map, Mapped, Result, Written, clean_tier
 from milena.tiered.cleaning.window import Source, Window, map_of_pass
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_manager import Deposed
@@ -43,19 +43,19 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorage
-from milena.tiered.work.claims import deposed
 from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment, wait_for_quota
 from milena.tiered.work.downloading import download_log
+from milena.tiered.work.fencing import deposed
 from milena.tiered.work.roles import ReplicaRole
 
-Pace = Callable[[int], Awaitable[None]]
+Throttle = Callable[[int], Awaitable[None]]
 
 
 class PassEnded(Exception):
     """The log, its role or its segments have changed: what was found does not count any more."""
 
 
-class Means(NamedTuple):
+class Resources(NamedTuple):
     """What a pass may use. Sizes are bytes."""
 
     worker: Worker
@@ -64,11 +64,11 @@ class Means(NamedTuple):
     """Of the offset map."""
     load_factor: float
     chunk: int
-    paced: Pace
+    throttle: Throttle
     """Awaited for what the worker has read and written."""
 
 
-class Done(NamedTuple):
+class PassResult(NamedTuple):
     """What a pass has come to."""
 
     cleaned_to: Offset
@@ -82,12 +82,12 @@ class CleaningPass:
     """One pass. All steps raise PassEnded, the errors in ``tier.FAILURES``, CorruptIndex, CorruptSnapshot, ValueError,
     and WorkerEnded."""
 
-    def __init__(self, tier: Tier, role: ReplicaRole, log: UnifiedLog, window: Window, means: Means) -> None:
+    def __init__(self, tier: Tier, role: ReplicaRole, log: UnifiedLog, window: Window, resources: Resources) -> None:
         self._tier = tier
         self._role = role
         self.log = log
         self._window = window
-        self._means = means
+        self._resources = resources
         self._by = role.leader_epoch
         self._disk = tier.runtime.disk
         self._folder = CleaningFolder(self._disk, log.folder)
@@ -108,10 +108,10 @@ class CleaningPass:
             raise PassEnded("the partition is not to be compacted in the tier any more")
         if log.folder != self._log_folder:
             raise PassEnded("the log was moved")
-        if self._cache.claimed > self._by:
+        if self._cache.fence_epoch > self._by:
             raise deposed(self._cache, self._by)
 
-    async def run(self) -> Done | None:
+    async def run(self) -> PassResult | None:
         """The whole pass; None if all dirty records are of transactions whose end is not in the tier. The worker is
         ended and the folder removed whatever comes."""
         try:
@@ -119,17 +119,17 @@ class CleaningPass:
             await self._disk.offload(self._folder.begin)
             return await self._run()
         finally:
-            self._means.worker.end()
-            await self._means.worker.ended()
+            self._resources.worker.end()
+            await self._resources.worker.ended()
             await self._disk.offload(self._folder.remove)
 
-    async def _run(self) -> Done | None:
+    async def _run(self) -> PassResult | None:
         producers = await self._bounded()
         window = self._window
         if window.end <= window.first_dirty:
             return None
         await self._fetch_aborted()
-        steps = self._means.worker.run(clean_tier, self._paced, self._work(producers), self._means.secret)
+        steps = self._resources.worker.run(clean_tier, self._throttle, self._work(producers), self._resources.secret)
         end = await self._map(steps)
         if end <= window.first_dirty:
             raise PassEnded(f"the map has no room for the keys of the batch at {window.first_dirty}")
@@ -140,7 +140,7 @@ class CleaningPass:
             for group in groups(some, self.log.config, end=window.end):
                 await self._clean(steps, group, offsets)
         await self._finish(end)
-        return Done(end, self._replaced, self._figures)
+        return PassResult(end, self._replaced, self._figures)
 
     # -- what is known before
 
@@ -176,7 +176,7 @@ class CleaningPass:
                 await self._disk.offload(self._folder.add_aborted, source.first, aborted)
 
     def _work(self, producers: dict[ProducerId, LastRecord]) -> Work:
-        config, window, means = self.log.config, self._window, self._means
+        config, window, resources = self.log.config, self._window, self._resources
         segments = [SegmentToClean(source.first, source.segment.size) for source in window.sources]
         return Work(
             self._folder.path,
@@ -189,16 +189,16 @@ class CleaningPass:
             config.segment_index_bytes,
             config.index_interval_bytes,
             producers,
-            means.memory,
-            means.load_factor,
-            means.chunk,
+            resources.memory,
+            resources.load_factor,
+            resources.chunk,
         )
 
     # -- step by step
 
-    async def _paced(self, amount: int) -> None:
+    async def _throttle(self, amount: int) -> None:
         self.check()
-        await self._means.paced(amount)
+        await self._resources.throttle(amount)
         self.check()
 
     async def _fetched(self, amount: int) -> None:
@@ -217,11 +217,11 @@ class CleaningPass:
             start = await _position(reader, segment, source.first)
             end = await _position(reader, segment, Offset(source.last + 1))
         path = self._folder.file(source.first, LOG)
-        size = await download_log(self._tier, segment, path, start=start, end=end, paced=self._fetched)
+        size = await download_log(self._tier, segment, path, start=start, end=end, throttle=self._fetched)
         self.check()
         return SegmentToClean(source.first, size)
 
-    async def _map(self, steps: Steps[Step]) -> Offset:
+    async def _map(self, steps: Steps[Result]) -> Offset:
         """Where the map ends."""
         mapped = await steps.next()
         for source in self._window.sources:
@@ -237,7 +237,7 @@ class CleaningPass:
         assert isinstance(mapped, Mapped)
         return mapped.to
 
-    async def _clean(self, steps: Steps[Step], group: Sequence[Source], offsets: CleanerOffsets) -> None:
+    async def _clean(self, steps: Steps[Result], group: Sequence[Source], offsets: CleanerOffsets) -> None:
         self._check_group(group)
         if group[-1].last < self.log.log_start_offset:
             return  # deleted meanwhile
@@ -265,7 +265,7 @@ class CleaningPass:
         unreliable = self._tier.unreliable.of(self._role.partition)
         for source in group:
             known = cache.get(source.segment.id)
-            if known is None or not cache.serves(known) or known.doubtful or known.id in unreliable:
+            if known is None or not cache.serves(known) or known.at_risk or known.id in unreliable:
                 return False
         return True
 

@@ -37,10 +37,10 @@ from milena.tiered.store.remote_storage import (
     RetriableRemoteStorageError,
     SegmentFiles,
 )
-from milena.tiered.work.adopting import adopt, first_served
-from milena.tiered.work.claims import accepted, claim
 from milena.tiered.work.deletion import delete_segment, update_of
-from milena.tiered.work.overruling import overrule
+from milena.tiered.work.deletion_withdrawal import withdraw_deletions
+from milena.tiered.work.fencing import accepted, fence
+from milena.tiered.work.relisting import first_served, relist
 from milena.tiered.work.roles import ReplicaRole
 
 QUOTA_STEP: Final = 1.0
@@ -112,9 +112,9 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
     A leader claims the partition's tier first. Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
     """
     if role.leads:
-        await claim(tier, role, log)
-        await overrule(tier, role, log)
-        await adopt(tier, role, log)
+        await fence(tier, role, log)
+        await withdraw_deletions(tier, role, log)
+        await relist(tier, role, log)
         if not role.holds(log):
             return False
     cache = tier.metadata.cache(role.partition)
@@ -126,7 +126,7 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
     end = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
     tier.unreliable.prune(role.partition, cache)
     if end is not None:
-        unreliable = {*tier.unreliable.of(role.partition), *(segment.id for segment in cache.doubtful())}
+        unreliable = {*tier.unreliable.of(role.partition), *(segment.id for segment in cache.at_risk())}
         log.set_highest_offset_in_remote_storage(_still_there(cache, log, end.offset, unreliable))
     return True
 

@@ -22,7 +22,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
-from milena.tiered.work.claims import accepted
+from milena.tiered.work.fencing import accepted
 
 _MARKED: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 

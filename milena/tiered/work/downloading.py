@@ -24,9 +24,9 @@ async def download_log(
     *,
     start: int = 0,
     end: int | None = None,
-    paced: Callable[[int], Awaitable[None]] = _at_once,
+    throttle: Callable[[int], Awaitable[None]] = _at_once,
 ) -> int:
-    """Write the bytes from ``start`` to before ``end`` (None: all) to a new file; returns how many. ``paced`` is
+    """Write the bytes from ``start`` to before ``end`` (None: all) to a new file; returns how many. ``throttle`` is
     awaited for what was fetched. Raises RemoteStorageError, OSError."""
     disk, position, end = tier.runtime.disk, start, segment.size if end is None else end
     file = await disk.offload(disk.open, path, create=True)
@@ -37,7 +37,7 @@ async def download_log(
                 raise RemoteStorageError(f"the log of segment {segment.id} ends at {position}, before {end}")
             await disk.offload(file.append, [data])
             position += len(data)
-            await paced(len(data))
+            await throttle(len(data))
         return file.size
     finally:
         file.close()

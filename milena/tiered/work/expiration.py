@@ -14,9 +14,9 @@ from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.copying import catch_up
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.republishing import republish
-from milena.tiered.work.retention import LogView, abandoned, decide, limits
-from milena.tiered.work.retiring import retired
+from milena.tiered.work.retention import LogView, decide, limits, unfinished_copies
 from milena.tiered.work.roles import ReplicaRole
+from milena.tiered.work.superseded import superseded
 
 SWEEP_INTERVAL: Final = 3600.0
 """Seconds between two searches for the remains of failed copies."""
@@ -35,15 +35,15 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     clock = tier.runtime.clock
     began = clock.monotonic()
     cache = tier.metadata.cache(role.partition)
-    verdict = decide(cache, view_of(log), now=clock.time_ms(), copying=role.copying, validity=role.validity)
+    expiration = decide(cache, view_of(log), now=clock.time_ms(), copying=role.copying, validity=role.validity)
     figures = role.figures
     figures.computation_ms = (clock.monotonic() - began) * 1000
-    figures.remote_segments, figures.remote_size = len(cache), verdict.remote_size
-    figures.retained_size = verdict.retained_size
+    figures.remote_segments, figures.remote_size = len(cache), expiration.remote_size
+    figures.retained_size = expiration.retained_size
     _tell_lost_values(tier, role, log)
-    if verdict.log_start is not None:
-        log.update_log_start_from_remote_tier(verdict.log_start)
-    delete = {one.id: one for one in (*verdict.delete, *verdict.dangling, *retired(tier, role, log))}
+    if expiration.log_start is not None:
+        log.update_log_start_from_remote_tier(expiration.log_start)
+    delete = {one.id: one for one in (*expiration.delete, *expiration.dangling, *superseded(tier, role, log))}
     await _delete_all(tier, role, log, list(delete.values()))
     if role.holds(log):
         await republish(tier, role, log)
@@ -69,7 +69,7 @@ def _tell_lost_values(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
 
 
 async def _end_abandoned(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
-    found = abandoned(
+    found = unfinished_copies(
         tier.metadata.cache(role.partition).segments(),
         copied=log.highest_offset_in_remote_storage,
         before_ms=tier.runtime.clock.time_ms() - int(SWEEP_INTERVAL * 1000),

@@ -1,4 +1,4 @@
-"""Publishing segments whose mark was overruled again, under new ids (``tiered.work.overruling``)."""
+"""Publishing segments whose mark was overruled again, under new ids (``tiered.work.deletion_withdrawal``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from milena.tiered.store.remote_storage import (
 from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment
 from milena.tiered.work.deletion import delete_segment
 from milena.tiered.work.downloading import download_log
-from milena.tiered.work.marks import is_needed
+from milena.tiered.work.former_deletions import is_needed
 from milena.tiered.work.roles import ReplicaRole
 
 PREFIX: Final = "overruled-segment"
@@ -44,13 +44,13 @@ async def republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
 
 async def _republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     cache = tier.metadata.cache(role.partition)
-    for segment in sorted(cache.doubtful(), key=lambda one: one.start_offset):
+    for segment in sorted(cache.at_risk(), key=lambda one: one.start_offset):
         if not role.holds(log) or not tier.in_session() or not log.epochs.entries:
             return
-        doubtful = {one.id for one in cache.doubtful()}
+        at_risk = {one.id for one in cache.at_risk()}
         first = Offset(max(log.log_start_offset, log.epochs.entries[0].start))
         end = log.local_log_start_offset
-        if is_needed(cache, segment, log.epochs.entries, first, end, doubtful):
+        if is_needed(cache, segment, log.epochs.entries, first, end, at_risk):
             if not (tier.copies.may_begin and role.attempts.may_begin):
                 return
             await _copy(tier, role, log, segment)
@@ -76,7 +76,7 @@ async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteL
             txn_index_empty=files.txn_index is None,
             leader_epoch=role.leader_epoch,
             copied=False,
-            doubtful=False,
+            at_risk=False,
         )
         tier.copy_quota.record(again.size, again.event_timestamp_ms)
         interval = tier.config().get_int(INTERVAL) / 1000

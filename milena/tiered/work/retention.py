@@ -48,7 +48,7 @@ def limits(config: TopicConfig) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Expiration:
     """The decision. ``log_start``: the new log start; None if it stays."""
 
     delete: list[RemoteLogSegmentMetadata] = field(default_factory=list)
@@ -99,21 +99,21 @@ def decide(
     now: int,
     copying: Collection[UUID] = (),
     validity: Validity | None = None,
-) -> Verdict:
+) -> Expiration:
     """The segments that expire at ``now``. ``copying``: segments that this broker is copying: neither they nor any
     later ones expire. ``validity``: results of earlier passes."""
     listed = tier.segments()
-    verdict = Verdict(remote_size=sum(segment.size for segment in listed if segment.state in _SIZED))
+    expiration = Expiration(remote_size=sum(segment.size for segment in listed if segment.state in _SIZED))
     if not listed or not log.epochs:
-        return verdict
-    _Pass(tier, listed, log, verdict, now, copying, validity or Validity()).run()
+        return expiration
+    _Pass(tier, listed, log, expiration, now, copying, validity or Validity()).run()
     first = log.epochs[0]
     if first.start <= log.log_start:  # else the log has lost its oldest epochs, and cannot judge them
-        verdict.dangling = [segment for segment in listed if _ended_before(segment, first.epoch, copying)]
-    return verdict
+        expiration.dangling = [segment for segment in listed if _ended_before(segment, first.epoch, copying)]
+    return expiration
 
 
-def abandoned(
+def unfinished_copies(
     listed: Iterable[RemoteLogSegmentMetadata], *, copied: Offset, before_ms: int, copying: Collection[UUID]
 ) -> list[RemoteLogSegmentMetadata]:
     """Copies that were started before ``before_ms`` and never finished, whose offsets were copied since (up to
@@ -141,7 +141,7 @@ class _Pass:
         tier: Listing,
         listed: Sequence[RemoteLogSegmentMetadata],
         log: LogView,
-        verdict: Verdict,
+        expiration: Expiration,
         now: int,
         copying: Collection[UUID],
         validity: Validity,
@@ -149,7 +149,7 @@ class _Pass:
         self._tier = tier
         self._listed = listed
         self._log = log
-        self._verdict = verdict
+        self._expiration = expiration
         self._copying = copying
         self._lineage = filtered(log.epochs)
         self._seen: set[UUID] = set()
@@ -179,7 +179,7 @@ class _Pass:
             return 0
         total = self._log.local_only_size + sum(segment.size for segment in self._listed if self._is_served(segment))
         if total <= limit:
-            self._verdict.retained_size = total
+            self._expiration.retained_size = total
             return 0
         total, counted = self._log.local_only_size, -1
         copied = self._log.log_end if self._log.copied is None else self._log.copied
@@ -190,7 +190,7 @@ class _Pass:
                 if not self._is_below_log_start(segment) and self._is_valid(segment):
                     total += segment.size
                     counted = segment.end_offset
-        self._verdict.retained_size = total
+        self._expiration.retained_size = total
         return max(total - limit, 0)
 
     def _judge(self, segment: RemoteLogSegmentMetadata) -> bool:
@@ -198,13 +198,13 @@ class _Pass:
         if segment.id in self._copying:
             return bool(segment.cleaned)  # what it replaces is still there
         if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED or self._is_below_log_start(segment):
-            self._verdict.delete.append(segment)
+            self._expiration.delete.append(segment)
             return True
         if not self._tier.counts(segment) or (segment.cleaned and not segment.was_copied):
             return True  # others have its records
         if not self._is_valid(segment):
             return True
-        start = self._verdict.log_start
+        start = self._expiration.log_start
         if start is not None and segment.end_offset < start:
             pass  # another copy of an expired segment
         elif self._expired_before is not None and segment.max_timestamp_ms < self._expired_before:
@@ -213,9 +213,9 @@ class _Pass:
             self._excess -= segment.size
         else:
             return False
-        self._verdict.delete.append(segment)
+        self._expiration.delete.append(segment)
         # Segments may overlap: the log begins after the highest end offset (KAFKA-16890).
-        self._verdict.log_start = Offset(max(self._verdict.log_start or 0, segment.end_offset + 1))
+        self._expiration.log_start = Offset(max(self._expiration.log_start or 0, segment.end_offset + 1))
         return True
 
     def _is_served(self, segment: RemoteLogSegmentMetadata) -> bool:

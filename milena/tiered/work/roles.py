@@ -26,14 +26,14 @@ class ReplicaRole:
         self.ended = False
         self.copying: set[UUID] = set()
         """Segments that are being copied to the tier."""
-        self.adopting = asyncio.Lock()
+        self.relisting = asyncio.Lock()
         """Held while one task searches the tier for segments without metadata."""
-        self.claiming = asyncio.Lock()
+        self.fencing = asyncio.Lock()
         """Held while one task claims the partition."""
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
         """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
-        self.retiring: dict[UUID, float] = {}
+        self.superseded_since: dict[UUID, float] = {}
         """Segments that serve no more, and since when that is known, on the monotonic clock."""
         self.uncleanable: str | None = None
         """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""

@@ -21,7 +21,7 @@ from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.cleaning.files import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
 from milena.tiered.shared.tier import FAILURES, Tier
-from milena.tiered.work.cleaning_pass import CleaningPass, Done, Means, PassEnded
+from milena.tiered.work.cleaning_pass import CleaningPass, PassEnded, PassResult, Resources
 from milena.tiered.work.copying import catch_up, check_place
 from milena.tiered.work.roles import ReplicaRole
 
@@ -59,7 +59,7 @@ class TierCleaner:
             if not (self._tier.copies.may_begin and role.attempts.may_begin):
                 return
             await check_place(self._tier, role)
-            done = await self._attempt(role, window, CleaningPass(self._tier, role, log, window, self._means()))
+            done = await self._attempt(role, window, CleaningPass(self._tier, role, log, window, self._resources()))
             if done is None or done.cleaned_to <= window.first_dirty:
                 return
             cleaned_to = done.cleaned_to
@@ -69,7 +69,7 @@ class TierCleaner:
         if not role.holds(log) or not _may_clean(self._tier, role, log):
             return None
         cache, epochs = self._tier.metadata.cache(role.partition), log.epochs.entries
-        unreliable: set[UUID] = {*self._tier.unreliable.of(role.partition), *(one.id for one in cache.doubtful())}
+        unreliable: set[UUID] = {*self._tier.unreliable.of(role.partition), *(one.id for one in cache.at_risk())}
         found: list[Source] = []
         start, end, copied_again = log.log_start_offset, log.log_end_offset, cache.copied_again
         for source in sources(cache, log_start=start, log_end=end, leader_epochs=epochs, without=unreliable):
@@ -87,7 +87,7 @@ class TierCleaner:
             return None
         return window
 
-    async def _attempt(self, role: ReplicaRole, window: Window, one: CleaningPass) -> Done | None:
+    async def _attempt(self, role: ReplicaRole, window: Window, one: CleaningPass) -> PassResult | None:
         """A pass; None if it came to nothing, for a reason that is reported."""
         tier, clock, log = self._tier, self._tier.runtime.clock, one.log
         meters = tier.meters.of(role.replica.topic)
@@ -131,22 +131,22 @@ class TierCleaner:
         )
         return done
 
-    def _means(self) -> Means:
+    def _resources(self) -> Resources:
         config = self._tier.config()
         settings = CleanerSettings.of(config)
         threads = config.get_int(THREADS)
         if self._secret is None:
             self._secret = self._tier.runtime.random.bytes(SECRET_BYTES)
-        return Means(
+        return Resources(
             self._tier.runtime.disk.worker(),
             self._secret,
             settings.dedupe_buffer // threads,
             settings.load_factor,
             settings.read_bytes,
-            self._paced,
+            self._throttle,
         )
 
-    async def _paced(self, amount: int) -> None:
+    async def _throttle(self, amount: int) -> None:
         delay = self._tier.cleaning.delay(amount)
         if delay > 0:
             await self._tier.runtime.clock.sleep(delay)

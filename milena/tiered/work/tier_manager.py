@@ -299,7 +299,7 @@ class RemoteLogManager:
         def by() -> LeaderEpoch:
             # Nobody leads a deleted topic, so that whoever comes may finish its deletion.
             is_deleted = self._erasing.get(partition, False)
-            return max(role.leader_epoch, metadata.cache(partition).claimed if is_deleted else role.leader_epoch)
+            return max(role.leader_epoch, metadata.cache(partition).fence_epoch if is_deleted else role.leader_epoch)
 
         if await metadata.wait_ready(partition, READY_TO_ERASE):
             left: Sequence[RemoteLogSegmentMetadata] = metadata.cache(partition).segments()

@@ -18,7 +18,7 @@ from milena.runtime.files import RealDisk
 from milena.tiered.metadata.serialization import MetadataEvent, serialize
 from milena.tiered.offline.broker_logs import events_of
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
-from tests.unit.tiered.segments import claim
+from tests.unit.tiered.segments import fence
 from tests.unit.tiered.whole_tier import Cleaned, write_segment
 
 SOURCE, OTHER, STALE, CLEANED = 1, 2, 11, 12
@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> list[str]:
         put(CLEANED, 0, cleaned=Cleaned({0: 10, 1: 20}, [SOURCE], [3, 5])),
     ]
     disk.close()
-    end = replace(claim(1), first_dirty=Offset(20))
+    end = replace(fence(1), first_dirty=Offset(20))
     told(tmp_path / "data", [*(event for one in segments for event in events_of(one)), end])
     return ["--tier", str(tier), "--dir", str(tmp_path / "data")]
 

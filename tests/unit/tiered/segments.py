@@ -54,7 +54,7 @@ def update(of: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> Remote
     return RemoteLogSegmentUpdate(of.segment_id, NodeId(2), 3000, of.custom_metadata, state)
 
 
-def claim(epoch: int, partition: TopicIdPartition = PARTITION) -> RemoteLogSegmentUpdate:
+def fence(epoch: int, partition: TopicIdPartition = PARTITION) -> RemoteLogSegmentUpdate:
     """What the leader of ``epoch`` publishes before its first work."""
     state = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
     return RemoteLogSegmentUpdate(

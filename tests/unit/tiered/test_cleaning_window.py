@@ -13,7 +13,7 @@ from milena.tiered.cleaning.grouping import groups
 from milena.tiered.cleaning.window import Window, dirtiness, first_dirty, map_of_pass, old_enough, sources
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from tests.unit.tiered.segments import claim, epochs, offsets, segment, update
+from tests.unit.tiered.segments import epochs, fence, offsets, segment, update
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 CONFIG = replace(TopicConfig.effective(NodeConfig.of(), {}), segment_bytes=2500, index_interval_bytes=100)
@@ -25,7 +25,7 @@ def cache_of(*segments: RemoteLogSegmentMetadata, done: tuple[int, int] | None =
         cache.apply(one)
         cache.apply(update(one, FINISHED))
     if done is not None:
-        cache.apply(replace(claim(done[0]), first_dirty=Offset(done[1])))
+        cache.apply(replace(fence(done[0]), first_dirty=Offset(done[1])))
     return cache
 
 

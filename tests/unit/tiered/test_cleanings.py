@@ -227,7 +227,7 @@ def test_what_counts_is_a_function_of_the_set(history: History, random: Random) 
         if number not in history.deleted:
             segment_of_number = history.segments[number]
             assert cleanings.count(segment_of_number) == dumb_count(history, number)
-            verdict = cleanings.verdict(segment_of_number)
-            assert verdict.counts == dumb_count(history, number)
-            rejecting = verdict.rejected_by
+            exclusion = cleanings.exclusion(segment_of_number)
+            assert exclusion.counts == dumb_count(history, number)
+            rejecting = exclusion.rejected_by
             assert rejecting is None or contradicts(rejecting, segment_of_number.cleaned)

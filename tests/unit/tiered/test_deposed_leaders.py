@@ -19,7 +19,7 @@ from milena.tiered.work.copying import copy_round
 from milena.tiered.work.deletion import announce_deletion, delete_segment, finish_deletion, update_of
 from milena.tiered.work.expiration import erase, expire_round
 from milena.tiered.work.roles import ReplicaRole
-from tests.unit.tiered.segments import claim
+from tests.unit.tiered.segments import fence
 from tests.unit.tiered.tiered_log import Bench, on_bench
 
 STARTED, FINISHED, MARKED, DELETED = RemoteLogSegmentState
@@ -32,7 +32,7 @@ def claims(bench: Bench) -> list[int]:
 
 def successor_claims(bench: Bench, epoch: int = 1) -> Callable[[], Awaitable[None]]:
     async def tell() -> None:
-        await bench.metadata.update(claim(epoch, bench.published_segments()[0].partition))
+        await bench.metadata.update(fence(epoch, bench.published_segments()[0].partition))
 
     return tell
 
@@ -108,7 +108,7 @@ def test_a_mark_that_comes_behind_the_claim_removes_no_file() -> None:
         publish = bench.metadata.update
 
         async def behind_the_claim(update: RemoteLogSegmentUpdate) -> None:
-            await publish(claim(1))
+            await publish(fence(1))
             await publish(update)
 
         bench.metadata.update = behind_the_claim  # type: ignore[method-assign]
@@ -153,7 +153,7 @@ def test_a_mark_that_somebody_elses_record_follows_at_once_holds_and_is_left_to_
 
         async def and_then(update: RemoteLogSegmentUpdate) -> None:
             await publish(update)
-            await publish(claim(1) if other == "successor" else replace(update, leader_epoch=UNFENCED))
+            await publish(fence(1) if other == "successor" else replace(update, leader_epoch=UNFENCED))
 
         bench.metadata.update = and_then  # type: ignore[method-assign]
         with pytest.raises(Deposed):
@@ -171,8 +171,8 @@ def test_a_deletion_that_ends_behind_the_claim_is_repeated_by_the_successor() ->
         publish = bench.metadata.update
 
         async def late(update: RemoteLogSegmentUpdate) -> None:
-            if update.state is DELETED and not update.is_claim:
-                await publish(claim(1))
+            if update.state is DELETED and not update.is_fence:
+                await publish(fence(1))
             await publish(update)
 
         bench.metadata.update = late  # type: ignore[method-assign]
@@ -211,7 +211,7 @@ def test_an_upload_that_begins_behind_the_claim_stores_nothing() -> None:
         add = bench.metadata.add
 
         async def behind_the_claim(metadata: RemoteLogSegmentMetadata) -> None:
-            await bench.metadata.update(claim(1, role.partition))
+            await bench.metadata.update(fence(1, role.partition))
             await add(metadata)
 
         bench.metadata.add = behind_the_claim  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
-from tests.unit.tiered.segments import PARTITION, claim, epochs, offsets, segment, update
+from tests.unit.tiered.segments import PARTITION, epochs, fence, offsets, segment, update
 
 STATES = list(RemoteLogSegmentState)
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -70,12 +70,12 @@ def updates(draw: st.DrawFn) -> MetadataEvent:
     )
     match draw(st.integers(0, 20)):
         case 0:
-            return replace(one, overrules=True)
+            return replace(one, republishes=True)
         case 1:
             return replace(one, custom_metadata=draw(st.binary(max_size=3)))
         case 2 | 3 | 4:
             dirty = draw(st.sampled_from([None, None, Offset(3)]))
-            return replace(claim(draw(st.integers(0, 3)), partition), first_dirty=dirty)
+            return replace(fence(draw(st.integers(0, 3)), partition), first_dirty=dirty)
         case _:
             return one
 
@@ -150,7 +150,7 @@ def test_damaged_values_of_the_usual_length_are_named() -> None:
 def test_a_segment_without_an_id_is_no_claim() -> None:
     decoder, history = EventDecoder(), MetadataHistory()
     nobody = replace(segment(0, 0, 9, {0: 0}), segment_id=RemoteLogSegmentId(PARTITION, ZERO_UUID))
-    events: list[MetadataEvent] = [nobody, claim(2)]
+    events: list[MetadataEvent] = [nobody, fence(2)]
     for number, event in enumerate(events):
         decoder.take(serialize(event), Offset(number))
         history.take(0, Offset(number), event)

@@ -241,7 +241,7 @@ def test_a_session_that_runs_out_while_a_pass_looks_for_its_logs_start_moves_not
 
     async def scenario(bench: Bench) -> None:
         role = await expired(bench)
-        async with role.adopting:
+        async with role.relisting:
             passing = bench.runtime.new_tasks("test").spawn(expire_round(bench.tier, role), name="pass")
             await bench.runtime.clock.sleep(1)
             bench.tier.in_session = lambda: False

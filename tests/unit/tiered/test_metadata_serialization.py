@@ -17,14 +17,14 @@ from milena.protocol.types import Offset
 from milena.tiered.metadata.partition_names import partition_bytes, peek_partition
 from milena.tiered.metadata.serialization import MetadataEvent, deserialize, serialize
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
-from tests.unit.tiered.segments import KIP405_5, PARTITION, claim, segment, update
+from tests.unit.tiered.segments import KIP405_5, PARTITION, fence, segment, update
 
 WITH_ALL = replace(segment(7, 6, 9, {2: 6, 3: 8}, txn_index_empty=False), custom_metadata=b"at")
 EVENTS: list[MetadataEvent] = [
     *KIP405_5,
     WITH_ALL,
     *(update(WITH_ALL, state) for state in RemoteLogSegmentState),
-    *(replace(claim(3), first_dirty=Offset(offset)) for offset in (0, 1 << 40)),
+    *(replace(fence(3), first_dirty=Offset(offset)) for offset in (0, 1 << 40)),
 ]
 
 

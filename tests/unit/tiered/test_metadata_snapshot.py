@@ -11,7 +11,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.snapshot import CorruptRemoteLogSnapshot, Snapshot, decode_snapshot, encode_snapshot
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState, TopicIdPartition
-from tests.unit.tiered.segments import KIP405_5, PARTITION, claim, offsets, segment, update
+from tests.unit.tiered.segments import KIP405_5, PARTITION, fence, offsets, segment, update
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 METADATA_TOPIC = UUID(int=5)
@@ -69,10 +69,10 @@ def cleaned_and_claimed() -> RemoteLogMetadataCache:
         cache.apply(one)
         cache.apply(replace(update(one, FINISHED), leader_epoch=one.leader_epoch))
     cache.apply(update(source, DELETING))
-    cache.apply(replace(update(source, FINISHED), overrules=True, leader_epoch=LeaderEpoch(1)))
+    cache.apply(replace(update(source, FINISHED), republishes=True, leader_epoch=LeaderEpoch(1)))
     for state in (DELETING, DELETED):
         cache.apply(update(first, state))
-    cache.apply(replace(claim(4), first_dirty=Offset(7)))
+    cache.apply(replace(fence(4), first_dirty=Offset(7)))
     return cache
 
 
@@ -80,13 +80,13 @@ def test_a_snapshot_has_claims_maps_and_what_was_replaced() -> None:
     cache = cleaned_and_claimed()
     written = Snapshot.of(cache, METADATA_TOPIC, Offset(42))
     read = decode_snapshot(encode_snapshot(PARTITION, written), PARTITION)
-    assert read == written and read.claimed == 4
+    assert read == written and read.fence_epoch == 4
     again = read.cache()
     assert again.cleaned_to == (4, 7)
     assert Snapshot.of(again, METADATA_TOPIC, Offset(42)) == written
     assert [one.id.int for one in again.find(LeaderEpoch(0), Offset(1))] == [3], "the source stays replaced"
     source = again.get(UUID(int=1))
-    assert source is not None and source.doubtful and source.was_copied
+    assert source is not None and source.at_risk and source.was_copied
     assert not again.apply(replace(update(source, DELETING), leader_epoch=LeaderEpoch(3))), "void"
 
 

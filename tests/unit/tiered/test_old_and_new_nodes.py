@@ -24,7 +24,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
 )
-from tests.unit.tiered.segments import PARTITION, claim, epochs, offsets, segment, update
+from tests.unit.tiered.segments import PARTITION, epochs, fence, offsets, segment, update
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 LINEAGE = epochs({0: 0})
@@ -35,7 +35,7 @@ def without_fields(event: MetadataEvent) -> MetadataEvent:
     """As an older node decodes it, or would have written it."""
     if isinstance(event, RemoteLogSegmentMetadata):
         return replace(event, leader_epoch=UNFENCED, cleaned=NOT_CLEANED, replaces=())
-    return replace(event, leader_epoch=UNFENCED, overrules=False, first_dirty=None)
+    return replace(event, leader_epoch=UNFENCED, republishes=False, first_dirty=None)
 
 
 def copied(one: RemoteLogSegmentMetadata, epoch: int = -1) -> list[MetadataEvent]:
@@ -64,10 +64,10 @@ def served(cache: RemoteLogMetadataCache) -> list[int]:
 NEW: Sequence[MetadataEvent] = [
     *copied(segment(SOURCE, 0, 9, {0: 0}), 0),
     *copied(segment(OTHER, 10, 19, {0: 10}), 0),
-    replace(claim(1), first_dirty=None),
+    replace(fence(1), first_dirty=None),
     *copied(cleaned(STALE, {0: 18}), 0),
     *copied(cleaned(CLEANED, {0: 10, 1: 20}), 1),
-    replace(claim(1), first_dirty=Offset(20)),
+    replace(fence(1), first_dirty=Offset(20)),
 ]
 """What leaders of this version have published, a former one among them."""
 
@@ -77,13 +77,13 @@ def test_a_node_that_skips_our_fields_takes_sources_void_and_cleaned_segments_fo
     assert served(read_by(NEW)) == [CLEANED, OTHER]
     old = read_by(NEW, old=True)
     assert [one.id.int for one in old.find(LeaderEpoch(0), Offset(3))] == [SOURCE, STALE, CLEANED]
-    assert (old.claimed, bool(old.cleanings)) == (UNFENCED, False)
+    assert (old.fence_epoch, bool(old.cleanings)) == (UNFENCED, False)
 
 
 def test_claims_are_about_no_segment_that_it_knows() -> None:
     before = read_by(NEW[:4], old=True)
     changes = before.changes
-    assert not before.apply(without_fields(claim(7)))
+    assert not before.apply(without_fields(fence(7)))
     assert before.changes == changes
 
 
@@ -120,13 +120,13 @@ def random_events(random: Random) -> list[MetadataEvent]:
                 )
                 known.append(made)
             elif random.random() < 0.2:
-                made = claim(epoch)
+                made = fence(epoch)
             else:
                 state = random.choice([FINISHED, FINISHED, DELETING, DELETED])
-                overrules = state is FINISHED and random.random() < 0.3
-                made = replace(update(random.choice(known), state), leader_epoch=epoch, overrules=overrules)
+                republishes = state is FINISHED and random.random() < 0.3
+                made = replace(update(random.choice(known), state), leader_epoch=epoch, republishes=republishes)
             if phase == 1:
-                if isinstance(made, RemoteLogSegmentUpdate) and made.is_claim:
+                if isinstance(made, RemoteLogSegmentUpdate) and made.is_fence:
                     continue
                 made = without_fields(made)
                 if isinstance(made, RemoteLogSegmentMetadata):

@@ -17,7 +17,7 @@ from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.segments.tiered_offsets import RemoteEnd, find_highest_remote_offset, remote_log_start
-from milena.tiered.work.retention import LogView, Validity, Verdict, abandoned, decide
+from milena.tiered.work.retention import Expiration, LogView, Validity, decide, unfinished_copies
 from tests.unit.tiered.dumb_tier import DumbTier
 from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, segment
 
@@ -49,9 +49,9 @@ def view(starts: Mapping[int, int] | None = None, **values: int) -> LogView:
     )
 
 
-def outcome(verdict: Verdict) -> tuple[list[int], int | None, list[int]]:
+def outcome(expiration: Expiration) -> tuple[list[int], int | None, list[int]]:
     """Numbers of the segments that go, the new log start, numbers of those that dangle."""
-    return [one.id.int for one in verdict.delete], verdict.log_start, [one.id.int for one in verdict.dangling]
+    return [one.id.int for one in expiration.delete], expiration.log_start, [one.id.int for one in expiration.dangling]
 
 
 def expire(*segments: RemoteLogSegmentMetadata, log: LogView, copying: tuple[int, ...] = ()) -> tuple[object, ...]:
@@ -151,7 +151,7 @@ def test_an_old_unfinished_copy_is_abandoned_once_another_has_replaced_it() -> N
 
     def found(*, copied: int = 9, before_ms: int = 2001, copying: tuple[int, ...] = ()) -> list[int]:
         ids = {UUID(int=one) for one in copying}
-        given_up = abandoned([copy, *others], copied=Offset(copied), before_ms=before_ms, copying=ids)
+        given_up = unfinished_copies([copy, *others], copied=Offset(copied), before_ms=before_ms, copying=ids)
         return [one.id.int for one in given_up]
 
     assert found() == [1]
@@ -217,8 +217,8 @@ def test_in_kip405_3_the_segment_off_the_lineage_stays_with_its_offset_0() -> No
 
 def test_sizes_for_the_gauges() -> None:
     tier = DumbTier(replace(TENS[0], state=STARTED), replace(TENS[1], state=DELETING), *TENS[2:])
-    verdict = decide(tier, view(retention_bytes=1 << 30, local_only_size=7), now=NOW)
-    assert (verdict.remote_size, verdict.retained_size) == (4 * SIZE, 3 * SIZE + 7)
+    expiration = decide(tier, view(retention_bytes=1 << 30, local_only_size=7), now=NOW)
+    assert (expiration.remote_size, expiration.retained_size) == (4 * SIZE, 3 * SIZE + 7)
 
 
 # -- where the tier begins and ends

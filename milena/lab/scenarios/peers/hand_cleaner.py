@@ -147,6 +147,6 @@ class UnfencedHandCleaner(HandCleaner):
 
 
 def _unfenced(cache: RemoteLogMetadataCache) -> RemoteLogMetadataCache:
-    found = RemoteLogMetadataCache.restored(cache.segments(), cache.highest_offsets(), cache.claimed)
+    found = RemoteLogMetadataCache.restored(cache.segments(), cache.highest_offsets(), cache.fence_epoch)
     found.cleanings, found.changes = Cleanings(), cache.changes
     return found

@@ -16,7 +16,7 @@ from milena.tiered.segments.tiered_offsets import Listing
 from milena.tiered.shared.tier import Tier
 from milena.tiered.work.deletion import delete_segment
 from milena.tiered.work.expiration import view_of
-from milena.tiered.work.retention import Validity, Verdict, decide
+from milena.tiered.work.retention import Expiration, Validity, decide
 from milena.tiered.work.roles import ReplicaRole
 from milena.tiered.work.tier_manager import Job, RemoteLogManager
 
@@ -100,16 +100,16 @@ async def _expire(
         failed = sum(one.size for one in cache.segments() if one.state is not _FINISHED)
         view = replace(view, retention_bytes=max(0, view.retention_bytes - failed))
         cache = AllFinished(cache)
-    verdict = decide(cache, view, now=tier.runtime.clock.time_ms(), validity=validity)
-    start = _after_last(verdict) if to_last_listed else verdict.log_start
+    expiration = decide(cache, view, now=tier.runtime.clock.time_ms(), validity=validity)
+    start = _after_last(expiration) if to_last_listed else expiration.log_start
     if start is not None:
         log.update_log_start_from_remote_tier(start)
-    for segment in (*verdict.delete, *verdict.dangling):
+    for segment in (*expiration.delete, *expiration.dangling):
         await delete_segment(tier, segment, UNFENCED)
 
 
-def _after_last(verdict: Verdict) -> Offset | None:
-    return Offset(verdict.delete[-1].end_offset + 1) if verdict.delete else None
+def _after_last(expiration: Expiration) -> Offset | None:
+    return Offset(expiration.delete[-1].end_offset + 1) if expiration.delete else None
 
 
 class OnlyKnownEpochs(Validity):

@@ -18,13 +18,13 @@ from milena.tiered.shared.tier import Tier
 from milena.tiered.work.roles import ReplicaRole
 
 
-async def claim(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
+async def fence(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Publish a claim unless this leader has one, so that nothing of former leaders can be added from then on. Without
     segments none is needed: the first event of an upload is one. The caller checks afterwards that the role still
     holds. Raises RemoteLogMetadataError, Deposed if a later leader was here."""
-    async with role.claiming:
+    async with role.fencing:
         cache = tier.metadata.cache(role.partition)
-        if role.holds(log) and len(cache) and cache.claimed < role.leader_epoch:
+        if role.holds(log) and len(cache) and cache.fence_epoch < role.leader_epoch:
             await tier.metadata.update(
                 RemoteLogSegmentUpdate(
                     RemoteLogSegmentId(role.partition, ZERO_UUID),
@@ -36,7 +36,7 @@ async def claim(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
                 )
             )
             cache = tier.metadata.cache(role.partition)
-    if cache.claimed > role.leader_epoch:
+    if cache.fence_epoch > role.leader_epoch:
         raise deposed(cache, role.leader_epoch)
 
 
@@ -49,7 +49,7 @@ def accepted(
     known = cache.get(segment.id)
     if by == UNFENCED:
         return segment if known is None else known
-    if cache.claimed > by:
+    if cache.fence_epoch > by:
         raise deposed(cache, by)
     if known is None or known.state is not state or known.leader_epoch != by:
         now = "not known any more" if known is None else f"{known.state.name} in leader epoch {known.leader_epoch}"
@@ -58,4 +58,6 @@ def accepted(
 
 
 def deposed(cache: RemoteLogMetadataCache, by: LeaderEpoch) -> Deposed:
-    return Deposed(f"leader epoch {cache.claimed} has claimed the partition's tier, which this broker leads in {by}")
+    return Deposed(
+        f"leader epoch {cache.fence_epoch} has claimed the partition's tier, which this broker leads in {by}"
+    )

@@ -16,7 +16,7 @@ from milena.tiered.segments.cleaner_offsets import CleanerOffsets
 from milena.tiered.segments.lineage import is_within_leader_epochs
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.shared.tier import Tier
-from milena.tiered.work.marks import is_needed
+from milena.tiered.work.former_deletions import is_needed
 from milena.tiered.work.roles import ReplicaRole
 
 DELAY: Final = "remote.log.compaction.source.retention.ms"
@@ -24,7 +24,7 @@ _COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _MARKED: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
-def retired(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> list[RemoteLogSegmentMetadata]:
+def superseded(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> list[RemoteLogSegmentMetadata]:
     """The segments that are to be deleted now. The delay counts from when they were replaced, by the clock of the
     broker that has published that, or from when this leader has first met them, whichever comes first: where leaders
     follow each other quickly, none has met anything for long, and segments would pile up. None goes that has records of
@@ -36,19 +36,19 @@ def retired(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> list[RemoteLogSeg
     listed = cache.segments()
     finished = [one for one in listed if one.state is _COPIED]
     found = [one for one in finished if not cache.serves(one)]
-    found += _outdone(cache, log, [one for one in finished if cache.serves(one)])
+    found += _never_read(cache, log, [one for one in finished if cache.serves(one)])
     marked = [one for one in listed if one.state is _MARKED and one.id not in role.copying]
-    role.retiring = {one.id: role.retiring.get(one.id, now) for one in found}
+    role.superseded_since = {one.id: role.superseded_since.get(one.id, now) for one in found}
     delay = tier.config().get_int(DELAY) / 1000
     replaced_at, now_ms = _replaced_at(cache, listed), tier.runtime.clock.time_ms()
     due = [
         one
         for one in found
-        if now - role.retiring[one.id] >= delay or now_ms - replaced_at.get(one.id, now_ms) >= 1000 * delay
+        if now - role.superseded_since[one.id] >= delay or now_ms - replaced_at.get(one.id, now_ms) >= 1000 * delay
     ]
     epochs = log.epochs.entries
     start, end = max(log.log_start_offset, epochs[0].start), log.local_log_start_offset
-    may_vanish = {*tier.unreliable.of(role.partition), *(one.id for one in cache.doubtful())} if due else set()
+    may_vanish = {*tier.unreliable.of(role.partition), *(one.id for one in cache.at_risk())} if due else set()
     return marked + [
         one
         for one in due
@@ -76,7 +76,7 @@ def _replaced_at(cache: RemoteLogMetadataCache, listed: Sequence[RemoteLogSegmen
     return {replaced: min(times) for replaced, times in found.items() if times}
 
 
-def _outdone(
+def _never_read(
     cache: RemoteLogMetadataCache, log: UnifiedLog, counting: Sequence[RemoteLogSegmentMetadata]
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """Those of the segments that count, by start offset, which are entirely of this log and never read, since cleaned

@@ -17,7 +17,7 @@ from milena.tiered.store.remote_storage import RemoteStorageError
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.expiration import expire_round, follow_round
-from milena.tiered.work.marks import unfounded
+from milena.tiered.work.former_deletions import unjustified
 from milena.tiered.work.retention import LogView
 from milena.tiered.work.roles import ReplicaRole
 from tests.unit.tiered.remote_reads import lose_local
@@ -58,11 +58,11 @@ def test_what_is_still_wanted_is_read_at_once_and_published_under_a_new_id(numbe
         assert served(bench, role, at=2 * number) is None
         await copy_round(bench.tier, role)
         overruled = served(bench, role, at=2 * number)
-        assert overruled is not None and overruled.doubtful
+        assert overruled is not None and overruled.at_risk
         assert bench.log.log_start_offset == 0
         await expire_round(bench.tier, role)
         again = served(bench, role, at=2 * number)
-        assert again is not None and again.id != overruled.id and not again.doubtful
+        assert again is not None and again.id != overruled.id and not again.at_risk
         assert (again.epochs, again.size, again.leader_epoch) == (overruled.epochs, overruled.size, PRESENT)
         assert (bench.stored(), [one.id for one in bench.store.deleted]) == ([0, 2, 4], [overruled.id])
         for suffix in (".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint"):
@@ -103,7 +103,7 @@ def test_a_round_of_a_former_office_that_ends_late_takes_no_files_of_the_next_on
         await former
         await expire_round(bench.tier, role)
         again = served(bench, role)
-        assert again is not None and not again.doubtful
+        assert again is not None and not again.at_risk
         assert await (await bench.store.fetch(again, 0)).read() == data
 
     on_bench(scenario)
@@ -175,7 +175,7 @@ def test_a_store_that_fails_is_tried_again() -> None:
         with pytest.raises(RemoteStorageError):
             await expire_round(bench.tier, role)
         kept = served(bench, role)
-        assert kept is not None and kept.doubtful
+        assert kept is not None and kept.at_risk
         bench.store.copying = lambda: None
         published = len(bench.metadata.published)
         await expire_round(bench.tier, role)
@@ -183,7 +183,7 @@ def test_a_store_that_fails_is_tried_again() -> None:
         role.attempts.forget()
         await expire_round(bench.tier, role)
         found = served(bench, role)
-        assert found is not None and not found.doubtful and bench.stored() == [0, 2, 4]
+        assert found is not None and not found.at_risk and bench.stored() == [0, 2, 4]
 
     on_bench(scenario)
 
@@ -197,7 +197,7 @@ def test_the_next_leader_goes_on_where_one_has_crashed() -> None:
         bench.replica.term, bench.replica.leader_epoch = 3, LeaderEpoch(2)
         await expire_round(bench.tier, bench.role())
         found = served(bench, role)
-        assert found is not None and (found.doubtful, found.leader_epoch) == (False, 2)
+        assert found is not None and (found.at_risk, found.leader_epoch) == (False, 2)
 
     on_bench(scenario)
 
@@ -208,7 +208,7 @@ def test_a_doubtful_segment_is_no_copy_of_a_local_one() -> None:
     async def scenario(bench: Bench) -> None:
         role = await with_mark(bench, local=True)
         one = bench.metadata.cache(role.partition).segments()[0]
-        await bench.metadata.update(replace(update(one, FINISHED), leader_epoch=PRESENT, overrules=True))
+        await bench.metadata.update(replace(update(one, FINISHED), leader_epoch=PRESENT, republishes=True))
         bench.replica.is_leader = False
         await follow_round(bench.tier, bench.role())
         assert bench.log.highest_offset_in_remote_storage == -1
@@ -230,7 +230,7 @@ def judged(
         cache.apply(update(one, FINISHED))
         if one.id.int in marked:
             cache.apply(replace(update(one, MARKED), leader_epoch=LeaderEpoch(author)))
-    found = unfounded(cache, view, Offset(30), by=LeaderEpoch(3), now=1_000_000)
+    found = unjustified(cache, view, Offset(30), by=LeaderEpoch(3), now=1_000_000)
     return [one.id.int for one in found]
 
 
@@ -278,4 +278,4 @@ def test_the_remains_of_a_copy_that_never_ended_are_not_made_readable() -> None:
     cache = RemoteLogMetadataCache()
     cache.apply(ON)
     cache.apply(replace(update(ON, MARKED), leader_epoch=LeaderEpoch(0)))
-    assert unfounded(cache, VIEW, Offset(30), by=LeaderEpoch(3), now=1) == []
+    assert unjustified(cache, VIEW, Offset(30), by=LeaderEpoch(3), now=1) == []

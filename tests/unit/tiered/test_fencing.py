@@ -23,7 +23,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentState,
     RemoteLogSegmentUpdate,
 )
-from tests.unit.tiered.segments import PARTITION, claim, epochs, offsets, segment, update
+from tests.unit.tiered.segments import PARTITION, epochs, fence, offsets, segment, update
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 SEGMENT = segment(1, 0, 9, {0: 0})
@@ -47,23 +47,23 @@ def state_after(*events: MetadataEvent) -> RemoteLogSegmentState | None:
 
 
 def test_a_mark_behind_the_claim_of_a_later_leader_is_void() -> None:
-    assert state_after(by(0, FINISHED), claim(1), by(0, DELETING)) is FINISHED
-    assert state_after(by(0, FINISHED), by(0, DELETING), claim(1)) is DELETING
+    assert state_after(by(0, FINISHED), fence(1), by(0, DELETING)) is FINISHED
+    assert state_after(by(0, FINISHED), by(0, DELETING), fence(1)) is DELETING
 
 
 def test_an_upload_that_ends_behind_the_claim_is_never_finished() -> None:
-    assert state_after(claim(1), by(0, FINISHED)) is STARTED
-    assert state_after(by(0, FINISHED), claim(1)) is FINISHED
+    assert state_after(fence(1), by(0, FINISHED)) is STARTED
+    assert state_after(by(0, FINISHED), fence(1)) is FINISHED
 
 
 def test_an_upload_that_begins_behind_the_claim_is_not_listed() -> None:
     late = replace(segment(2, 0, 9, {0: 0}), leader_epoch=LeaderEpoch(0))
-    assert len(cache_of(claim(1), late)) == 0
+    assert len(cache_of(fence(1), late)) == 0
 
 
 def test_the_end_of_a_deletion_behind_the_claim_is_left_to_the_later_leader() -> None:
-    assert state_after(by(0, FINISHED), by(0, DELETING), claim(1), by(0, DELETED)) is DELETING
-    assert state_after(by(0, FINISHED), by(0, DELETING), claim(1), by(1, DELETING), by(1, DELETED)) is None
+    assert state_after(by(0, FINISHED), by(0, DELETING), fence(1), by(0, DELETED)) is DELETING
+    assert state_after(by(0, FINISHED), by(0, DELETING), fence(1), by(1, DELETING), by(1, DELETED)) is None
 
 
 def test_each_event_of_a_leader_is_a_claim() -> None:
@@ -76,33 +76,33 @@ def test_also_one_whose_transition_is_invalid() -> None:
 
 
 def test_claims_only_rise() -> None:
-    cache = cache_of(claim(3), claim(1), claim(3))
-    assert cache.claimed == 3
-    assert not cache.apply(claim(2)) and cache.apply(claim(3))
+    cache = cache_of(fence(3), fence(1), fence(3))
+    assert cache.fence_epoch == 3
+    assert not cache.apply(fence(2)) and cache.apply(fence(3))
 
 
 def test_a_writer_that_tells_no_epoch_is_not_fenced() -> None:
     """Kafka's, and those of older versions."""
-    assert state_after(claim(1), update(SEGMENT, FINISHED), update(SEGMENT, DELETING)) is DELETING
+    assert state_after(fence(1), update(SEGMENT, FINISHED), update(SEGMENT, DELETING)) is DELETING
 
 
 def test_a_void_event_is_told_from_an_invalid_one() -> None:
-    cache = cache_of(SEGMENT, claim(1))
-    assert cache.voids(by(0, FINISHED))
-    assert not cache.voids(by(1, FINISHED)) and not cache.voids(update(SEGMENT, FINISHED))
+    cache = cache_of(SEGMENT, fence(1))
+    assert cache.is_fenced(by(0, FINISHED))
+    assert not cache.is_fenced(by(1, FINISHED)) and not cache.is_fenced(update(SEGMENT, FINISHED))
 
 
 # -- marks that are overruled
 
 
 def overruling(epoch: int) -> RemoteLogSegmentUpdate:
-    return replace(by(epoch, FINISHED), overrules=True)
+    return replace(by(epoch, FINISHED), republishes=True)
 
 
 def test_an_overruled_segment_is_read_again_and_stays_doubtful() -> None:
-    cache = cache_of(SEGMENT, by(0, FINISHED), by(0, DELETING), claim(1), overruling(1))
+    cache = cache_of(SEGMENT, by(0, FINISHED), by(0, DELETING), fence(1), overruling(1))
     found = cache.segment_for(Offset(4), leader_epochs=LINEAGE, log_end=Offset(10))
-    assert found is not None and found.segment.doubtful
+    assert found is not None and found.segment.at_risk
     assert (
         cache.apply(by(1, DELETING)) and cache.segment_for(Offset(4), leader_epochs=LINEAGE, log_end=Offset(10)) is None
     )
@@ -173,13 +173,13 @@ EVENT = st.builds(
 )
 
 
-@given(st.lists(EVENT | st.builds(claim, st.integers(0, 2)), max_size=12), st.data())
+@given(st.lists(EVENT | st.builds(fence, st.integers(0, 2)), max_size=12), st.data())
 def test_a_cache_is_what_the_order_of_the_events_says_also_from_an_old_snapshot(
     events: list[MetadataEvent], data: st.DataObject
 ) -> None:
     deleted = [one for one in events if one.state is DELETED and isinstance(one, RemoteLogSegmentUpdate)]
-    if len({one.segment_id.id for one in deleted if not one.is_claim}) < len(
-        [1 for one in deleted if not one.is_claim]
+    if len({one.segment_id.id for one in deleted if not one.is_fence}) < len(
+        [1 for one in deleted if not one.is_fence]
     ):
         return  # ids are not used twice
     at = data.draw(st.integers(0, len(events)))
@@ -196,18 +196,18 @@ def test_a_cache_is_what_the_order_of_the_events_says_also_from_an_old_snapshot(
 def of_an_old_version(event: MetadataEvent) -> MetadataEvent:
     """What a reader makes of it that skips the fields."""
     if isinstance(event, RemoteLogSegmentUpdate):
-        return replace(event, leader_epoch=LeaderEpoch(-1), overrules=False)
+        return replace(event, leader_epoch=LeaderEpoch(-1), republishes=False)
     return replace(event, leader_epoch=LeaderEpoch(-1), cleaned=(), replaces=())
 
 
 def test_an_older_version_drops_claims_and_reads_all_else_as_ever() -> None:
     old = RemoteLogMetadataCache()
-    taken = [old.apply(of_an_old_version(one)) for one in (SEGMENT, by(0, FINISHED), claim(1), by(0, DELETING))]
+    taken = [old.apply(of_an_old_version(one)) for one in (SEGMENT, by(0, FINISHED), fence(1), by(0, DELETING))]
     assert taken == [True, True, False, True]
 
 
 WITH_FIELDS: list[MetadataEvent] = [
-    claim(7),
+    fence(7),
     overruling(3),
     by(0, DELETING),
     replace(
@@ -249,9 +249,9 @@ def history_of(*events: MetadataEvent) -> MetadataHistory:
 @pytest.mark.parametrize(
     ("later", "deleted"),
     [
-        ((claim(1), by(0, DELETING)), False),
-        ((by(0, DELETING), claim(1), overruling(1)), False),
-        ((by(0, DELETING), claim(1)), True),
+        ((fence(1), by(0, DELETING)), False),
+        ((by(0, DELETING), fence(1), overruling(1)), False),
+        ((by(0, DELETING), fence(1)), True),
     ],
 )
 def test_the_history_tells_who_might_delete(later: Sequence[MetadataEvent], deleted: bool) -> None:
@@ -262,7 +262,7 @@ def test_the_history_tells_who_might_delete(later: Sequence[MetadataEvent], dele
 
 
 def test_milena_tier_show_says_whose_events_are_void() -> None:
-    events: list[MetadataEvent] = [SEGMENT, by(0, FINISHED), by(0, DELETING), claim(1), by(0, DELETED), overruling(1)]
+    events: list[MetadataEvent] = [SEGMENT, by(0, FINISHED), by(0, DELETING), fence(1), by(0, DELETED), overruling(1)]
     shown = [event_line(one) for one in plain_history(history_of(*events).events[SEGMENT.segment_id])]
     assert [line.partition(" ms")[2] for line in shown] == [
         "",
@@ -278,16 +278,16 @@ def test_milena_tier_show_says_whose_events_are_void() -> None:
 def test_a_restored_cluster_has_no_claims_of_the_old_one() -> None:
     segment = replace(SEGMENT, state=FINISHED, leader_epoch=LeaderEpoch(9), cleaned=offsets({0: 9}))
     cache = cache_of(*events_of(segment))
-    assert cache.claimed == -1
+    assert cache.fence_epoch == -1
     assert [one.cleaned for one in cache.segments()] == [segment.cleaned]
 
 
 def test_the_last_finished_cleaning_that_is_not_void_says_where_the_next_begins() -> None:
     def finished(epoch: int, offset: int) -> RemoteLogSegmentUpdate:
-        return replace(claim(epoch), first_dirty=Offset(offset))
+        return replace(fence(epoch), first_dirty=Offset(offset))
 
-    assert cache_of(claim(1)).cleaned_to is None
-    assert cache_of(finished(1, 50), claim(2)).cleaned_to == (1, 50), "a claim without it takes nothing back"
+    assert cache_of(fence(1)).cleaned_to is None
+    assert cache_of(finished(1, 50), fence(2)).cleaned_to == (1, 50), "a claim without it takes nothing back"
     assert cache_of(finished(1, 50), finished(2, 40)).cleaned_to == (2, 40), "its log was cut"
-    assert cache_of(claim(2), finished(1, 50)).cleaned_to is None, "void"
-    assert cache_of(finished(3, 50)).claimed == 3
+    assert cache_of(fence(2), finished(1, 50)).cleaned_to is None, "void"
+    assert cache_of(finished(3, 50)).fence_epoch == 3

@@ -22,7 +22,7 @@ _COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _MARKED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
-def unfounded(
+def unjustified(
     cache: RemoteLogMetadataCache, log: LogView, local_start: Offset, *, by: LeaderEpoch, now: int
 ) -> list[RemoteLogSegmentMetadata]:
     """The segments, whole when they were marked by a leader before ``by``, that are needed for offsets between the log
@@ -34,8 +34,8 @@ def unfounded(
     }
     if not marked:
         return []
-    verdict = decide(_Unmarked(cache, marked.keys()), log, now=now)  # what expires is below the new log start
-    lacking = list(gaps(cache, log.epochs, Offset(max(log.log_start, verdict.log_start or 0)), local_start))
+    expiration = decide(_AsIfNotDeleted(cache, marked.keys()), log, now=now)  # what expires is below the new log start
+    lacking = list(gaps(cache, log.epochs, Offset(max(log.log_start, expiration.log_start or 0)), local_start))
     return [segment for segment in marked.values() if _serves(segment, lacking, log.epochs, local_start)]
 
 
@@ -64,11 +64,11 @@ def is_needed(
     epochs: Sequence[EpochEntry],
     first: Offset,
     end: Offset,
-    doubtful: Collection[UUID],
+    at_risk: Collection[UUID],
 ) -> bool:
-    """Whether a ``doubtful`` segment has offsets of the log from ``first`` to before ``end`` that no other one serves
+    """Whether a ``at_risk`` segment has offsets of the log from ``first`` to before ``end`` that no other one serves
     for good."""
-    lacking = list(gaps(cache, epochs, first, end, without=doubtful))
+    lacking = list(gaps(cache, epochs, first, end, without=at_risk))
     return _serves(segment, lacking, epochs, end)
 
 
@@ -82,7 +82,7 @@ def _serves(
     return any(run[0] <= last and first <= run[1] for run in runs for first, last in lacking)
 
 
-class _Unmarked:
+class _AsIfNotDeleted:
     """Implements ``Listing`` over another one: some segments look as they did before they were marked."""
 
     def __init__(self, listing: Listing, marked: Collection[UUID]) -> None:

@@ -17,24 +17,24 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, Re
 from milena.tiered.segments.tiered_offsets import find_highest_remote_offset
 from milena.tiered.shared.tier import Tier
 from milena.tiered.work.deletion import update_of
-from milena.tiered.work.marks import unfounded
+from milena.tiered.work.former_deletions import unjustified
 from milena.tiered.work.retention import LogView, limits
 from milena.tiered.work.roles import ReplicaRole
 
 _COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
-async def overrule(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
+async def withdraw_deletions(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Overrule the marks of former leaders that do not hold for this one, which has claimed the partition. The caller
     checks afterwards that the role still holds. Raises RemoteLogMetadataError."""
-    async with role.claiming:
+    async with role.fencing:
         if not role.holds(log) or role.started_log is log:
             return
-        for segment in _unfounded(tier, role, log):
+        for segment in _unjustified(tier, role, log):
             if not role.holds(log):
                 return
             update = update_of(tier, segment, _COPIED, role.leader_epoch)
-            await tier.metadata.update(replace(update, overrules=True))
+            await tier.metadata.update(replace(update, republishes=True))
             tier.events.warning(
                 "deletion by a former leader overruled",
                 topic=log.topic,
@@ -46,7 +46,7 @@ async def overrule(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
             )
 
 
-def _unfounded(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[RemoteLogSegmentMetadata]:
+def _unjustified(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[RemoteLogSegmentMetadata]:
     cache = tier.metadata.cache(role.partition)
     epochs: Sequence[EpochEntry] = log.epochs.entries
     copied = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
@@ -62,4 +62,4 @@ def _unfounded(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[Remot
         None if copied is None else copied.offset,
     )
     now = tier.runtime.clock.time_ms()
-    return unfounded(cache, view, log.local_log_start_offset, by=role.leader_epoch, now=now)
+    return unjustified(cache, view, log.local_log_start_offset, by=role.leader_epoch, now=now)

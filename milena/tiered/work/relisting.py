@@ -34,11 +34,11 @@ def first_served(cache: RemoteLogMetadataCache, log: UnifiedLog) -> Offset | Non
     return None if first is None else first.first
 
 
-async def adopt(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
+async def relist(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Publish the metadata of segments that serve offsets of this leader's log which are neither local nor served by
     known segments. The caller checks afterwards that the role still holds. Raises RemoteStorageError,
     RemoteLogMetadataError: then the contents are unknown, and the log start must not move."""
-    async with role.adopting:
+    async with role.relisting:
         if not role.holds(log) or not _is_lacking(role, tier.metadata.cache(role.partition), log):
             return
         for segment in await _unknown(tier, role, log):

@@ -1,1 +1,1 @@
-"""What a leader cleans of its partition's segments in the tier, and when (KIP-1272, a draft; the form is ours)."""
+"""Compaction in the tier: which segments a leader cleans, and when (KIP-1272, a draft; the format is Milena's own)."""

@@ -1,4 +1,4 @@
-"""The folder in which this broker cleans segments of one partition's tier, inside that of its log."""
+"""The local folder in which a broker cleans segments of one partition in the tier. It is inside the log's folder."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def cleaning_folder(log_folder: str) -> str:
 
 
 class CleaningFolder:
-    """Blocks, raises OSError."""
+    """The files of one pass of cleaning. All methods block, and raise OSError."""
 
     def __init__(self, disk: Disk, log_folder: str) -> None:
         self._disk = disk
         self.path = cleaning_folder(log_folder)
 
     def begin(self) -> None:
-        """Empty it, and create it. Raises FileNotFoundError if the log was moved or deleted: a folder in its place
-        would be loaded as a log."""
+        """Create an empty folder. Raises FileNotFoundError if the log was moved or deleted: the parent must not be
+        created, since it would be loaded as a log."""
         self.remove()
         self._disk.make_folder(self.path)
 
@@ -52,7 +52,7 @@ class CleaningFolder:
         self._disk.write_atomic(self.file(offset, SNAPSHOT), snapshot, sync=False)
 
     def remove_group(self, group: Sequence[int]) -> None:
-        """Remove all but the transaction indexes, which the next groups need."""
+        """Remove all files of a group except the transaction indexes, which the next groups need."""
         for offset in group:
             for suffix in (
                 LOG,
@@ -62,7 +62,7 @@ class CleaningFolder:
                 self._disk.remove(self.file(offset, suffix))
 
     def written(self, new: NewSegment, leader_epochs: bytes) -> SegmentFiles:
-        """What is to be copied to the tier."""
+        """Return the files of a cleaned segment that are copied to the tier."""
         first = new.base_offset
         return SegmentFiles(
             self.file(first, LOG + CLEANED),

@@ -1,4 +1,4 @@
-"""Which neighbouring segments of the tier become one."""
+"""Groups neighbouring segments of the tier that are merged into one: Kafka's ``Cleaner.groupSegmentsBySize``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_BATCH: Final = HEADER_SIZE
 
 
 def groups(sources: Sequence[Source], config: TopicConfig, *, end: Offset) -> list[list[Source]]:
-    """``sources`` in groups, each of which fits in one segment of the topic. ``end``: of the window."""
+    """Return ``sources`` in groups, each of which fits in one segment of the topic. ``end``: the end of the window."""
     by_first = {source.first: source for source in sources}
     found = grouped(
         [_measured(source, config) for source in sources],
@@ -30,7 +30,7 @@ def groups(sources: Sequence[Source], config: TopicConfig, *, end: Offset) -> li
 
 
 def _measured(source: Source, config: TopicConfig) -> SegmentToClean:
-    """The indexes are made anew: an entry for so many bytes at most."""
+    """Estimate the sizes of the indexes, which are written again: at most one entry per ``index.interval.bytes``."""
     size = source.segment.size
     entries = size // max(config.index_interval_bytes, _LEAST_BATCH) + 1
     return SegmentToClean(source.first, size, entries * OFFSET_ENTRY_SIZE, entries * TIME_ENTRY_SIZE)

@@ -1,5 +1,6 @@
-"""What a worker does of a pass over segments in the tier. Their files are in the folder of the work when it is told of
-them: ``OFFSET.log``, with the first offset that counts; all transaction indexes from the beginning."""
+"""The part of a pass over segments in the tier that runs in a worker process. The caller puts a segment's log into the
+folder of the work, as ``OFFSET.log`` with its first offset that counts, before it sends a command with the segment; all
+transaction indexes are there from the beginning."""
 
 from __future__ import annotations
 
@@ -14,28 +15,29 @@ from milena.storage.cleaning.work import Work
 
 
 class Map(NamedTuple):
-    """An order: read the keys of the next dirty segment."""
+    """Command: read the keys of the next dirty segment."""
 
     segment: SegmentToClean
 
 
 class Clean(NamedTuple):
-    """An order: write what takes the place of the next segments. The map is complete."""
+    """Command: write the segment that replaces the next group. The map is complete."""
 
     group: tuple[SegmentToClean, ...]
     now: int | None
-    """ms, by which tombstones and markers may go; None: none may."""
+    """The time (ms) by which expired tombstones and markers are removed; None: none is removed."""
 
 
 class Mapped(NamedTuple):
-    """Keys were read. ``to``: where the map ends so far."""
+    """Result of ``Map``. ``to``: the offset where the map ends so far; ``has_room``: whether the map has room for the
+    next segment."""
 
     to: Offset
     has_room: bool
 
 
 class Written(NamedTuple):
-    """The files of ``segment`` end in ``.cleaned``."""
+    """Result of ``Clean``. The names of the files of ``segment`` end in ``.cleaned``."""
 
     segment: NewSegment
     figures: Figures
@@ -46,7 +48,8 @@ Result: TypeAlias = Mapped | Written
 
 
 def clean_tier(disk: Disk, report: Report, work: Work, secret: bytes) -> Generator[Result, Command, None]:
-    """Follows orders: first those to map, then those to clean. Reports bytes. Raises as ``Round`` does."""
+    """Execute commands: first ``Map``, then ``Clean``. Reports the bytes that were read and written. Raises the errors
+    of ``Round``."""
     round_ = Round(disk, work, secret, report)
     order = yield Mapped(round_.cleaned_to, has_room=True)
     while isinstance(order, Map):

@@ -1,8 +1,9 @@
 """Which segments of the tier a pass of cleaning reads, and where their dirty part begins. Plain functions.
 
-The **window** begins at the start of the tier and ends where the tier does, at an offset that it lacks, or at a record
-that is too young. In it, a record may go in favour of any later one: each is in a finished segment that counts, on the
-lineage of this leader, who alone may delete it now, and deletes the oldest first.
+The **window** begins at the start of the tier. It ends at the end of the tier, at an offset that is not in the tier, or
+at a record that is too young. In the window, a record may be removed because of any later one with the same key: each
+is in a finished, valid segment on the lineage of this leader. Only this leader may delete such a segment now, and it
+deletes the oldest first.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ class Source(NamedTuple):
     first: Offset
     last: Offset
     whole: bool
-    """Whether the segment has nothing of another lineage: then a replacement takes its place."""
+    """Whether the segment has no offsets of another lineage. Then the cleaned segment replaces it."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether the segment has other records, too, which another segment serves or which are off the lineage."""
+        """Whether the segment has other records, too, which another segment serves or which are not on the lineage."""
         return self.first > self.segment.start_offset or self.last < self.segment.end_offset
 
 
 class Window(NamedTuple):
-    """``sources`` follow each other without a gap."""
+    """The segments of a pass. ``sources`` follow each other without a gap."""
 
     sources: Sequence[Source]
     first_dirty: Offset
     copied_again: int = 0
-    """That of the cache before it was looked at."""
+    """The cache's ``copied_again`` when the window was determined."""
 
     @property
     def end(self) -> Offset:
@@ -50,7 +51,7 @@ class Window(NamedTuple):
         return Offset(self.sources[-1].last + 1) if self.sources else self.first_dirty
 
     def until(self, end: Offset) -> Window:
-        """Without the source that has ``end``, and later ones."""
+        """Return the window without the source that contains ``end``, and later ones."""
         return self._replace(sources=[source for source in self.sources if source.last < end])
 
 
@@ -62,7 +63,7 @@ def sources(
     leader_epochs: Sequence[EpochEntry],
     without: Container[UUID] = (),
 ) -> Iterator[Source]:
-    """What a pass may read, oldest first. ``without``: ids of segments that may vanish."""
+    """Yield the segments that a pass may read, oldest first. ``without``: ids of segments that may be deleted."""
     if not leader_epochs:
         return
     start = at = max(log_start, leader_epochs[0].start)
@@ -70,7 +71,7 @@ def sources(
         if served.first != at:
             return
         segment = served.segment
-        # What is before the log start may be in one batch with later records.
+        # The first batch may contain records before the log start: it is read completely.
         first = segment.start_offset if at == start else served.first
         whole = is_within_leader_epochs(segment, log_end=log_end, leader_epochs=leader_epochs)
         yield Source(segment, first, served.last, whole and served.last == segment.end_offset)
@@ -80,7 +81,8 @@ def sources(
 def first_dirty(
     cache: RemoteLogMetadataCache, *, log_start: Offset, log_end: Offset, leader_epochs: Sequence[EpochEntry]
 ) -> Offset:
-    """Where the next pass begins: after the last finished one, or where this log and that of its leader part."""
+    """Return the offset where the next pass begins: after the last finished one, or where this log and the log of the
+    leader that finished it diverge, if that is lower."""
     done = cache.cleaned_to
     if done is None or not leader_epochs:
         return log_start
@@ -90,7 +92,7 @@ def first_dirty(
     if later is not None:
         bound = min(bound, later.start)
     if done.epoch in known:
-        return max(bound, log_start)  # up to there the author's log is this one, whatever else is in the tier
+        return max(bound, log_start)  # up to there, this log and that leader's are the same
     for epoch in cache.epochs():
         if leader_epochs[0].epoch <= epoch <= done.epoch and epoch not in known:
             bound = min(bound, *(segment.epoch_start(epoch) for segment in cache.segments_of_epoch(epoch)))
@@ -98,7 +100,8 @@ def first_dirty(
 
 
 def old_enough(window: Window, config: TopicConfig, now: int) -> Window:
-    """Without dirty records younger than ``min.compaction.lag.ms``, and what follows them. ``now``: ms."""
+    """Return the window up to the first dirty segment with records younger than ``min.compaction.lag.ms``. ``now``:
+    ms."""
     lag = config.min_compaction_lag_ms
     if lag > 0:
         for source in window.sources:
@@ -108,9 +111,11 @@ def old_enough(window: Window, config: TopicConfig, now: int) -> Window:
 
 
 def dirtiness(window: Window, config: TopicConfig, now: int) -> Dirtiness:
-    """How dirty the window is. ``now``: ms.
+    """Return the clean and dirty bytes of the window, and how long it is overdue (``max.compaction.lag.ms``). ``now``:
+    ms.
 
-    Metadata tells when a segment ends, not when it begins: a dirty segment is as old as the end of the one before it.
+    The metadata has a segment's largest timestamp, but not its first: the age of a dirty segment is estimated by the
+    largest timestamp of the segment before it.
     """
     clean = sum(source.segment.size for source in window.sources if source.first < window.first_dirty)
     dirty = sum(source.segment.size for source in window.sources if source.last >= window.first_dirty)
@@ -134,9 +139,10 @@ def _overdue(window: Window, config: TopicConfig, now: int) -> int:
 def map_of_pass(
     cache: RemoteLogMetadataCache, epoch: LeaderEpoch, end: Offset, *, leader_epochs: Sequence[EpochEntry]
 ) -> CleanerOffsets:
-    """The cleaner-offset map of a pass by the leader of ``epoch`` that uses keys up to ``end`` (exclusive).
+    """Return the cleaner-offset map of a pass by the leader of ``epoch`` that uses keys up to ``end`` (exclusive).
 
-    The first map says that leaders since the log's first epoch have cleaned nothing: what they may add is rejected.
+    The first map of a partition has an entry of None for the log's first epoch: then maps of former leaders, which may
+    still be published, are rejected.
     """
     first = leader_epochs[0].epoch
     found = resolved(cache.cleanings.maps, epoch, first=first)

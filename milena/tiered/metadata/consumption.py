@@ -2,8 +2,8 @@
 topic).
 
 Two tasks: one looks up the start and end offset of each metadata partition, loads snapshots, and seeks the consumer;
-the other reads. After an error of one partition it is retried, after growing pauses, while the others continue. (Kafka
-retries offset look-ups after 30 s, and its consumer ends with the first error that is not retriable.)
+the other reads. After an error, a partition is retried after growing pauses, while the others continue. (Kafka retries
+offset look-ups after 30 s, and its consumer ends with the first error that is not retriable.)
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Consumption:
     def __init__(
         self, node_id: int, assignments: Assignments, snapshots: SnapshotFiles, cluster: Cluster, asking: Cluster
     ) -> None:
-        """``asking`` is the client for offset look-ups: on the connections of ``cluster`` they would wait behind
-        fetches."""
+        """``asking`` is the client for offset look-ups: on the connections of ``cluster`` they would wait for fetches
+        to end."""
         self._assignments = assignments
         self._by_number = assignments.by_number
         self._changed = assignments.changed
@@ -115,6 +115,7 @@ class Consumption:
                 source.assigned = False
                 continue
             at = self._consumer.position(REMOTE_LOG_METADATA_TOPIC, number) if source.assigned else None
+            # A partition that was assigned later may need records before the consumer's position.
             back = at is None or source.beginning < at or source.position is None
             offsets[REMOTE_LOG_METADATA_TOPIC, number] = source.beginning if back else None
             source.assigned = True
@@ -145,12 +146,12 @@ class Consumption:
             await self._consumer.close()
 
     def _is_same(self) -> bool:
-        """Whether the topic that is read is the one that was found."""
+        """Whether the topic still has the id that it had when its offsets were looked up."""
         seen = self._cluster.remembered(REMOTE_LOG_METADATA_TOPIC)
         return seen is None or all(partition.topic_id in (None, seen.id) for partition in self._by_number.values())
 
     def _take(self, record: ConsumedRecord) -> bool:
-        """Apply a record. False if its offset was read before: the log is not the one that was read."""
+        """Apply a record. Returns False if its offset was read before: the log was replaced or truncated."""
         offset = Offset(record.offset)
         source = self._by_number.get(record.partition)
         if source is None:
@@ -158,7 +159,7 @@ class Consumption:
         if source.position is not None and offset < source.position:
             return False
         name = peek_partition(record.value)
-        if name is not None:
+        if name is not None:  # most records are about partitions that are not on this broker
             named = self._assignments.named(name)
             if named is None or named.has_read(offset):
                 return True
@@ -192,8 +193,8 @@ class Consumption:
         return True
 
     def _advance(self) -> bool:
-        """Report the consumer's positions. False if a position went back by itself: the log is not the one that was
-        read."""
+        """Report the consumer's positions. Returns False if a position has fallen: the log was replaced or
+        truncated."""
         for number, source in self._by_number.items():
             if source.assigned:
                 position = self._consumer.position(REMOTE_LOG_METADATA_TOPIC, number)
@@ -205,7 +206,7 @@ class Consumption:
         return True
 
     def _begin_anew(self) -> None:
-        """The topic has changed (records were lost, or it was created again): read all of it again."""
+        """Read the topic again from its start, because records were lost or the topic was created again."""
         self._log.warning("the remote log metadata topic has changed and is read again from its start")
         self._consumer.assign({})
         for source in self._by_number.values():

@@ -1,8 +1,8 @@
-"""A segment's own metadata, kept beside it in the tier: what its files do not tell where the metadata topic is lost.
+"""A segment's description: its metadata as an object in the tier, for the case that the metadata topic is lost.
 
-Segments of compacted logs have one: the offsets that they stand for, how far the log was cleaned, what they replace, in
-which leader epoch. It is the record that announced the copy (RemoteLogSegmentMetadataRecord with Milena's tagged
-fields), behind its CRC-32C.
+Only segments of compacted logs have one, because their files do not show the offset range, the cleaner-offset map, the
+replaced segments and the leader epoch. Format: CRC-32C, then the record that announced the copy
+(RemoteLogSegmentMetadataRecord with Milena's tagged fields).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class CorruptDescription(ValueError):
 
 
 def description_of(metadata: RemoteLogSegmentMetadata) -> bytes:
-    """``metadata`` as announced."""
+    """Encode a description. ``metadata``: as it was announced."""
     record = serialize(metadata)
     return _CRC.pack(crc32c(record)) + record
 
 
 def described(data: bytes, segment: RemoteLogSegmentId) -> RemoteLogSegmentMetadata:
-    """What a description says of this segment. Raises CorruptDescription."""
+    """Decode the description of ``segment``. Raises CorruptDescription, also if it describes another segment."""
     if len(data) <= _CRC.size or crc32c(data[_CRC.size :]) != _CRC.unpack_from(data)[0]:
         raise CorruptDescription("the checksum is wrong")
     try:

@@ -1,9 +1,9 @@
-"""Folds very many values of the metadata topic into caches of segments: what planners of large reads do.
+"""Decodes millions of records of the metadata topic into caches of segments, for plans of large reads.
 
-Nearly all values are of a few plain shapes: a segment with one leader epoch, and an update of its state. Those are read
-by position and kept as tuples until the cache is asked for; so what was deleted meanwhile never becomes an object. From
-the first other value of a partition on, all of it goes through ``deserialize`` and ``RemoteLogMetadataCache.apply``,
-and so does what comes after the cache was asked for. The result is the same (tests/unit/tiered/test_event_decoder.py).
+Nearly all records have one of two plain forms: a segment with one leader epoch, and an update of its state. These are
+read by position and kept as tuples until the cache is needed, so that a segment that was deleted before never becomes
+an object. From the first record of a partition in another form on, and after its cache was used, its records go through
+``deserialize`` and ``RemoteLogMetadataCache.apply``. The result is the same (tests/unit/tiered/test_event_decoder.py).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from milena.tiered.segments.segment_metadata import (
 )
 
 _SEGMENT: Final = Struct(">B16sBqqiqqBiqBiBb")
-"""Behind the partition: tags, id, tags, offsets, broker, times, number of epochs + 1, the first one, its tags, size,
-custom metadata (0: null), state. Tags follow."""
+"""The fields after the partition: tags, id, tags, offsets, broker, times, number of epochs + 1, the first epoch, its
+tags, size, custom metadata (0: null), state. Tags follow."""
 _UPDATE: Final = Struct(">B16sBiqBb")
-"""Behind the partition: tags, id, tags, broker, time, custom metadata, state. Tags follow."""
+"""The fields after the partition: tags, id, tags, broker, time, custom metadata, state. Tags follow."""
 _NO_TAGS: Final = b"\0"
 _NO_TXN: Final = b"\1\0\1\1"
-"""The tag that says that there are no aborted transactions."""
+"""The tagged field for a segment without aborted transactions."""
 _EPOCH_ALONE: Final = b"\1\x90\x4e\4"
 _NO_TXN_AND_EPOCH: Final = b"\2\0\1\1\x90\x4e\4"
-"""Before the author's leader epoch, tag 10000."""
+"""The same and the header of the tagged field 10000, before the author's leader epoch."""
 _HEAD: Final = 3
 """Bytes before the partition: frame version, type, version. The next one is the length of the topic's name + 1."""
 _REST: Final = 16 + 4
@@ -46,7 +46,7 @@ _STATES: Final = tuple(RemoteLogSegmentState)
 
 
 class _Plain(NamedTuple):
-    """A segment, as in ``RemoteLogSegmentMetadata``."""
+    """A segment with the fields of ``RemoteLogSegmentMetadata``."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ class PartitionEvents:
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
         self.leader: NodeId | None = None
-        """The broker that has published in the highest leader epoch, if authors tell theirs."""
+        """The broker that published in the highest leader epoch; None if no event has a leader epoch."""
         self._plain: dict[bytes, _Plain] = {}
         self._highest: dict[LeaderEpoch, Offset] = {}
         self._fence_epoch: LeaderEpoch = UNFENCED
@@ -78,7 +78,7 @@ class PartitionEvents:
 
     @property
     def cache(self) -> RemoteLogMetadataCache:
-        """What the events have come to. The same object each time: later events change it."""
+        """The result of the events. It is the same object each time; later events change it."""
         if self._cache is None:
             segments = sorted(self._segments(), key=lambda one: one.start_offset)
             self._cache = RemoteLogMetadataCache.restored(segments, self._highest, self._fence_epoch)
@@ -104,14 +104,14 @@ class PartitionEvents:
             )
 
     def take(self, event: MetadataEvent) -> None:
-        """Any event."""
+        """Apply any event."""
         cache = self.cache
         cache.apply(event)
         if event.leader_epoch == cache.fence_epoch != UNFENCED:
             self.leader = event.broker_id
 
     def take_segment(self, value: bytes, at: int) -> bool:
-        """A value with a segment, whose partition ends at ``at``. False: it is not of the plain shape."""
+        """Apply the record of a new segment; its partition ends at ``at``. Returns False if it has another form."""
         if self._cache is not None or len(value) <= at + _SEGMENT.size:
             return False
         fields = _SEGMENT.unpack_from(value, at)
@@ -136,7 +136,7 @@ class PartitionEvents:
         return True
 
     def take_update(self, value: bytes, at: int) -> bool:
-        """The same for a later state of a segment, or a claim."""
+        """The same for a later state of a segment, or a leader epoch fence."""
         if self._cache is not None or len(value) <= at + _UPDATE.size:
             return False
         tag, id_bytes, more, broker, event_ms, custom, number = _UPDATE.unpack_from(value, at)
@@ -167,7 +167,7 @@ class PartitionEvents:
         return True
 
     def _is_fenced(self, leader_epoch: int, broker: int) -> bool:
-        """Whether a later leader's claim stands before it; if not, it may be one itself."""
+        """Whether an event is fenced; otherwise update the fence with it."""
         if UNFENCED < leader_epoch < self._fence_epoch:
             return True
         if leader_epoch > UNFENCED:
@@ -177,14 +177,15 @@ class PartitionEvents:
 
 
 class EventDecoder:
-    """``wanted``: of which topics the events are folded; of others it is only known that there are some."""
+    """``wanted``: whether a topic's records are decoded; of other topics, only the partitions are noted."""
 
     def __init__(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
         self.partitions: dict[TopicIdPartition, PartitionEvents] = {}
         self.unwanted: set[TopicIdPartition] = set()
         self._wanted = wanted
         self._heads: dict[bytes, Callable[[bytes, int], bool] | None] = {}
-        """By the first bytes of a value, up to the partition: who takes it; None if nobody does."""
+        """By the first bytes of a record, up to and including the partition: the function that applies the record; None
+        for an unwanted partition."""
         self._shared: dict[TopicIdPartition, TopicIdPartition] = {}
 
     def applier(self, number: int) -> Callable[[bytes | None, Offset], None]:
@@ -192,8 +193,8 @@ class EventDecoder:
         return self.take
 
     def take(self, value: bytes | None, offset: Offset) -> None:
-        """The value of the next record, which is at ``offset``. Raises UnreadableRemoteLogRecord; of what is not wanted
-        only the beginning is looked at."""
+        """Apply the record at ``offset``. Of an unwanted partition only the beginning of a record is read. Raises
+        UnreadableRemoteLogRecord."""
         if value is not None and len(value) > _HEAD:
             at = _HEAD + value[_HEAD] + _REST
             head = value[:at]

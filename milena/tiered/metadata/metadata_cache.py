@@ -3,8 +3,8 @@ topic).
 
 Kafka keeps one segment per leader epoch and start offset, so after unclean elections a segment of another lineage can
 hide one of this log. Here all segments are kept, and a look-up selects by the leader's own epochs. The result does not
-depend on the order in which different segments were added, but for claims: what stands behind a record of a higher
-leader epoch is void, and is not applied (docs/decisions/2026-11-22-claims-and-marks.md).
+depend on the order in which different segments were added, except for fences: a record that follows a record of a
+higher leader epoch is fenced and not applied (docs/decisions/2026-11-22-claims-and-marks.md).
 """
 
 from __future__ import annotations
@@ -62,20 +62,21 @@ class RemoteLogMetadataCache:
 
     def __init__(self) -> None:
         self.changes = 0
-        """Counts changes: results of look-ups before a change may be out of date after it."""
+        """The number of changes: the result of a look-up may be out of date after the next change."""
         self.fence_epoch: LeaderEpoch = UNFENCED
-        """The highest leader epoch of an author: events of lower ones are void from now on."""
+        """The highest leader epoch of any event: later events of lower epochs are fenced."""
         self.cleaned_to: CleanedTo | None = None
-        """The first dirty offset after the last pass of cleaning that a leader has finished, and its epoch."""
+        """The first dirty offset after the last finished pass of cleaning, and the epoch of its leader."""
         self.cleanings = Cleanings()
         self.copied_again = 0
-        """Counts segments that were copied as they are, uncleaned, where the tier had been before."""
+        """The number of finished copies of local segments whose offsets had been in the tier before, and may have been
+        cleaned there."""
         self._segments: dict[UUID, RemoteLogSegmentMetadata] = {}
         self._by_epoch: dict[LeaderEpoch, EpochSegments] = {}
         self._maps: dict[CleanerOffsets, tuple[CleanerOffsets, int]] = {}
-        """The map of each cleaning, which may have thousands of entries, and how many listed segments share it."""
+        """Each cleaner-offset map, which may have thousands of entries, and how many listed segments share it."""
         self._entries: dict[CleanerOffset, CleanerOffset] = {}
-        """Those of former leaders, which the maps of all later ones have, and keep when their segments are deleted."""
+        """The entries of former leaders, shared by the maps of all later leaders."""
 
     @classmethod
     def restored(
@@ -88,9 +89,8 @@ class RemoteLogMetadataCache:
         *,
         replaced_are_known: bool = False,
     ) -> RemoteLogMetadataCache:
-        """A cache with the contents of another one: its ``segments``, in their states, its ``highest_offsets``, the
-        claimed epoch, what deleted segments have left behind in its cleanings, and how far it is clean.
-        ``replaced_are_known``: the cleanings have all listed segments that were replaced; others are deleted."""
+        """Return a cache with the contents of another one. ``highest``: its ``highest_offsets``.
+        ``replaced_are_known``: whether ``cleanings`` has all listed segments that were replaced."""
         cache = cls()
         cache.fence_epoch = fence_epoch
         cache.cleaned_to = cleaned_to
@@ -104,12 +104,13 @@ class RemoteLogMetadataCache:
         return cache
 
     def is_fenced(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
-        """Whether an event that comes now stands behind a higher claim. Those without a leader epoch never do."""
+        """Whether the next event is fenced: it follows one of a higher leader epoch. Events without a leader epoch are
+        never fenced."""
         return UNFENCED < event.leader_epoch < self.fence_epoch
 
     def apply(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
-        """Apply a new segment, a later state of one, or a claim; False if it is void or the state transition is
-        invalid: then no segment was changed."""
+        """Apply a new segment, a later state of a segment, or a leader epoch fence. Returns False if the event is
+        fenced, or if the state transition is invalid: then no segment has changed."""
         if self.is_fenced(event):
             return False
         self.fence_epoch = max(self.fence_epoch, event.leader_epoch)
@@ -135,7 +136,7 @@ class RemoteLogMetadataCache:
         return True
 
     def _replace(self, known: RemoteLogSegmentMetadata, after: RemoteLogSegmentMetadata) -> None:
-        """Put a segment in its next state."""
+        """Replace a segment by its next state."""
         if after.state is _DELETED:
             self._remove(known)
             self.cleanings.removed(known)
@@ -147,8 +148,8 @@ class RemoteLogMetadataCache:
             self._by_epoch[epoch].replace(known, after)
 
     def _finished(self, segment: RemoteLogSegmentMetadata) -> None:
-        """A copy is finished, and not yet in the index. If it has local records where the tier had been cleaned, they
-        are dirty again."""
+        """Note a finished copy, before it is indexed. If it is a copy of local records at offsets that were cleaned in
+        the tier, these offsets are dirty again."""
         self.cleanings.finished(segment)
         highest = self.highest_offset_for_epoch(segment.epochs[0].epoch)
         if segment.cleaned or highest is None or highest < segment.start_offset:
@@ -166,7 +167,7 @@ class RemoteLogMetadataCache:
         return self._segments.get(segment)
 
     def end(self) -> Offset:
-        """The offset behind all listed segments; 0 if there are none."""
+        """The offset after all listed segments; 0 if there are none."""
         return Offset(max((segment.end_offset for segment in self._segments.values()), default=-1) + 1)
 
     def segments(self) -> list[RemoteLogSegmentMetadata]:
@@ -174,15 +175,15 @@ class RemoteLogMetadataCache:
         return sorted(self._segments.values(), key=_place)
 
     def serves(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether a listed segment is readable, and counts after all cleanings."""
+        """Whether a listed segment is readable, and valid after all cleanings."""
         return segment.state is _COPIED and self.cleanings.count(segment)
 
     def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether no cleaning has taken its place, and its own is not rejected."""
+        """Whether the segment is valid after all cleanings: not replaced, and its own cleaning is not rejected."""
         return not self.cleanings or self.cleanings.count(segment)
 
     def at_risk(self) -> list[RemoteLogSegmentMetadata]:
-        """The readable segments that a former leader may still delete, in no order."""
+        """The readable segments that a former leader may still delete, in no particular order."""
         return [one for one in self._segments.values() if one.at_risk and one.state is _COPIED]
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> list[RemoteLogSegmentMetadata]:
@@ -203,7 +204,7 @@ class RemoteLogMetadataCache:
         return {epoch: found.highest for epoch, found in self._by_epoch.items() if found.highest is not None}
 
     def find(self, epoch: LeaderEpoch, offset: Offset) -> list[RemoteLogSegmentMetadata]:
-        """All readable segments that count and contain ``offset`` in ``epoch``, whatever their lineage."""
+        """All readable and valid segments that contain ``offset`` in ``epoch``, on any lineage."""
         found = self._by_epoch.get(epoch)
         if found is None:
             return []
@@ -219,10 +220,10 @@ class RemoteLogMetadataCache:
         log_end: Offset,
         without: Container[UUID] = (),
     ) -> ServedSegment | None:
-        """The segment that serves ``offset``: if there are several, the furthest cleaned one; of those, one entirely on
-        the leader's lineage (docs/kafka-semantics.md: Segments within the leader epochs), or else the one that serves
-        most offsets after it.
-        None if the tier does not contain the leader's record, or only in segments of ``without``."""
+        """Return the segment that serves ``offset``. If there are several: the furthest cleaned one; of those, one that
+        is completely on the leader's lineage (docs/kafka-semantics.md: Segments within the leader epochs), or else the
+        one that serves most offsets after ``offset``. Segments whose ids are in ``without`` are ignored.
+        None if the tier does not contain the leader's record."""
         index = epoch_at(offset, leader_epochs)
         if index is None or offset >= log_end:
             return None
@@ -249,8 +250,8 @@ class RemoteLogMetadataCache:
         log_end: Offset,
         without: Container[UUID] = (),
     ) -> Iterator[ServedSegment]:
-        """The segments that serve the offsets from ``offset`` on, in order, each offset once; offsets that the tier
-        lacks are skipped, and segments of ``without``."""
+        """Yield the segments that serve the offsets from ``offset`` on, in order, each offset once. Offsets that are
+        not in the tier are skipped, and segments whose ids are in ``without``."""
         at: Offset | None = offset
         while at is not None:
             found = self.segment_for(at, leader_epochs=leader_epochs, log_end=log_end, without=without)
@@ -263,7 +264,7 @@ class RemoteLogMetadataCache:
     def all_served(
         self, offset: Offset, *, leader_epochs: Sequence[EpochEntry], log_end: Offset
     ) -> list[ServedSegment]:
-        """``served`` at once, and several times as fast where no segments overlap."""
+        """Return the same as ``served`` as a list, several times as fast where no segments overlap."""
         found: list[ServedSegment] = []
         at: Offset | None = offset
         while at is not None:

@@ -14,8 +14,8 @@ from milena.tiered.segments.segment_metadata import (
 
 
 class RemoteLogMetadataError(Exception):
-    """The metadata could not be written, or the write not be confirmed by reading it back. Retry later: a record that
-    was written nevertheless does no harm."""
+    """The metadata could not be written, or the write could not be confirmed by reading it back. The caller retries
+    later; a record that was written nevertheless does no harm."""
 
 
 class MetadataNotReady(RemoteLogMetadataError):
@@ -23,7 +23,7 @@ class MetadataNotReady(RemoteLogMetadataError):
 
 
 class Deposed(RemoteLogMetadataError):
-    """A leader of a higher epoch has claimed the partition: what this one publishes is void."""
+    """A leader of a higher epoch has published its fence: the events of this broker have no effect."""
 
 
 class RemoteLogMetadataManager(Protocol):
@@ -37,8 +37,8 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     async def update(self, update: RemoteLogSegmentUpdate) -> None:
-        """Publish a later state, or a claim. Returns once ``cache`` contains it. An invalid state transition is ignored
-        there, as by every reader of the metadata, and so is what is void.
+        """Publish a later state, or a leader epoch fence. Returns once ``cache`` contains it. The cache ignores invalid
+        state transitions and fenced updates, as every reader of the metadata does.
 
         Raises RemoteLogMetadataError, and ValueError for COPY_SEGMENT_STARTED.
         """
@@ -57,7 +57,7 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     async def is_empty(self) -> bool:
-        """Whether nothing was ever published, by any broker. Raises RemoteLogMetadataError if that cannot be told."""
+        """Whether no broker has ever published anything. Raises RemoteLogMetadataError if that is not known."""
         ...
 
     def assign(self, led: Iterable[TopicIdPartition], followed: Iterable[TopicIdPartition]) -> None:

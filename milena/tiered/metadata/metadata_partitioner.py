@@ -14,8 +14,8 @@ _MASK64: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
-    """murmur2 over the Java hash of the topic id's low half, its high half and the partition number, modulo
-    ``partitions``."""
+    """Return the partition: murmur2 over the Java hash of the topic id's low half, its high half and the partition
+    number, modulo ``partitions`` (Kafka's ``RemoteLogMetadataTopicPartitioner``)."""
     value = 1
     for half in (partition.topic_id.int & _MASK64, partition.topic_id.int >> 64):
         value = 31 * value + ((half ^ (half >> 32)) & _MASK32)

@@ -19,8 +19,8 @@ class WrongPartitionCount(Exception):
 
 
 async def find_or_create(cluster: Cluster, settings: MetadataTopicSettings) -> TopicView:
-    """The topic's metadata; creates the topic if it does not exist. Raises WrongPartitionCount, and KafkaError or
-    ChannelError to be retried: a topic that was just created is not known everywhere yet."""
+    """Return the topic's metadata. A missing topic is created; then KafkaError is raised, since not all brokers know it
+    yet. Raises WrongPartitionCount; KafkaError and ChannelError, after which the caller retries."""
     view = (await cluster.metadata([REMOTE_LOG_METADATA_TOPIC])).topics.get(REMOTE_LOG_METADATA_TOPIC)
     if view is None or view.error in _MISSING:
         created = await admin.create_topics(cluster, [_topic(settings)])

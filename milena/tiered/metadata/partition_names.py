@@ -13,7 +13,7 @@ _ID_AND_NUMBER: Final = 16 + 4
 
 
 def partition_bytes(partition: TopicIdPartition) -> bytes:
-    """A partition as encoded in records."""
+    """Encode a partition as in records."""
     out = Writer()
     out.compact_string(partition.topic)
     out.uuid(partition.topic_id)
@@ -22,7 +22,7 @@ def partition_bytes(partition: TopicIdPartition) -> bytes:
 
 
 def peek_partition(value: Data | None) -> bytes | None:
-    """The partition in a record about a segment, without decoding the rest: as ``partition_bytes`` returns it.
+    """Return the partition of a record about a segment, encoded as by ``partition_bytes``, without decoding the rest.
 
     None for other records, and for records damaged before that field. Most records concern partitions of other brokers;
     this takes a hundredth of the time of ``deserialize``.

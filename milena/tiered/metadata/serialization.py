@@ -75,7 +75,8 @@ def serialize(event: MetadataEvent) -> bytes:
 def deserialize(
     value: Data | None, offset: Offset, shared: Mapping[TopicIdPartition, TopicIdPartition] = NOTHING_SHARED
 ) -> MetadataEvent | None:
-    """The event in a record; None if it is not about a segment (deletions of whole partitions, which nobody writes).
+    """Return the event in a record; None if it is not about a segment (Kafka defines a record for the deletion of a
+    whole partition, which no broker writes).
 
     Equal partitions are replaced by the object in ``shared``: one object for all segments saves a quarter of their
     memory. Raises UnreadableRemoteLogRecord, for example UnknownRemoteLogRecord.

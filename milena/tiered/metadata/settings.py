@@ -33,7 +33,7 @@ class MetadataTopicSettings:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> MetadataTopicSettings:
-        """From the keys under the prefix. Raises ConfigError.
+        """Parse the values of the keys, without their prefix. Raises ConfigError.
 
         If no minimum ISR is configured, a topic with one replica gets 1: with Kafka's 2 nothing could be written.
         """

@@ -1,18 +1,18 @@
 """Snapshot file of one partition's cache, so that a restart need not read the metadata topic from its start.
 
 Format: version int16 (2), CRC-32C uint32 of everything after it, id of the metadata topic, id of the partition's topic,
-its number int32, next offset int64 (the first of the metadata partition that is not included), claimed leader epoch
+its number int32, next offset int64 (the first of the metadata partition that is not included), epoch of the fence
 int32, leader epoch int32 and first dirty offset int64 of the last finished cleaning (-1 and -1 for none), number of
 epochs int32, of cleaner-offset maps int32, of maps of deleted segments int32, of replaced segments int32, of segments
 int32. For each epoch: epoch int32, highest offset int64. For each map: number of entries int32, entries (epoch int32,
 offset int64, -1 for none). For each map of a deleted segment: its index int32. For each replaced segment: id, number of
 maps int32, indexes of the maps int32. For each segment: id, start int64, end int64, broker int32, maximum timestamp
-int64, event timestamp int64, size int32, state int8, flags int8 (1: no aborted transactions, 2: was copied, 4:
-doubtful), leader epoch int32, index of its map int32 (-1 for none), number of segments that it replaces int32, number
-of epochs int16, length of the custom metadata int32 (-1 for none), ids of those that it replaces, epochs (int32,
-int64), custom metadata. Version 1 had no claim, no maps and no flags but the first.
+int64, event timestamp int64, size int32, state int8, flags int8 (1: no aborted transactions, 2: was copied, 4: a former
+leader may still delete it), leader epoch int32, index of its map int32 (-1 for none), number of segments that it
+replaces int32, number of epochs int16, length of the custom metadata int32 (-1 for none), ids of those that it
+replaces, epochs (int32, int64), custom metadata. Version 1 had no fence, no maps and only the first flag.
 
-The file is a copy: if it is missing, damaged or of another topic, the topic is read instead. So it is not synced.
+The file is only a cache, and not synced: if it is missing, damaged or of another topic, the topic is read instead.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Snapshot:
     deleted: Sequence[CleanerOffsets] = ()
     """The maps of deleted segments."""
     replaced: Sequence[Replaced] = ()
-    """Segments that were replaced, and the maps of those that did."""
+    """Segments that were replaced, and the maps of the segments that replaced them."""
     cleaned_to: CleanedTo | None = None
 
     @classmethod

@@ -37,11 +37,12 @@ LAST_SNAPSHOT_SECONDS: Final = 5.0
 
 
 class TopicMetadataManager:
-    """Implements ``tiered.metadata.metadata_manager.RemoteLogMetadataManager``.
+    """Implements ``RemoteLogMetadataManager`` with the metadata topic (Kafka's
+    ``TopicBasedRemoteLogMetadataManager``).
 
-    ``addresses``: returns the addresses of the listener for this broker's own clients, known once it listens.
-    ``folder``: returns the folder of a partition's log, for its snapshot. A metadata topic that cannot be used ends the
-    node, as in Kafka.
+    ``addresses``: returns the addresses of the listener for this broker's own clients, which are known once it listens.
+    ``folder``: returns the folder of a partition's log, for its snapshot. The node stops if the metadata topic cannot
+    be used, as in Kafka.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class TopicMetadataManager:
         self._tasks.spawn(self._run(), name="remote log metadata")
 
     async def stop(self) -> None:
-        """Idempotent. Snapshots are written if that takes less than 5 s."""
+        """Stop. Snapshots are written if that takes less than 5 s. Idempotent."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(flush=False)
@@ -108,8 +109,8 @@ class TopicMetadataManager:
             await consumption.save()
 
     async def _find_topic(self, cluster: Cluster) -> TopicView | None:
-        """The topic; None if it cannot be used, which ends the node. The time limit starts with the first answer of a
-        broker: this broker itself is asked before it serves."""
+        """Find or create the topic. Returns None if it cannot be used, which ends the node. The time limit starts with
+        the first answer of a broker, since this broker may send the request before it serves requests itself."""
         from milena.tiered.metadata.metadata_topic import WrongPartitionCount, find_or_create
 
         clock = self._runtime.clock
@@ -134,7 +135,7 @@ class TopicMetadataManager:
             await clock.sleep(self._settings.retry_interval)
 
     def _cluster(self, purpose: str) -> Cluster:
-        """Each client has its own connections: on a shared one, requests would wait behind a long-polling fetch."""
+        """Return a client with its own connections: on a shared one, requests would wait for a fetch to end."""
         from milena.client.cluster import Cluster
 
         client_id = f"{REMOTE_LOG_METADATA_TOPIC}_client_{self._node_id}_{purpose}"
@@ -212,8 +213,8 @@ class TopicMetadataManager:
         await self._consumed(partition, Offset(written.offset))
 
     async def _consumed(self, partition: TopicIdPartition, offset: Offset) -> None:
-        """Wait until this broker's consumer is past ``offset``; returns at once if the partition is not assigned (any
-        more)."""
+        """Wait until this broker's consumer has read ``offset``. Returns at once if the partition is not assigned, or
+        no longer. Raises RemoteLogMetadataError after ``consume_wait``."""
         followed = self._assignments.find(partition)
         if followed is None:
             return

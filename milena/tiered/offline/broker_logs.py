@@ -43,8 +43,8 @@ class Placed:
 
 
 def events_of(segment: RemoteLogSegmentMetadata) -> Iterator[MetadataEvent]:
-    """The events that bring a reader of the metadata to the segment's state. They name no leader epochs: those of the
-    new cluster may be lower than the claims of the old one."""
+    """Yield the events after which a reader of the metadata has the segment in its state. They have no leader epochs:
+    those of the new cluster may be lower than the fences of the old one."""
     states = RemoteLogSegmentState
     yield RemoteLogSegmentMetadata(
         segment.segment_id,
@@ -138,8 +138,9 @@ def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator
 
 
 def begin_in_tier(log: UnifiedLog, restored: RestoredLog, now_ms: int) -> None:
-    """Nothing of the log is local, as on a follower that has just built its auxiliary state from the tier. Transactions
-    whose ends were not copied are aborted, since otherwise nobody could read past them. Raises KafkaError."""
+    """Initialize a log without local records, like a follower that has just built its auxiliary state from the tier.
+    Transactions whose ends were not copied are aborted: otherwise the last stable offset would never pass them. Raises
+    KafkaError."""
     lineage = restored.lineage
     tiering.start_in_tier(
         log,

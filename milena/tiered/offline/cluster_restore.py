@@ -40,7 +40,7 @@ class CannotRestore(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The user's decisions."""
+    """The user's options."""
 
     topics: Mapping[str, UUID | None] = field(default_factory=dict)
     """Topic names, with the id if several topics have the name; empty: all."""
@@ -62,7 +62,7 @@ class RestoredLog:
     producers: bytes
     """The producer snapshot at the end of the log."""
     bounds: Sequence[RemoteLogSegmentMetadata] = ()
-    """Cleaned segments that were deleted, and keep their say."""
+    """Deleted cleaned segments, whose cleaner-offset maps still have an effect."""
 
 
 @dataclass(slots=True)
@@ -86,8 +86,8 @@ class Restoration:
 async def plan(
     storage: RemoteStorage, history: MetadataHistory | None, of_replicas: ReplicaLineage, wishes: Wishes
 ) -> Restoration:
-    """Plan from the tier's contents. Segments that are not in ``history`` are read completely to find where they end;
-    without a history, all are.
+    """Plan the restoration from the tier's contents. Segments that are not in ``history`` are read completely to find
+    where they end; without a history, all are.
 
     Raises CannotRestore, RemoteStorageError.
     """
@@ -127,7 +127,8 @@ async def plan(
 
 
 def _unread(history: MetadataHistory) -> Iterator[str]:
-    """The unreadable parts of the metadata topic, which may have concerned any segment."""
+    """Yield a note for each partition of the metadata topic with unreadable records, which may have concerned any
+    segment."""
     for number, found in groupby(history.unreadable, key=lambda part: part.number):
         first, *others = found
         more = f", and {len(others)} more there" if others else ""
@@ -135,7 +136,7 @@ def _unread(history: MetadataHistory) -> Iterator[str]:
 
 
 def _chosen(known: set[TopicIdPartition], wishes: Wishes) -> dict[str, UUID]:
-    """One topic id for each name."""
+    """Return the topics to restore, with one topic id for each name. Raises CannotRestore."""
     ids: dict[str, set[UUID]] = {}
     for partition in known:
         ids.setdefault(partition.topic, set()).add(partition.topic_id)
@@ -163,7 +164,8 @@ def _name(partition: TopicIdPartition) -> str:
 def _served(
     partition: TopicIdPartition, found: Restorable, lineage: Lineage, wishes: Wishes, notes: list[str]
 ) -> tuple[Offset, Offset]:
-    """The offsets that the log will have. Raises CannotRestore if there are gaps that the user has not accepted."""
+    """Return the offsets (first, last) that the log will have in the tier. Raises CannotRestore if there are gaps that
+    the user has not accepted."""
     every = served_runs(lineage, found.read())
     runs = [run for run in every if run[1] >= (lineage.log_start or 0)] or every[-1:]
     missing = [(before[1] + 1, after[0] - 1) for before, after in pairwise(runs)]
@@ -187,7 +189,8 @@ def _served(
 async def _log(
     storage: RemoteStorage, partition: TopicIdPartition, found: Restorable, wishes: Wishes, notes: list[str]
 ) -> RestoredLog | None:
-    """None if nothing of the partition in the tier can be read."""
+    """Plan one log. Returns None if no segment of the partition can be read. Raises CannotRestore,
+    RemoteStorageError."""
     lineage, segments = found.lineage, found.segments
     if lineage is None or not served_runs(lineage, found.read()):
         notes.append(f"{_name(partition)}: nothing in the tier can be read, the partition will be empty")

@@ -38,11 +38,10 @@ from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound
 def lineage_of_replicas(
     disk: Disk, log_dirs: Sequence[str], partition: TopicIdPartition, leader: NodeId | None = None
 ) -> Lineage | None:
-    """The lineage of the replica in ``log_dirs`` with the newest epoch; None if there is no replica.
+    """Return the lineage of the replica in ``log_dirs`` with the newest epoch; None if there is no replica.
 
-    Of several of that epoch it is ``leader``'s if that is one of them, else the one that reaches back the furthest, up
-    to where the longest ends: a former leader may have moved its log start on by a retention that the leader does not
-    know of. Blocks. Raises OSError.
+    If several replicas have that epoch, the log start is that of ``leader``, or else the lowest one, since a former
+    leader may have raised its log start by another retention. The log end is the highest one. Blocks. Raises OSError.
     """
     folders = [(log_dir, f"{log_dir}/{partition_folder(partition.topic, partition.partition)}") for log_dir in log_dirs]
     there = [(log_dir, folder) for log_dir, folder in folders if disk.exists(folder)]
@@ -66,7 +65,8 @@ def _node_of(disk: Disk, log_dir: str) -> NodeId | None:
 
 
 def _if_there(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartition) -> Lineage | None:
-    """The lineage of one replica; None if its broker deletes it, or one of its segments, while it is read."""
+    """Return the lineage of one replica; None if it is of another topic id, damaged or empty, or if its broker deletes
+    it, or one of its segments, while it is read."""
     try:
         return _of_replica(disk, log_dir, folder, partition)
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def _of_replica(disk: Disk, log_dir: str, folder: str, partition: TopicIdPartiti
 
 
 def _log_end(disk: Disk, path: str, base: int) -> Offset:
-    """The offset after the last whole batch."""
+    """Return the offset after the last complete batch."""
     file = disk.open(path, read_only=True)
     end = base
     try:
@@ -112,7 +112,7 @@ def _log_start(disk: Disk, log_dir: str, partition: TopicIdPartition) -> Offset 
 
 
 async def stored_epochs(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> list[EpochEntry]:
-    """The leader epochs up to the end of ``segment``, as uploaded with it.
+    """Return the leader epochs up to the end of ``segment``, as copied with it.
 
     Raises RemoteStorageError, for example RemoteResourceNotFound, and CorruptCheckpoint.
     """
@@ -120,11 +120,11 @@ async def stored_epochs(storage: RemoteStorage, segment: RemoteLogSegmentMetadat
 
 
 async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSegmentMetadata]) -> Lineage | None:
-    """The lineage of the log that the newest of ``segments`` was copied from: the segment with the newest epoch and,
-    among those, the highest end offset.
+    """Return the lineage of the log from which the newest of ``segments`` was copied: the segment with the newest epoch
+    and, of those, the highest end offset. None without readable segments.
 
-    The epochs come from that segment's own checkpoint; if it is lost, from the earlier segments as far as possible.
-    Raises RemoteStorageError.
+    The epochs come from the checkpoint that was copied with that segment. If it is lost, they come from the next older
+    segment with a checkpoint, and from the metadata of the newer ones. Raises RemoteStorageError.
     """
     newest = sorted(
         readable(segments), key=lambda segment: (segment.epochs[-1].epoch, segment.end_offset, segment.id.int)
@@ -151,8 +151,9 @@ async def lineage_of_tier(storage: RemoteStorage, segments: Iterable[RemoteLogSe
 
 
 def furthest(of_replicas: Lineage | None, of_tier: Lineage | None) -> Lineage | None:
-    """The lineage that a partition continues with: the one with the newest epoch; of two with the same newest epoch the
-    longer, since one epoch has one log. Replicas may be old copies, or may have lagged behind their leader."""
+    """Return the lineage with which a restored partition continues: the one with the newest epoch; if both have the
+    same newest epoch, the longer one, since an epoch has one log. Replicas may be old copies, or may have lagged behind
+    their leader."""
     if of_replicas is None or of_tier is None:
         return of_replicas or of_tier
     replicas, tier = of_replicas.epochs[-1].epoch, of_tier.epochs[-1].epoch
@@ -172,7 +173,7 @@ def _extend(known: LeaderEpochCache, segments: Iterable[RemoteLogSegmentMetadata
 
 
 def starting_at(lineage: Lineage, offset: Offset) -> Lineage:
-    """The same lineage, starting at ``offset``."""
+    """Return the lineage without what is before ``offset``."""
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_start(offset)
     return replace(lineage, epochs=tuple(known.entries), log_start=offset)

@@ -1,4 +1,4 @@
-"""What a verification of a tier finds."""
+"""The findings of a verification of a tier."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LOST_VALUES: Final = "lost-values"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem. ``what`` is a sentence without the place. ``harmless``: it can occur in a healthy cluster, for
-    example after a leader change, or it resolves by itself."""
+    """One problem. ``what``: its description, without partition and segment. ``harmless``: it can occur in a healthy
+    cluster, for example after a leader change, or the cluster resolves it."""
 
     kind: str
     what: str
@@ -45,7 +45,7 @@ class Finding:
         return name if self.segment is None else f"{name} {to_text(self.segment)}"
 
     def plain(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the finding as plain data, for JSON."""
         partition = self.partition
         return {
             "kind": self.kind,

@@ -1,5 +1,5 @@
-"""Checks which offsets of a log the segments of its tier serve: gaps, overlaps, what nobody reads, and what was cleaned
-in favour of records that are lost."""
+"""Checks which offsets of a log the segments in the tier serve: gaps, overlaps, segments that are never read, and
+records that were removed because of later values that are lost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, To
 def check_cleanings(
     partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata], cleanings: Cleanings
 ) -> Iterator[Finding]:
-    """Segments that nobody reads, since a cleaning has replaced them or their own is rejected: the leader deletes them
-    after a while."""
+    """Find the segments that are not read because a cleaning has replaced them or their own cleaning is rejected. The
+    leader deletes them later."""
     for segment in readable(segments) if cleanings else ():
         rejected_by, replaced_by = cleanings.exclusion(segment)
         if rejected_by is not None:
@@ -39,8 +39,9 @@ def check_lineage(
     lineage: Lineage,
     deleted: Sequence[RemoteLogSegmentMetadata],
 ) -> Iterator[Finding]:
-    """Checks under the epochs of the log: segments that serve nothing, offsets in no segment, offsets in two, and
-    offsets that were cleaned in favour of others which the log does not have."""
+    """Find, for the leader epochs of the log, segments that serve nothing, offsets in no segment, offsets in two
+    segments, and records that were removed because of later values that the log has lost. ``deleted``: segments that
+    were in the tier before."""
     every = [segment for segment in readable(segments) if cleanings.count(segment)]
     serving = []
     for segment in every:
@@ -79,8 +80,9 @@ def check_lineage(
 def _lacking(
     lineage: Lineage, begin: Offset, deleted: Sequence[tuple[Offset, Offset]]
 ) -> Iterator[tuple[Offset, Offset]]:
-    """The first offsets of the log that the tier lacks if the log starts at ``begin``. The recorded log start may be a
-    minute old: the log's first epoch also begins there, and everything that was ``deleted`` is before it."""
+    """Yield the ranges before ``begin``, the first offset in the tier, that the log should still have. The recorded log
+    start may be a minute old, so two more facts are used: the log starts where its first epoch does, or later, and
+    after all ``deleted`` ranges."""
     at = max(lineage.log_start or Offset(0), lineage.epochs[0].start)
     for first, last in deleted:
         if last >= at:

@@ -68,7 +68,7 @@ class MetadataHistory:
     _shared: dict[TopicIdPartition, TopicIdPartition] = field(default_factory=dict)
 
     def deleted(self) -> dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]:
-        """The segments that were in the tier until their deletion was announced."""
+        """Return the segments that were in the tier until DELETE_SEGMENT_STARTED, by partition."""
         found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
         for segment_id, events in self.events.items():
             states = {logged.event.state for logged in events if logged.accepted}

@@ -52,8 +52,8 @@ async def restorable(
     of_replicas: Lineage | None,
     deleted: Sequence[RemoteLogSegmentMetadata] = (),
 ) -> Restorable:
-    """Examine ``stored``, which is everything in the tier for ``partition``; ``deleted``: what was there, according to
-    the metadata. Raises RemoteStorageError."""
+    """Select the segments of ``partition``. ``stored``: all its segments in the tier; ``deleted``: segments that were
+    deleted according to the metadata. Raises RemoteStorageError."""
     found = Restorable(
         bounds=[replace(one, state=_STATE.DELETE_SEGMENT_FINISHED, copied=True) for one in deleted if one.cleaned]
     )
@@ -82,7 +82,7 @@ async def _told(
     there: Mapping[UUID, StoredSegment],
     found: Restorable,
 ) -> None:
-    """The segments listed in the metadata; a readable one only if its log is in the tier."""
+    """Add the segments that the metadata lists; a readable one only if its log is complete in the tier."""
     for segment in history.segments(partition):
         if segment.state not in DELETIONS and _was_deleted(history, segment.segment_id):
             found.leave_out(segment.id, "the metadata says that it was deleted, and not that this was begun")
@@ -103,8 +103,8 @@ async def _beside(
     of_replicas: Lineage | None,
     found: Restorable,
 ) -> None:
-    """Add segments that the metadata does not mention, or only as started, if the log lacks their offsets. Sets the
-    lineage."""
+    """Set the lineage, and add segments that the metadata does not list, or only as started, if they have offsets of
+    the log that no other segment has."""
     listed = {segment.id: segment for segment in found.segments}
     known = {segment.id for segment in history.segments(partition)}
     begun = {key: one for key, one in listed.items() if one.state is _STATE.COPY_SEGMENT_STARTED}
@@ -147,7 +147,7 @@ def _unread(found: Restorable) -> Iterator[str]:
 
 
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
-    """Whether the metadata announces its deletion, even if it says nothing else of the segment."""
+    """Whether the metadata has the deletion of the segment, even if it lacks the segment itself."""
     return is_deleted(history.events.get(segment, ()))
 
 
@@ -163,7 +163,7 @@ def _named(segments: Sequence[RemoteLogSegmentMetadata]) -> str:
 
 
 def _lost_objects(taken: Collection[StoredSegment]) -> Iterator[str]:
-    """The consequences of missing objects of the segments that are used."""
+    """Yield a note for each kind of object that is missing of the used segments, with the consequence."""
     for suffix, meaning in MEANINGS.items():
         lacking = [to_text(segment.segment_id.id) for segment in taken if suffix not in segment.objects]
         if lacking:

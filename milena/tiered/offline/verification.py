@@ -74,7 +74,7 @@ async def verify(
 ) -> Verification:
     """Check the known partitions that ``choose`` selects. ``history``: the contents of the metadata topic, None if
     unknown. ``not_tiered``: why a partition should have nothing in the tier; None if it should.
-    ``is_told``: whether ``history`` has the metadata of a partition; of others the files alone are looked at.
+    ``is_told``: whether ``history`` has the metadata of a partition; of others, only the files are checked.
 
     Raises RemoteStorageError if the tier cannot be listed, and the errors of ``choose``.
     """
@@ -116,8 +116,9 @@ async def verify(
 
 
 async def confirmed(look: Callable[[Set[TopicIdPartition] | None], Awaitable[Verification]]) -> Verification:
-    """The findings of ``look`` while the cluster may be running: what is found is checked once more with all metadata
-    read again, and reported if it is found both times. ``look`` gets the partitions to check, None for all."""
+    """Return the findings of ``look`` while the cluster may be running: partitions with findings are checked again,
+    with the metadata read again, and only repeated findings are reported. ``look`` is called with the partitions to
+    check, None for all."""
     result = await look(None)
     before = result.findings
     for _ in range(LOOKS):
@@ -137,7 +138,7 @@ def in_order(partition: TopicIdPartition) -> tuple[str, int, int]:
 
 
 def check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition]) -> Iterator[Finding]:
-    """The events in themselves, of the ``wanted`` partitions."""
+    """Check the events of the ``wanted`` partitions: unreadable records, repeated segments, invalid transitions."""
     for one in history.unreadable:
         kind = UNKNOWN_RECORD if one.unknown else BAD_RECORD
         yield Finding(kind, f"partition {one.number} of the metadata topic: {one.why}")
@@ -157,7 +158,7 @@ def check_history(history: MetadataHistory, wanted: Collection[TopicIdPartition]
                 begun.append(logged.event)
             if not logged.accepted:
                 what = f"{logged.event.state.name} must not follow, at {where}"
-                # Two leaders may delete it, and one may finish its copy when the other has given it up.
+                # Two leaders may delete a segment, and a former leader may finish its copy after that.
                 yield Finding(TRANSITION, what, segment_id.partition, segment_id.id, harmless=deleting)
             elif logged.event.state is _STATE.DELETE_SEGMENT_STARTED:
                 deleting = True
@@ -186,8 +187,8 @@ async def check_segment(
     newest_ms: int,
     contents: LogContents | None = None,
 ) -> list[Finding]:
-    """A segment that the metadata list, and what is ``stored`` of it. ``newest_ms``: of the newest event;
-    ``contents``: of its log, if they are known."""
+    """Check a segment that the metadata lists. ``stored``: its objects; ``newest_ms``: the time of the newest event;
+    ``contents``: the contents of its log, if they are known."""
     partition = segment.segment_id.partition
     if segment.state is not _STATE.COPY_SEGMENT_FINISHED:
         if stored is None and segment.state is not _STATE.DELETE_SEGMENT_STARTED:
@@ -205,7 +206,7 @@ async def check_segment(
 
 
 def unlisted(stored: StoredSegment, *, deleted: bool) -> Finding:
-    """A segment that the metadata do not list. ``deleted``: they did."""
+    """Return the finding for a segment that the metadata does not list. ``deleted``: it was listed and deleted."""
     kind, why = (UNDELETED, "it was deleted") if deleted else (ORPHAN, "there is no metadata of it")
     what = f"{why}, {len(stored.objects)} objects are there"
     return Finding(kind, what, stored.segment_id.partition, stored.segment_id.id)
@@ -227,7 +228,8 @@ async def _files_alone(
 async def check_files(
     storage: RemoteStorage, stored: StoredSegment
 ) -> tuple[list[Finding], RemoteLogSegmentMetadata | None, LogContents | None]:
-    """A segment of which nothing but its files is known, and what they say; None if they are none of a segment."""
+    """Check a segment without metadata by its files. Also returns its rebuilt metadata and the contents of its log;
+    None if the files are not those of a segment."""
     partition, one = stored.segment_id.partition, stored.segment_id.id
     try:
         segment, contents, undescribed = await rebuilt(storage, stored)

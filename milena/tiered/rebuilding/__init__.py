@@ -1,1 +1,1 @@
-"""Segment metadata rebuilt from the files in the tier: for leaders, and for access without a broker."""
+"""Rebuilds segment metadata from the files in the tier, for leaders and for access without a broker."""

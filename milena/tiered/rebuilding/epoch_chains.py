@@ -28,7 +28,7 @@ def readable(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegm
 
 
 def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) -> list[tuple[Offset, Offset]]:
-    """The ranges of offsets (inclusive, ascending) that ``segments`` serve together."""
+    """Return the ranges of offsets (inclusive, ascending) that ``segments`` serve together."""
     runs = sorted(
         run for segment in segments for run in servable(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs)
     )
@@ -42,8 +42,8 @@ def served_runs(lineage: Lineage, segments: Iterable[RemoteLogSegmentMetadata]) 
 
 
 def wrong_epochs(known: LeaderEpochCache, written: Sequence[EpochEntry]) -> Iterator[EpochEntry]:
-    """The epochs of a log's batches, oldest first, that contradict ``known``. Records that were below the log start
-    when the segment was copied, as after DeleteRecords, have no known epoch."""
+    """Yield the epochs of a log's batches that contradict ``known``. ``written``: the epochs of the batches, oldest
+    first. Records below the log start at the time of the copy, for example after DeleteRecords, have no known epoch."""
     earliest = known.earliest
     for index, (epoch, start) in enumerate(written):
         if earliest is not None and start < earliest.start:
@@ -55,6 +55,6 @@ def wrong_epochs(known: LeaderEpochCache, written: Sequence[EpochEntry]) -> Iter
 
 
 def epochs_within(known: LeaderEpochCache, start: Offset, end: Offset) -> list[EpochEntry]:
-    """The epochs of the offsets ``start`` to ``end`` (inclusive), each with its first offset in that range."""
+    """Return the epochs of the offsets ``start`` to ``end`` (inclusive), each with its first offset in that range."""
     found = known.entries_in_range(start, Offset(end + 1))
     return [EpochEntry(epoch, max(first, start)) for epoch, first in found]

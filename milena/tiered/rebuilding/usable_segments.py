@@ -32,12 +32,12 @@ class Restorable:
     unused: list[str] = field(default_factory=list)
     """The reasons why other segments are not used."""
     undescribed: list[str] = field(default_factory=list)
-    """Of segments of a compacted log: why it is not known what they replace, or are replaced by."""
+    """For segments of a compacted log: why it is not known what they replace, or are replaced by."""
     bounds: list[RemoteLogSegmentMetadata] = field(default_factory=list)
-    """Cleaned segments that were deleted, and keep their say."""
+    """Deleted cleaned segments, whose cleaner-offset maps still have an effect."""
 
     def read(self) -> list[RemoteLogSegmentMetadata]:
-        """Of the segments those that are read."""
+        """Return the readable segments that are valid after all cleanings."""
         cleanings = Cleanings.of([*self.segments, *self.bounds])
         return [segment for segment in readable(self.segments) if cleanings.count(segment)]
 
@@ -72,7 +72,8 @@ async def whole_segments(
 def ended(
     begun: RemoteLogSegmentMetadata | None, stored: RemoteLogSegmentMetadata, found: Restorable
 ) -> RemoteLogSegmentMetadata | None:
-    """A started segment in its state after the copy. The announced metadata must agree with the files."""
+    """Return a started segment in the state after its copy. None if the announced metadata ``begun`` and the files do
+    not agree, which is noted in ``found``."""
     if begun is None:
         return stored
     told, holds = (
@@ -94,9 +95,9 @@ def lacking(
     candidates: Iterable[RemoteLogSegmentMetadata],
     former: Cleanings,
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """The ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates serve. Of several with
-    the same offsets, the furthest cleaned one is preferred, then one that is entirely on the lineage. What cleanings
-    have replaced or rejected is left out; ``former``: those of segments that are deleted."""
+    """Yield the ``candidates`` that serve offsets which neither ``segments`` nor earlier candidates serve. Of several
+    with the same offsets, the furthest cleaned one is preferred, then one that is completely on the lineage. Segments
+    that cleanings have replaced or rejected are left out. ``former``: the cleanings of deleted segments."""
 
     def runs_of(segment: RemoteLogSegmentMetadata) -> list[_Run]:
         return [

@@ -1,1 +1,1 @@
-"""Remote segments and which of their offsets count."""
+"""Remote segments, and which of their offsets are served."""

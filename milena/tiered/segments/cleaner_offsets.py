@@ -1,8 +1,8 @@
-"""How far the leaders of a partition have cleaned it in the tier, and which of their claims to that are accepted
-(KIP-1272, a draft; the form is Milena's own).
+"""Cleaner-offset maps: how far the leaders of a partition have cleaned it in the tier, and which maps are accepted
+(KIP-1272, a draft; the format is Milena's own; docs/decisions/2026-11-22-claims-and-marks.md).
 
-A **cleaner-offset map** has, for each leader epoch, the offset before which that epoch's leader has cleaned. A leader
-begins with the map of its predecessors and adds an entry for its own epoch, the highest one of the map.
+A **cleaner-offset map** has, for each leader epoch, the offset up to which that epoch's leader has cleaned. A leader
+starts with the map of its predecessors and adds an entry for its own epoch, which is the highest one of the map.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from milena.protocol.types import LeaderEpoch, Offset
 
 
 class CleanerOffset(NamedTuple):
-    """``offset`` is exclusive; None: the leader has begun, and cleaned nothing."""
+    """An entry of a map. ``offset`` is exclusive; None: the leader has started, and cleaned nothing."""
 
     epoch: LeaderEpoch
     offset: Offset | None
 
 
 class CleanedTo(NamedTuple):
-    """The leader of ``epoch`` has finished to clean what the tier had before ``offset``, the first dirty one."""
+    """The leader of ``epoch`` has finished a pass of cleaning up to ``offset``, the first dirty one."""
 
     epoch: LeaderEpoch
     offset: Offset
 
 
 CleanerOffsets: TypeAlias = tuple[CleanerOffset, ...]
-"""A map, by rising leader epoch; empty: not cleaned."""
+"""A map, by ascending leader epoch; empty: not cleaned."""
 NOT_CLEANED: Final[CleanerOffsets] = ()
 Reach: TypeAlias = tuple[int, int]
 _EPOCH = itemgetter(0)
 
 
 def author(offsets: CleanerOffsets) -> LeaderEpoch:
-    """The leader epoch in which a map was made. Raises IndexError for an empty one."""
+    """The epoch of the leader that made the map. Raises IndexError for an empty one."""
     return offsets[-1].epoch
 
 
 def reach(offsets: CleanerOffsets) -> Reach:
-    """Compares how far two accepted maps say that the log was cleaned: a later leader's has all of a former one's."""
+    """Return a key that orders accepted maps by how far the log was cleaned. An accepted map of a later leader includes
+    those of former leaders, so its author's entry decides."""
     if not offsets:
         return (-1, -1)
     epoch, offset = offsets[-1]
@@ -51,14 +52,14 @@ def reach(offsets: CleanerOffsets) -> Reach:
 
 
 def map_text(offsets: Iterable[Sequence[int | None]]) -> str:
-    """As KIP-1272 writes it: ``{0: 100, 1: null}``."""
+    """Return the map as KIP-1272 writes it: ``{0: 100, 1: null}``."""
     entries = [f"{epoch}: {'null' if offset is None else offset}" for epoch, offset in offsets]
     return "{" + ", ".join(entries) + "}"
 
 
 def contradicts(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
-    """Whether the map of a later leader says that a former one, in some leader epoch, has cleaned less than
-    ``earlier`` says. Epochs before the first of ``later`` were pruned, and say nothing."""
+    """Whether the map of a later leader has, for some leader epoch, a lower offset than ``earlier``, or none. Epochs
+    before the first of ``later`` were pruned from it and do not count."""
     for epoch, offset in earlier:
         if offset is None or epoch < later[0].epoch:
             continue
@@ -69,21 +70,23 @@ def contradicts(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
 
 
 def offset_of(offsets: CleanerOffsets, epoch: LeaderEpoch) -> Offset | None:
-    """The offset before which the leader of ``epoch`` has cleaned; None if it has not."""
+    """Return the offset up to which the leader of ``epoch`` has cleaned; None if it has cleaned nothing."""
     index = bisect_left(offsets, epoch, key=_EPOCH)
     return offsets[index].offset if index < len(offsets) and offsets[index].epoch == epoch else None
 
 
 class Judged(NamedTuple):
-    """Of some maps, those that no accepted one of a later leader contradicts."""
+    """``accepted``: the maps that no accepted map of a later leader contradicts."""
 
     accepted: frozenset[CleanerOffsets]
     bounds: Sequence[CleanerOffsets]
-    """Those of them that judge as all of them do: a leader's map has those of its predecessors, so mostly the last."""
+    """The accepted maps that are enough to decide about any map: mostly only the last leader's, because it includes
+    those of its predecessors."""
 
 
 def judged(maps: Iterable[CleanerOffsets]) -> Judged:
-    """Maps of one leader do not judge each other."""
+    """Decide which of ``maps`` are accepted, from the latest author down. Maps of one leader do not contradict each
+    other."""
     found: set[CleanerOffsets] = set()
     bounds: list[CleanerOffsets] = []
     by_author = sorted({one for one in maps if one}, key=author, reverse=True)
@@ -97,7 +100,7 @@ def judged(maps: Iterable[CleanerOffsets]) -> Judged:
 
 
 def holds(offsets: CleanerOffsets, bounds: Iterable[CleanerOffsets]) -> bool:
-    """Whether none of the ``bounds`` of later leaders contradicts the map."""
+    """Whether the map is accepted: no map in ``bounds`` of a later leader contradicts it."""
     return not any(
         author(bound) > author(offsets) and not _continues(bound, offsets) and contradicts(bound, offsets)
         for bound in bounds
@@ -105,8 +108,9 @@ def holds(offsets: CleanerOffsets, bounds: Iterable[CleanerOffsets]) -> bool:
 
 
 def _judges_as(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
-    """Whether what ``earlier`` contradicts ``later`` does, too, of a later leader or the same one: it has the same of
-    all leaders before that of ``earlier``, who judges those alone."""
+    """Whether ``later``, a map of the same or a later leader, contradicts each map that ``earlier`` contradicts. That
+    is so if both have the same entries for all leaders before the author of ``earlier``: its own entry contradicts no
+    map, since ``earlier`` is only compared with maps of former leaders."""
     first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
     end = first + len(earlier) - 1
     if later[0].epoch > earlier[0].epoch or later[first:end] != earlier[:-1]:
@@ -115,8 +119,8 @@ def _judges_as(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
 
 
 def _continues(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
-    """Whether ``later`` has all entries of ``earlier``, its last one perhaps with a higher offset: then it does not
-    contradict it. The usual case, which is told without a look at each entry."""
+    """Whether ``later`` has all entries of ``earlier``, the last one perhaps with a higher offset: then it does not
+    contradict it. This is the usual case, and faster to decide than ``contradicts``, which compares each entry."""
     first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
     end = first + len(earlier) - 1
     if end >= len(later) or later[first:end] != earlier[:-1]:
@@ -126,8 +130,8 @@ def _continues(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
 
 
 def resolved(accepted: Iterable[CleanerOffsets], epoch: LeaderEpoch, *, first: LeaderEpoch) -> CleanerOffsets:
-    """The map with which the leader of ``epoch`` begins: the furthest of the ``accepted`` ones, which has all others,
-    without what is before the lineage's ``first`` epoch."""
+    """Return the map with which the leader of ``epoch`` starts: the furthest of the ``accepted`` ones, which includes
+    all others, without entries before ``first``, the first epoch of the leader's log."""
     furthest = max(accepted, key=reach, default=NOT_CLEANED)
     kept = tuple(entry for entry in furthest if first <= entry.epoch < epoch)
     own = offset_of(furthest, epoch)
@@ -135,8 +139,8 @@ def resolved(accepted: Iterable[CleanerOffsets], epoch: LeaderEpoch, *, first: L
 
 
 def kept_of_deleted(maps: Iterable[CleanerOffsets]) -> list[CleanerOffsets]:
-    """The maps that judge others as all of ``maps`` do: of those that differ in their author's own entry alone, the one
-    with the lowest offset, which is accepted if any of them is."""
+    """Return the maps of deleted segments that must be kept to decide as with all ``maps``: of those that differ only
+    in their author's entry, the one with the lowest offset, which is accepted if any of them is."""
     least: dict[tuple[LeaderEpoch, CleanerOffsets], CleanerOffsets] = {}
     for offsets in maps:
         key = author(offsets), offsets[:-1]

@@ -1,9 +1,9 @@
-"""Which of a partition's segments count, as far as cleanings decide that: a function of the set of its segments, not of
-the order in which they became known.
+"""Which of a partition's segments are valid after cleanings. This depends on the set of segments, and not on the order
+in which they became known.
 
-A segment does not count if its cleaner-offset map is rejected (``cleaner_offsets.judged``), or if a segment that was
-finished, with an accepted map, replaces it. Of those that count, the furthest cleaned serves. What was deleted keeps
-its say: its map judges others, and what it has replaced does not come back.
+A segment *counts* unless its cleaner-offset map is rejected (``cleaner_offsets.judged``), or a finished segment with an
+accepted map replaces it. Of the segments that count, the furthest cleaned is served. Deleted segments still have an
+effect: their maps can reject others, and the segments that they replaced stay replaced.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 
 
 class Exclusion(NamedTuple):
-    """Why a segment does not count: the furthest of the maps that contradict its own, and of the segments that replace
-    it. None, None: it counts."""
+    """Why a segment does not count: the furthest map that contradicts the segment's own, and the furthest map of the
+    segments that replace it. Both are None if it counts."""
 
     rejected_by: CleanerOffsets | None
     replaced_by: CleanerOffsets | None
@@ -48,25 +48,25 @@ class Cleanings:
         replaced: Iterable[tuple[UUID, Iterable[CleanerOffsets]]] = (),
     ) -> None:
         self._counts: dict[CleanerOffsets, int] = {}
-        """The maps of listed segments whose copy was finished, and how many have each."""
+        """The maps of listed segments whose copy was finished, and how many segments have each."""
         self._deleted: list[CleanerOffsets] = list(deleted)
         self._replaced: dict[UUID, set[CleanerOffsets]] = {one: set(maps) for one, maps in replaced}
-        """The maps of the segments that have replaced a segment."""
+        """By id of a replaced segment: the maps of the segments that replaced it."""
         self._judged: Judged | None = None
         self._holds: dict[int, tuple[CleanerOffsets, bool]] = {}
-        """What was asked of the accepted maps, by the identity of the map: a hash would go through all of it."""
+        """Whether a map is accepted, by the identity of the map: hashing one takes time in proportion to its length."""
 
     def __bool__(self) -> bool:
         return bool(self._counts or self._deleted or self._replaced)
 
     @property
     def deleted(self) -> Collection[CleanerOffsets]:
-        """The maps that segments have left behind."""
+        """The maps of deleted segments that still have an effect."""
         return self._deleted
 
     @property
     def replaced(self) -> Mapping[UUID, Collection[CleanerOffsets]]:
-        """The listed segments that were replaced, and the maps of those that did."""
+        """The listed segments that were replaced, and the maps of the segments that replaced them."""
         return self._replaced
 
     @property
@@ -82,7 +82,7 @@ class Cleanings:
 
     @classmethod
     def of(cls, segments: Iterable[RemoteLogSegmentMetadata]) -> Cleanings:
-        """Those of the finished ones of ``segments``."""
+        """Return the cleanings of the finished segments among ``segments``."""
         cleanings = cls()
         for segment in segments:
             if segment.was_copied:
@@ -91,7 +91,7 @@ class Cleanings:
 
     @classmethod
     def left_by(cls, deleted: Iterable[RemoteLogSegmentMetadata]) -> Cleanings:
-        """What finished segments that were ``deleted`` leave behind."""
+        """Return the remaining effect of finished segments that were ``deleted``."""
         segments = list(deleted)
         cleanings = cls.of(segments)
         for segment in segments:
@@ -99,7 +99,8 @@ class Cleanings:
         return cleanings
 
     def finished(self, segment: RemoteLogSegmentMetadata, *, replaces: bool = True) -> None:
-        """A copy was finished. Call it once for each segment. ``replaces``: whether what it replaces is new."""
+        """Add a segment whose copy was finished, once for each segment. ``replaces``: False if the segments that it
+        replaces are known already."""
         if not segment.cleaned:
             return
         self._counts[segment.cleaned] = self._counts.get(segment.cleaned, 0) + 1
@@ -108,7 +109,7 @@ class Cleanings:
         self._judged = None
 
     def removed(self, segment: RemoteLogSegmentMetadata) -> None:
-        """A segment is not listed any more."""
+        """Remove a segment that is no longer listed."""
         self._replaced.pop(segment.id, None)
         if not segment.cleaned or not segment.was_copied:
             return
@@ -121,7 +122,7 @@ class Cleanings:
         self._judged = None
 
     def exclusion(self, segment: RemoteLogSegmentMetadata) -> Exclusion:
-        """Whether the segment counts, and if not, why."""
+        """Return why the segment does not count, or an ``Exclusion`` that says that it counts."""
         contradicting = None
         if segment.cleaned and not self._hold(segment.cleaned):
             later = [one for one in self.maps if author(one) > author(segment.cleaned)]

@@ -17,7 +17,7 @@ class CandidateSegment(NamedTuple):
 
 
 def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, stable: Offset) -> list[CandidateSegment]:
-    """The segments to copy, oldest first. ``bases``: base offsets of all local segments, the active one last.
+    """Return the segments to copy, oldest first. ``bases``: base offsets of all local segments, the active one last.
 
     ``copied``: the last offset in the tier, -1 for none. A segment is eligible if the next one begins at or below the
     last stable offset: then all its records are committed, and no transaction is open in it.

@@ -1,10 +1,9 @@
 """An index by offset of the remote segments with records of one leader epoch.
 
-Segments of an epoch rarely overlap, but they may: after an abandoned copy, or with one copy from each side of an
-unclean election. So they are sorted by their first offset of the epoch, and each has the highest end offset of itself
-and all before it: a search goes back only while an earlier segment can still contain the offset. Those with the same
-first offset, of which a log that is cleaned again and again has very many, are sorted by their ends: the latest one
-comes last.
+Segments of an epoch rarely overlap, but they may: after a copy that was not finished, or with one copy from each side
+of an unclean election. So they are sorted by their first offset of the epoch, and each has the highest end offset of
+itself and all before it: a search moves back only while an earlier segment can still contain the offset. Segments with
+the same first offset are sorted by their end offsets; a log that is cleaned many times has many of them.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class EpochSegments:
         return found
 
     def row(self, offset: Offset, end: Offset) -> Iterator[RemoteLogSegmentMetadata]:
-        """The readable segments of this epoch alone that follow each other from ``offset`` on, below ``end``, without a
-        gap, as long as none shares an offset with another one. Nothing may change meanwhile."""
+        """Yield the readable segments that contain only this epoch and follow each other from ``offset`` to ``end``
+        without a gap, up to the first one that overlaps another. The index must not change during the iteration."""
         starts, segments = self._starts, self._segments
         first = bisect_left(starts, offset)
         if first and self._reach[first - 1] >= offset:
@@ -99,7 +98,7 @@ class EpochSegments:
                 self.highest = end
 
     def _index(self, segment: RemoteLogSegmentMetadata) -> int:
-        """Where it is, or belongs."""
+        """Return the index where the segment is, or where it has to be inserted."""
         start = segment.epoch_start(self.epoch)
         behind = bisect_right(self._starts, start)
         return bisect_left(self._segments, _rank(segment), bisect_left(self._starts, start), behind, key=_rank)
@@ -118,5 +117,5 @@ class EpochSegments:
 
 
 def _rank(segment: RemoteLogSegmentMetadata) -> tuple[Offset, int]:
-    """Of segments with the same first offset."""
+    """The order of segments with the same first offset."""
     return segment.end_offset, segment.id.int

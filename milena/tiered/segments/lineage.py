@@ -1,11 +1,11 @@
-"""Lineage: which segments of the tier, and which of their offsets, belong to a leader's log (docs/kafka-semantics.md:
-Segments within the leader epochs).
+"""Which segments of the tier, and which of their offsets, belong to a leader's log: Kafka's
+``isRemoteSegmentWithinLeaderEpochs`` (docs/kafka-semantics.md: Segments within the leader epochs).
 
-The **lineage** of a log is its sequence of leader epochs with their start offsets (Kafka's leader-epoch-checkpoint), up
-to its log end. A leader epoch has one leader, so two logs that contain an offset in the same epoch have the same record
-there. A segment is on the lineage if its epochs are those of the log. After an unclean election only some offsets of a
-segment may be on the lineage: those are served; whether the segment is entirely on it determines whether it counts for
-retention, and which of several segments with an offset is read.
+The **lineage** of a log, also called its epoch chain, is its sequence of leader epochs with their start offsets
+(Kafka's leader-epoch-checkpoint), up to its log end. A leader epoch has one leader, so two logs that contain an offset
+in the same epoch have the same record there. A segment is on the lineage if its epochs are those of the log. After an
+unclean election only some offsets of a segment may be on the lineage: only those are served. A segment counts for
+retention only if it is completely on the lineage, and is then preferred to others with the same offset.
 
 ``leader_epochs`` are those of a ``LeaderEpochCache``, oldest first; epochs from other sources must go through
 ``filtered``.
@@ -49,10 +49,11 @@ def is_within_leader_epochs(
         found = _index(leader_epochs, epoch)
         if found is None:
             return False
+        # Only the log's first epoch may have begun earlier in the segment: the log start has moved since.
         if index == begin and found > 0 and start < leader_epochs[found].start:
             return False
         after = leader_epochs[found + 1] if found + 1 < len(leader_epochs) else None
-        if epoch != last:
+        if epoch != last:  # a complete epoch: the next one must start at the same offset in the log
             if after != epochs[index + 1]:
                 return False
         elif after is not None and segment.end_offset > after.start - 1:
@@ -63,8 +64,8 @@ def is_within_leader_epochs(
 def servable(
     segment: RemoteLogSegmentMetadata, *, log_end: Offset, leader_epochs: Sequence[EpochEntry]
 ) -> list[tuple[Offset, Offset]]:
-    """The ranges (first, last offset) of the segment that are on the lineage: in the epoch that the log has for
-    them."""
+    """Return the ranges (first, last offset) of the segment that are on the lineage: those for which the log has the
+    same epoch."""
     runs: list[tuple[Offset, Offset]] = []
     epochs = segment.epochs
     ends = len(leader_epochs)
@@ -86,7 +87,7 @@ def servable(
 def serving_range(
     segment: RemoteLogSegmentMetadata, offset: Offset, *, log_end: Offset, leader_epochs: Sequence[EpochEntry]
 ) -> tuple[Offset, Offset] | None:
-    """The range around ``offset`` that may be served; None if the segment must not serve it."""
+    """Return the range around ``offset`` that may be served; None if the segment must not serve it."""
     for first, last in servable(segment, log_end=log_end, leader_epochs=leader_epochs):
         if first <= offset <= last:
             return first, last
@@ -94,7 +95,7 @@ def serving_range(
 
 
 def epoch_at(offset: Offset, leader_epochs: Sequence[EpochEntry]) -> int | None:
-    """Index in ``leader_epochs`` of the epoch that contains ``offset``; None before the first."""
+    """Return the index in ``leader_epochs`` of the epoch that contains ``offset``; None before the first."""
     index = bisect_left(leader_epochs, offset + 1, key=_START) - 1
     return index if index >= 0 else None
 

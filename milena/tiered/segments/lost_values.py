@@ -1,8 +1,9 @@
-"""Which offsets of a log were cleaned in favour of later values that the log has lost since (KIP-1272, a draft).
+"""Finds offsets whose records were removed because of later values that the log has lost since (KIP-1272, a draft).
 
-A cleaner-offset map says how far each leader has looked for later values. An unclean election may cut those off, after
-the earlier ones were cleaned away: nobody has either then. What is left of a former leader's log is told by the log's
-own leader epochs, and where that epoch has no records in it, by those of the segments which that leader has copied.
+A cleaner-offset map says up to which offset each leader has looked for later values of a key. An unclean election may
+truncate those later values after the earlier ones were cleaned away: then both are lost. How much of a former leader's
+log is left follows from the log's own leader epochs or, if that leader's epoch has no records in the log, from the
+epochs of the segments that the leader copied.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _EPOCH = itemgetter(0)
 
 
 class LostValues(NamedTuple):
-    """Inclusive. Records at ``first`` to ``last`` may be missing because of later ones at ``lost_first`` to
-    ``lost_last``, which the log does not have any more."""
+    """Records at offsets ``first`` to ``last`` may be missing because of later ones at ``lost_first`` to ``lost_last``,
+    which the log no longer has. All offsets are inclusive."""
 
     first: Offset
     last: Offset
@@ -33,8 +34,8 @@ class LostValues(NamedTuple):
 
 
 class KnownEpochs:
-    """What segments tell of the logs of former leaders: a log that has a record of an epoch is, up to there, the log of
-    that epoch's leader."""
+    """The logs of former leaders, as far as segments show them: a log that contains a record of an epoch has, up to
+    that record, the same records as the log of that epoch's leader."""
 
     __slots__ = ("_before", "_starts")
 
@@ -53,8 +54,11 @@ class KnownEpochs:
     def shared_end(
         self, epoch: LeaderEpoch, bound: Offset, leader_epochs: Sequence[EpochEntry], log_end: Offset
     ) -> Offset:
-        """The offset before which the log of the leader of ``epoch``, as far as ``bound``, is the log's own. Offsets
-        below the log's first epoch were deleted from it, and count as its own."""
+        """Return the offset, at most ``bound``, up to which the log of the leader of ``epoch`` and this log are the
+        same. Offsets below this log's first epoch were deleted from it, and count as the same.
+
+        An epoch without records in this log is traced back to the epoch before it, until one is found in this log.
+        """
         at, current = bound, epoch
         while True:
             index = bisect_right(leader_epochs, current, key=_EPOCH) - 1
@@ -75,9 +79,11 @@ def lost_values(
     log_end: Offset,
     others: Iterable[RemoteLogSegmentMetadata] = (),
 ) -> list[LostValues]:
-    """For each range that was lost, the offsets that ``segments`` serve and that were cleaned in favour of it, in
-    order. ``counts``: which of them are read at all; ``others``: segments that are known and serve nothing.
-    ``leader_epochs`` and ``log_end`` (exclusive) are the log's."""
+    """Return, for each range of lost values, the offsets before it that cleaned ``segments`` serve, in order.
+
+    ``counts``: whether a segment is read; ``others``: known segments that serve nothing. ``leader_epochs`` and
+    ``log_end`` (exclusive) are those of the log.
+    """
     every = list(segments)
     cleaned = [
         one for one in every if one.cleaned and one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and counts(one)
@@ -95,7 +101,7 @@ def lost_values(
         if ranges:
             for first, last in servable(segment, log_end=log_end, leader_epochs=leader_epochs):
                 for one in ranges:
-                    if first < one[0]:  # that leader had no other records of this log
+                    if first < one[0]:  # later values can only have replaced records before them
                         found.setdefault(one, []).append((first, Offset(min(last, one[0] - 1))))
     return sorted(LostValues(*run, *one) for one, runs in found.items() for run in _joined(runs))
 
@@ -107,8 +113,8 @@ def _lost(
     leader_epochs: Sequence[EpochEntry],
     log_end: Offset,
 ) -> list[tuple[Offset, Offset]]:
-    """The ranges below a map's offsets that are not the log's; ``ends`` keeps what was found of an entry. Those of
-    several leaders may overlap: each has cleaned up to where its log is another."""
+    """Return the ranges below a map's offsets that were truncated from the log. Ranges of several leaders may overlap.
+    ``ends`` caches the result for each entry."""
     ranges = set()
     for entry in offsets:
         if entry.offset is None:
@@ -123,7 +129,7 @@ def _lost(
 
 
 def _joined(runs: Iterable[tuple[Offset, Offset]]) -> list[tuple[Offset, Offset]]:
-    """Ranges (inclusive) in order, those that overlap or follow each other as one."""
+    """Return the ranges (inclusive) in order; those that overlap or follow each other are merged."""
     joined: list[tuple[Offset, Offset]] = []
     for first, last in sorted(runs):
         if joined and first <= joined[-1][1] + 1:

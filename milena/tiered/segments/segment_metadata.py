@@ -7,8 +7,9 @@ states).
                         |                                                ^
                         +------------------------------------------------+
 
-Segments are readable in COPY_SEGMENT_FINISHED, and listed in all states but the last. A mark that a later leader
-overrules goes back to COPY_SEGMENT_FINISHED; Kafka has no such transition, and its readers drop the update.
+Segments are readable in COPY_SEGMENT_FINISHED, and listed in all states but the last. A new leader that does not accept
+a former leader's DELETE_SEGMENT_STARTED sets the segment back to COPY_SEGMENT_FINISHED, to republish it. Kafka has no
+such transition, and its readers drop the update.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RemoteLogSegmentState(IntEnum):
 
 
 UNFENCED: Final = LeaderEpoch(-1)
-"""The leader epoch of events whose author does not tell it: Kafka's, or those of an older version."""
+"""The leader epoch of events without one: those of Kafka's brokers, or of an older version of Milena."""
 _STATE = RemoteLogSegmentState
 TRANSITIONS: Final = {
     None: frozenset({_STATE.COPY_SEGMENT_STARTED}),
@@ -82,16 +83,17 @@ class RemoteLogSegmentUpdate:
     custom_metadata: bytes | None
     state: RemoteLogSegmentState
     leader_epoch: LeaderEpoch = UNFENCED
-    """The author's."""
+    """The leader epoch of the broker that published the update."""
     republishes: bool = False
-    """Whether it takes a mark for deletion back, which may be carried out all the same."""
+    """Whether a new leader withdraws a former leader's DELETE_SEGMENT_STARTED. The former leader may still delete the
+    segment, so the new one will publish it again under another id."""
     first_dirty: Offset | None = None
-    """Of a claim: its author has cleaned all that the tier has before this offset."""
+    """Only in a leader epoch fence: its author has cleaned the tier up to this offset (exclusive)."""
 
     @property
     def is_fence(self) -> bool:
-        """Whether it is about no segment, and says only that its author leads the partition, and perhaps how far it
-        is clean."""
+        """Whether it is a leader epoch fence: it names no segment, only the author's leader epoch, and perhaps
+        ``first_dirty``."""
         return self.segment_id.id == ZERO_UUID and self.leader_epoch != UNFENCED
 
 
@@ -115,15 +117,15 @@ class RemoteLogSegmentMetadata:
     state: RemoteLogSegmentState
     txn_index_empty: bool
     leader_epoch: LeaderEpoch = UNFENCED
-    """That of the author of its last event."""
+    """The leader epoch of the broker that published its last event."""
     cleaned: CleanerOffsets = NOT_CLEANED
-    """How far the log was cleaned when a cleaning wrote this segment."""
+    """The cleaner-offset map of the cleaning that wrote this segment."""
     replaces: tuple[UUID, ...] = ()
-    """The segments whose offsets it has cleaned."""
+    """The segments that the cleaning merged into this one."""
     copied: bool = False
     """Whether its copy was finished before the present state."""
     at_risk: bool = False
-    """Whether a former leader may still delete it: its mark was overruled."""
+    """Whether a former leader may still delete it: a new leader has withdrawn the former one's deletion."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_offset <= self.end_offset:
@@ -176,7 +178,8 @@ class RemoteLogSegmentMetadata:
         return max(self.epochs[self._index(epoch)].start, self.start_offset)
 
     def epoch_end(self, epoch: LeaderEpoch) -> Offset:
-        """Last offset of ``epoch`` here; lower than its first one if it has no record. Raises KeyError as above."""
+        """Last offset of ``epoch`` here; lower than ``epoch_start`` if the epoch has no record here. Raises KeyError if
+        the segment does not have the epoch."""
         after = self._index(epoch) + 1
         return Offset(self.epochs[after].start - 1) if after < len(self.epochs) else self.end_offset
 

@@ -15,19 +15,19 @@ class Listing(Protocol):
     """The part of the metadata cache that is used here."""
 
     def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
-        """The last offset of ``epoch`` that was ever copied."""
+        """Return the last offset of ``epoch`` that was ever copied, in the tier still or not."""
         ...
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> Sequence[RemoteLogSegmentMetadata]:
-        """In any state except DELETE_SEGMENT_FINISHED, by start offset."""
+        """Return the segments with records of ``epoch``, by start offset."""
         ...
 
     def segments(self) -> Sequence[RemoteLogSegmentMetadata]:
-        """All segments, by start offset."""
+        """Return all segments in any state except DELETE_SEGMENT_FINISHED, by start offset."""
         ...
 
     def counts(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether no cleaning has taken its place, and its own is not rejected."""
+        """Whether the segment is valid after all cleanings (``cleanings``)."""
         ...
 
 
@@ -39,10 +39,10 @@ class RemoteEnd(NamedTuple):
 
 
 def find_highest_remote_offset(tier: Listing, epochs: LeaderEpochCache, *, log_end: Offset) -> RemoteEnd | None:
-    """The highest offset of this log in the tier; None if there is none.
+    """Return the highest offset of this log in the tier; None if there is none.
 
-    It is determined by the newest copied epoch. If the tier has higher offsets in that epoch than this log, those are
-    on another lineage (KAFKA-15241).
+    The newest copied epoch decides. If the tier has higher offsets in that epoch than this log, those are on another
+    lineage (KAFKA-15241).
     """
     for entry in reversed(epochs.entries):
         highest = tier.highest_offset_for_epoch(entry.epoch)
@@ -56,8 +56,8 @@ def find_highest_remote_offset(tier: Listing, epochs: LeaderEpochCache, *, log_e
 
 
 def remote_log_start(tier: Listing, epochs: LeaderEpochCache) -> Offset | None:
-    """The log's start in the tier: that of the first segment of the oldest epoch that has any; None if there is
-    none."""
+    """Return the log's start in the tier: the start of the first segment of the oldest epoch that has segments; None if
+    no epoch of the log has any."""
     for entry in epochs.entries:
         segments = tier.segments_of_epoch(entry.epoch)
         if segments:

@@ -1,10 +1,10 @@
 """One pass of cleaning over a partition's segments in the tier, by its leader (docs/decisions/
 2026-11-23-cleaning-in-the-tier.md).
 
-First the keys of the dirty segments are read into a map. Then group after group, from the oldest on, is fetched,
-cleaned, and, if that has changed anything, copied to the tier as one segment that replaces its sources. Each is read
-back as accepted before the next begins. At last the leader says up to where it is clean. Whatever happens before that,
-the next pass begins where this one has.
+First the keys of the dirty segments are read into an offset map. Then the segments are processed in groups, from the
+oldest on: a group is fetched and cleaned, and, if that changed anything, copied to the tier as one segment that
+replaces the group. The events of one group are read back before the next group begins. At the end the leader publishes
+the first dirty offset. If a pass ends before that, the next one starts at the same offset.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ Throttle = Callable[[int], Awaitable[None]]
 
 
 class PassEnded(Exception):
-    """The log, its role or its segments have changed: what was found does not count any more."""
+    """The log, the replica's role or the segments have changed, and the pass cannot continue. The text says why."""
 
 
 class Resources(NamedTuple):
-    """What a pass may use. Sizes are bytes."""
+    """The resources of a pass. Sizes are bytes."""
 
     worker: Worker
     secret: bytes
     memory: int
-    """Of the offset map."""
+    """The size of the offset map."""
     load_factor: float
     chunk: int
     throttle: Throttle
-    """Awaited for what the worker has read and written."""
+    """Awaited with the number of bytes that the worker has read and written."""
 
 
 class PassResult(NamedTuple):
-    """What a pass has come to."""
+    """The result of a pass."""
 
     cleaned_to: Offset
     replaced: int
-    """Segments."""
+    """The number of segments that were replaced."""
     figures: Figures | None
-    """None if nothing was to be rewritten."""
+    """None if no group was cleaned."""
 
 
 class CleaningPass:
@@ -100,7 +100,8 @@ class CleaningPass:
         return self._tier.metadata.cache(self._role.partition)
 
     def check(self) -> None:
-        """Raises PassEnded if this broker is not in the same office with the same log any more."""
+        """Raise PassEnded if this broker no longer leads the partition in the same leader epoch with the same log, or
+        if the partition is not to be cleaned any more; Deposed if there is a fence of a later leader."""
         role, log = self._role, self.log
         if not role.holds(log) or role.leader_epoch != self._by:
             raise PassEnded("this broker leads the partition no longer, or in another epoch")
@@ -112,8 +113,8 @@ class CleaningPass:
             raise deposed(self._cache, self._by)
 
     async def run(self) -> PassResult | None:
-        """The whole pass; None if all dirty records are of transactions whose end is not in the tier. The worker is
-        ended and the folder removed whatever comes."""
+        """Run the whole pass. Returns None if all dirty records belong to transactions whose end is not in the tier.
+        The worker is ended and the folder is removed in all cases."""
         try:
             self.check()
             await self._disk.offload(self._folder.begin)
@@ -136,6 +137,7 @@ class CleaningPass:
         mapped = [source for source in window.sources if source.first < end]
         offsets = map_of_pass(self._cache, self._by, end, leader_epochs=self.log.epochs.entries)
         local = self.log.local_log_start_offset
+        # Segments that are still local keep their tombstones, so they are not grouped with others (_time_of_deletes).
         for some in ([one for one in mapped if one.last < local], [one for one in mapped if one.last >= local]):
             for group in groups(some, self.log.config, end=window.end):
                 await self._clean(steps, group, offsets)
@@ -145,8 +147,8 @@ class CleaningPass:
     # -- what is known before
 
     async def _bounded(self) -> dict[ProducerId, LastRecord]:
-        """The producers at the end of the window. Ends it before transactions that end later, if they do: what becomes
-        of their records is not said in the tier."""
+        """Return the producers at the end of the window. If a transaction is open there, the window is shortened to the
+        segments before it: the tier does not show yet whether its records are committed."""
         while self._window.sources:
             source = self._window.sources[-1]
             try:
@@ -161,7 +163,7 @@ class CleaningPass:
         return {}
 
     async def _producers(self, source: Source) -> bytes:
-        """A snapshot of the producers after the last record of ``source``."""
+        """Return a snapshot of the producers after the last record of ``source``. Raises RemoteStorageError."""
         storage, end = self._tier.storage, Offset(source.last + 1)
         if source.last == source.segment.end_offset:
             return await storage.fetch_index(source.segment, IndexType.PRODUCER_SNAPSHOT)
@@ -202,7 +204,7 @@ class CleaningPass:
         self.check()
 
     async def _fetched(self, amount: int) -> None:
-        """Within the quota for reads of the tier."""
+        """Wait until the quota for reads of the tier permits more than the ``amount`` bytes that were fetched."""
         quota, clock = self._tier.fetch_quota, self._tier.runtime.clock
         quota.record(amount, clock.time_ms())
         self.check()
@@ -222,7 +224,7 @@ class CleaningPass:
         return SegmentToClean(source.first, size)
 
     async def _map(self, steps: Steps[Result]) -> Offset:
-        """Where the map ends."""
+        """Add the keys of the dirty segments to the map; return the offset where the map ends."""
         mapped = await steps.next()
         for source in self._window.sources:
             if source.last < self._window.first_dirty:
@@ -240,7 +242,7 @@ class CleaningPass:
     async def _clean(self, steps: Steps[Result], group: Sequence[Source], offsets: CleanerOffsets) -> None:
         self._check_group(group)
         if group[-1].last < self.log.log_start_offset:
-            return  # deleted meanwhile
+            return  # the group has expired
         files = tuple([await self._fetch(source) for source in group])
         self._check_group(group)
         written = await steps.next(Clean(files, self._time_of_deletes(group)))
@@ -253,8 +255,8 @@ class CleaningPass:
         self.check()
 
     def _time_of_deletes(self, group: Sequence[Source]) -> int | None:
-        """The time by which the tombstones of ``group`` are judged: what they delete is gone from the tier. None if
-        readers may still find it in the local log."""
+        """Return the time (ms) by which expired tombstones of ``group`` are removed. None if none may be removed: the
+        records that they delete are still in the local log."""
         is_local = group[-1].last >= self.log.local_log_start_offset
         return None if is_local else self._tier.runtime.clock.time_ms()
 
@@ -280,7 +282,7 @@ class CleaningPass:
     # -- what becomes of it
 
     async def _replace(self, group: Sequence[Source], new: NewSegment, offsets: CleanerOffsets) -> None:
-        """Copy the new segment to the tier, and see it accepted."""
+        """Copy the new segment to the tier, and check that it replaces the group."""
         tier, role, log = self._tier, self._role, self.log
         last = group[-1]
         snapshot, epochs = await self._producers(last), await self._epochs(last)
@@ -315,7 +317,7 @@ class CleaningPass:
         if not epochs:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {first} to {end} is known")
         newest = new.largest_timestamp
-        if newest < 0:  # no record is left: it is as old as what it replaces
+        if newest < 0:  # no record is left: retention must not depend on that
             newest = max(source.segment.max_timestamp_ms for source in group)
         return RemoteLogSegmentMetadata(
             RemoteLogSegmentId(self._role.partition, self._tier.runtime.random.uuid()),
@@ -335,13 +337,13 @@ class CleaningPass:
         )
 
     async def _epochs(self, source: Source) -> bytes:
-        """The leader epochs up to the last record of ``source``."""
+        """Return the leader epochs up to the last record of ``source``, as a checkpoint. Raises RemoteStorageError."""
         if source.whole:
             return await self._tier.storage.fetch_index(source.segment, IndexType.LEADER_EPOCH)
         return encode_epochs(self.log.epochs.entries_in_range(Offset(-1), Offset(source.last + 1)))
 
     async def _finish(self, end: Offset) -> None:
-        """Tell where the next pass begins."""
+        """Publish the first dirty offset of the next pass."""
         if self._cache.copied_again != self._window.copied_again:
             raise PassEnded("segments were copied again meanwhile, with records that had been cleaned away")
         tier, partition = self._tier, self._role.partition
@@ -371,13 +373,14 @@ async def _aborted_in(storage: RemoteStorage, source: Source) -> list[AbortedTxn
     except RemoteResourceNotFound:
         if segment.leader_epoch != UNFENCED:
             raise
-        data = b""  # metadata of Kafka before 4.0 does not say that there is no transaction index
+        data = b""  # metadata of Kafka before 4.0 does not record that there is no transaction index
     aborted = decode_aborted(data, f"transaction index of segment {segment.id}")
     return [one for one in aborted if source.first <= one.last_offset <= source.last]
 
 
 async def _position(reader: SegmentReader, segment: RemoteLogSegmentMetadata, offset: Offset) -> int:
-    """Where the first batch is that begins at ``offset`` or later."""
+    """Return the position of the first batch that begins at ``offset`` or later. Raises RemoteStorageError,
+    CorruptBatch."""
     found = await reader.find(segment, offset)
     if found is None:
         return segment.size

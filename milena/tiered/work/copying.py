@@ -2,8 +2,8 @@
 segment).
 
 A segment is announced (COPY_SEGMENT_STARTED), copied, and confirmed (COPY_SEGMENT_FINISHED); each step is awaited
-before the next. A failed copy is retried with another segment id, and so is one that a crash has cut off; its remains
-in the tier are deleted, or, if that fails too, by a later round of the expiration (``retention.abandoned``).
+before the next. A failed or interrupted copy is retried with another segment id. The objects of the failed one are
+deleted at once, or, if that fails too, by a later round of the expiration (``retention.unfinished_copies``).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
             return
         segment = _segment_at(log, candidate)
         if segment is None:
-            return  # deleted meanwhile, or truncated
+            return  # it was deleted or truncated during a copy before
         if candidate.end > log.last_stable_offset:
             raise BrokenInvariant(f"segment {candidate} of {log}, which is stable up to {log.last_stable_offset}")
         if segment.size:
@@ -109,7 +109,7 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
     """Update the log from the metadata: its start in the tier, and the highest copied offset. False if the role has
     ended meanwhile.
 
-    A leader claims the partition's tier first. Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
+    A leader publishes its fence first. Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
     """
     if role.leads:
         await fence(tier, role, log)
@@ -132,8 +132,8 @@ async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
 
 
 def _still_there(cache: RemoteLogMetadataCache, log: UnifiedLog, copied: Offset, unreliable: Container[UUID]) -> Offset:
-    """The last offset up to which the tier contains the local log completely. ``copied`` was there once; segments from
-    before the tier was disabled and enabled again do not count."""
+    """Return the last offset up to which the tier contains the local log completely. ``copied``: the highest offset
+    that was ever copied; ``unreliable``: ids of segments that may be deleted."""
     at = max(log.local_log_start_offset, log.epochs.entries[0].start)
     while at <= copied:
         served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=unreliable)
@@ -144,8 +144,8 @@ def _still_there(cache: RemoteLogMetadataCache, log: UnifiedLog, copied: Offset,
 
 
 def _pass_deleted(cache: RemoteLogMetadataCache, log: UnifiedLog) -> None:
-    """A former leader that does not know that it was replaced may go on to delete expired segments: the log begins
-    after those."""
+    """Raise the log start above segments that a former leader has deleted: one that does not know yet that it was
+    replaced may continue to delete expired segments."""
     earliest = log.epochs.earliest
     if earliest is None or not earliest.start <= log.log_start_offset < log.local_log_start_offset:
         return
@@ -177,8 +177,8 @@ def _find_log_start(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
 
 
 def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
-    """Whether the tier has records before ``offset``. A segment may begin before the log start at the time of its
-    copy."""
+    """Whether the tier has records before ``offset``. The first epoch of a segment counts from its start: a segment may
+    begin before the log start at the time of its copy."""
     return any(segment.end_offset < offset or segment.epochs[0].start < offset for segment in cache.segments())
 
 
@@ -190,8 +190,9 @@ def _segment_at(log: UnifiedLog, candidate: CandidateSegment) -> Segment | None:
 
 
 async def check_place(tier: Tier, role: ReplicaRole) -> None:
-    """A missing tier is new only if no broker has published anything: other brokers may have copied what is no concern
-    of this one."""
+    """Check that the store has this cluster's tier. A store without a tier is accepted as new only if the metadata
+    topic is empty: otherwise another broker may have copied segments to a tier that is not mounted here. Raises
+    RemoteStorageError."""
     try:
         try:
             await tier.storage.check()
@@ -207,8 +208,8 @@ async def check_place(tier: Tier, role: ReplicaRole) -> None:
 
 
 async def _remove_work_orders(tier: Tier, role: ReplicaRole) -> None:
-    """Remove what earlier versions have left in the tier, which is known to be this cluster's. A failure is logged and
-    does not delay the copies; the next start tries again."""
+    """Remove the work orders of earlier versions from the tier. A failure is logged and does not delay the copies; the
+    next start tries again."""
     if tier.work_orders_removed:
         return
     tier.work_orders_removed = True
@@ -228,8 +229,8 @@ async def wait_for_quota(tier: Tier, role: ReplicaRole) -> None:
 
 
 def prepare(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: Segment, end: Offset) -> Prepared:
-    """The metadata and files of the closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError,
-    KafkaError if no leader epoch of it is known."""
+    """Return the metadata and files of the closed ``segment`` that ends before ``end``. Raises CorruptBatch, OSError,
+    and KafkaError if none of its leader epochs is known."""
     disk = log.context.disk
     index = log.segments.floor_index(segment.base_offset)
     if log.segments[index] is not segment or log.segments.end_of(index, log.log_end_offset) != end:
@@ -272,9 +273,10 @@ async def copy_segment(
     prepared: Prepared,
     wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Copy one segment. Raises the errors in ``tier.FAILURES``. The copy is deleted again if the storage failed for
-    good, or if the role has ended meanwhile or it is not ``wanted`` any more; after an error that is retried, or one of
-    the metadata, it stays for a later round.
+    """Copy one segment. Raises the errors in ``tier.FAILURES``.
+
+    The copy is deleted if the store failed with an error that is not retriable, if the role has ended, or if it is no
+    longer ``wanted``. After a retriable error, or an error of the metadata, it stays: a later round removes it.
     """
     metadata = prepared.metadata
     meters = tier.meters.of(metadata.partition.topic)
@@ -324,7 +326,7 @@ async def _store(tier: Tier, log: UnifiedLog, prepared: Prepared) -> bytes | Non
 async def _discard(
     tier: Tier, role: ReplicaRole, metadata: RemoteLogSegmentMetadata, custom_metadata: bytes | None = None
 ) -> None:
-    """Delete the remains of a copy in the tier. If that fails too, a later round of the expiration does."""
+    """Delete the objects of a failed copy. If that fails too, a later round of the expiration does it."""
     try:
         await delete_segment(tier, metadata, role.leader_epoch, custom_metadata=custom_metadata)
     except FAILURES as error:

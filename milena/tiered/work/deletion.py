@@ -1,9 +1,10 @@
 """Deleting one segment from the tier: DELETE_SEGMENT_STARTED, the objects, DELETE_SEGMENT_FINISHED
 (docs/kafka-semantics.md: Expiration).
 
-The first step is a mark. The objects go once the mark was read back with no higher claim before it, nor after it. If a
-step fails, the segment stays in DELETE_SEGMENT_STARTED, is not read any more, and the next round deletes it again.
-``by`` is the leader epoch of who deletes; UNFENCED deletes as Kafka does, whoever leads.
+The objects are deleted only after DELETE_SEGMENT_STARTED was read back, and no leader epoch fence of a later leader was
+read until then. If a step fails, the segment stays in DELETE_SEGMENT_STARTED and is no longer read; the next round
+deletes it again. ``by`` is the leader epoch of the broker that deletes; with UNFENCED it deletes as Kafka does,
+whatever broker leads the partition.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ async def delete_segment(
 
 
 async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata, by: LeaderEpoch) -> None:
-    """The first step: from here on this broker does not rely on the segment, unless its mark is void. Raises
-    RemoteLogMetadataError."""
+    """Publish DELETE_SEGMENT_STARTED. From here on, this broker does not count the segment as a copy, unless the event
+    was fenced. Raises RemoteLogMetadataError."""
     if not allowed(segment.state, RemoteLogSegmentState.DELETE_SEGMENT_STARTED):
         raise BrokenInvariant(f"segment {segment.segment_id} is deleted after {segment.state.name}")
     tier.indexes.remove((segment.id,))
@@ -56,7 +57,7 @@ async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata, by: L
 async def finish_deletion(
     tier: Tier, segment: RemoteLogSegmentMetadata, by: LeaderEpoch, *, custom_metadata: bytes | None = None
 ) -> None:
-    """The other steps. Raises RemoteStorageError, RemoteLogMetadataError."""
+    """Delete the objects, and publish DELETE_SEGMENT_FINISHED. Raises RemoteStorageError, RemoteLogMetadataError."""
     accepted(tier, segment, _MARKED, by)
     meters = tier.meters.of(segment.partition.topic)
     meters.delete_requests.add()
@@ -80,7 +81,8 @@ def update_of(
     *,
     custom_metadata: bytes | None = None,
 ) -> RemoteLogSegmentUpdate:
-    """The next state of ``segment``, as this broker publishes it; its custom metadata is kept."""
+    """Return the event with which this broker publishes the next state of ``segment``. ``custom_metadata``: None keeps
+    the segment's."""
     return RemoteLogSegmentUpdate(
         segment.segment_id,
         tier.node_id,

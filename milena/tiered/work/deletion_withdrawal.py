@@ -1,8 +1,9 @@
-"""Taking back marks of former leaders that do not hold (docs/decisions/2026-11-22-claims-and-marks.md).
+"""Withdraws deletions by former leaders that the new leader does not accept
+(docs/decisions/2026-11-22-claims-and-marks.md).
 
-Two steps. The mark is overruled, so that the segment is read again at once. But its author may be paused before the
-deletion and carry it out at any time: so the segment counts as no copy of local segments, and is published again under
-an id that no former leader knows. Then the old one is deleted.
+The withdrawal makes the segment readable again at once. But the former leader may be paused before the deletion and
+still execute it later. So the segment does not count as a copy of local segments, and ``republishing`` copies it under
+another id, which no former leader knows, and deletes the first one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _COPIED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
 async def withdraw_deletions(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
-    """Overrule the marks of former leaders that do not hold for this one, which has claimed the partition. The caller
-    checks afterwards that the role still holds. Raises RemoteLogMetadataError."""
+    """Withdraw the deletions by former leaders that this one does not accept. The leader has published its fence. The
+    caller checks afterwards that the role still holds. Raises RemoteLogMetadataError."""
     async with role.fencing:
         if not role.holds(log) or role.started_log is log:
             return

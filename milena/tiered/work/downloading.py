@@ -1,4 +1,4 @@
-"""Bringing the log of a segment in the tier onto this broker's disk."""
+"""Downloads the log of a segment in the tier to this broker's disk."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def download_log(
     end: int | None = None,
     throttle: Callable[[int], Awaitable[None]] = _at_once,
 ) -> int:
-    """Write the bytes from ``start`` to before ``end`` (None: all) to a new file; returns how many. ``throttle`` is
-    awaited for what was fetched. Raises RemoteStorageError, OSError."""
+    """Write the bytes from ``start`` to ``end`` (exclusive; None: all) to a new file; return how many there are.
+    ``throttle`` is awaited with the number of bytes after each fetch. Raises RemoteStorageError, OSError."""
     disk, position, end = tier.runtime.disk, start, segment.size if end is None else end
     file = await disk.offload(disk.open, path, create=True)
     try:

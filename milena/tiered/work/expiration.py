@@ -23,9 +23,9 @@ SWEEP_INTERVAL: Final = 3600.0
 
 
 async def expire_round(tier: Tier, role: ReplicaRole) -> None:
-    """One pass of a leader, which may have been replaced without knowing it: if its session with the controller may
-    have expired, nothing is deleted, and the log start stays (it may lead again). Raises the errors in
-    ``tier.FAILURES``."""
+    """Delete expired and superseded segments of a leader, and republish segments at risk. If the broker's session with
+    the controller may have expired, another broker may lead: then nothing is deleted, and the log start stays. Raises
+    the errors in ``tier.FAILURES``."""
     log = role.log
     if log is None or not tier.in_session() or not tier.metadata.is_ready(role.partition):
         return
@@ -79,7 +79,7 @@ async def _end_abandoned(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None
 
 
 async def _sweep(tier: Tier, role: ReplicaRole) -> None:
-    """Remove the remains of copies without a record, for example of a copy that ended after its segment was deleted."""
+    """Remove objects of copies that are not listed, for example of a copy that ended after its segment was deleted."""
     known = {segment.id for segment in tier.metadata.cache(role.partition).segments()} | role.copying
     for orphan in await tier.storage.sweep_orphans(role.partition, known):
         tier.events.warning(
@@ -128,7 +128,7 @@ async def _delete_all(
 
 
 async def follow_round(tier: Tier, role: ReplicaRole) -> None:
-    """A follower learns the highest copied offset, up to which its own segments may be deleted. Raises the errors in
+    """Update a follower's highest copied offset, up to which its local segments may be deleted. Raises the errors in
     ``tier.FAILURES``."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):
@@ -143,8 +143,9 @@ async def erase(
     still_wanted: Callable[[], bool] = lambda: True,
     may_delete: Callable[[], bool] = lambda: True,
 ) -> list[RemoteLogSegmentMetadata]:
-    """Delete all ``segments`` of a partition that is not tiered any more, in any state, as long as that is wanted.
-    ``by`` is the leader epoch of who does so. Returns those that could not be deleted, or must not be now."""
+    """Delete all ``segments`` of a partition that is no longer tiered, in any state, as long as ``still_wanted``.
+    ``by``: the leader epoch of the deletions; ``may_delete``: whether this broker may delete now. Returns the segments
+    that are left because of errors or ``may_delete``."""
     left: list[RemoteLogSegmentMetadata] = []
     announced = []
     for segment in segments:
@@ -169,5 +170,5 @@ async def erase(
 
 
 def _is_gone(tier: Tier, segment: RemoteLogSegmentMetadata) -> bool:
-    """Whether another broker has deleted it."""
+    """Whether the segment is no longer listed: another broker has deleted it."""
     return tier.metadata.is_ready(segment.partition) and tier.metadata.cache(segment.partition).get(segment.id) is None

@@ -1,5 +1,5 @@
-"""A leader's claim to its partition's tier, and whether what it has published is accepted
-(docs/decisions/2026-11-22-claims-and-marks.md)."""
+"""Fencing of former leaders in the tier: publishing the leader epoch fence, and checking that a leader's own events are
+not fenced (docs/decisions/2026-11-22-claims-and-marks.md)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from milena.tiered.work.roles import ReplicaRole
 
 
 async def fence(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
-    """Publish a claim unless this leader has one, so that nothing of former leaders can be added from then on. Without
-    segments none is needed: the first event of an upload is one. The caller checks afterwards that the role still
-    holds. Raises RemoteLogMetadataError, Deposed if a later leader was here."""
+    """Publish a leader epoch fence unless this leader has published one: from then on, events of former leaders have no
+    effect. Without segments none is needed: the first event of a copy has the same effect. The caller checks
+    afterwards that the role still holds. Raises RemoteLogMetadataError, and Deposed if there is a fence of a later
+    leader."""
     async with role.fencing:
         cache = tier.metadata.cache(role.partition)
         if role.holds(log) and len(cache) and cache.fence_epoch < role.leader_epoch:
@@ -43,8 +44,9 @@ async def fence(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
 def accepted(
     tier: Tier, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, by: LeaderEpoch
 ) -> RemoteLogSegmentMetadata:
-    """The segment as it is known after the author's last event, which was read back: in ``state``, because of that
-    event. Raises Deposed if the event is void or somebody else's is in its way, MetadataNotReady."""
+    """Return the segment as it is known after the last event of this broker, which was read back and set the segment to
+    ``state`` in leader epoch ``by``. Raises Deposed if the event was fenced, or if an event of another broker came
+    first; MetadataNotReady."""
     cache = tier.metadata.cache(segment.partition)
     known = cache.get(segment.id)
     if by == UNFENCED:

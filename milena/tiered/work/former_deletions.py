@@ -1,7 +1,8 @@
-"""Which marks of former leaders do not hold (docs/decisions/2026-11-22-claims-and-marks.md). Plain functions.
+"""Which deletions by former leaders a new leader does not accept (docs/decisions/2026-11-22-claims-and-marks.md). Plain
+functions.
 
-A former leader may have judged by another retention, or by another lineage. Its mark holds if this leader would delete
-the segment as well, or if nothing that its log needs is in it alone.
+A former leader may have decided by another retention, or by another lineage. The new leader accepts its
+DELETE_SEGMENT_STARTED if it would delete the segment as well, or if other segments have all offsets that its log needs.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _MARKED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 def unjustified(
     cache: RemoteLogMetadataCache, log: LogView, local_start: Offset, *, by: LeaderEpoch, now: int
 ) -> list[RemoteLogSegmentMetadata]:
-    """The segments, whole when they were marked by a leader before ``by``, that are needed for offsets between the log
-    start and ``local_start``. Marks without a leader epoch are Kafka's, and hold."""
+    """Return the complete segments in DELETE_SEGMENT_STARTED by a leader before ``by`` that are needed for offsets
+    between the log start and ``local_start``. Deletions without a leader epoch are those of Kafka's brokers, and are
+    accepted."""
     marked = {
         segment.id: segment
         for segment in cache.segments()
@@ -47,8 +49,8 @@ def gaps(
     *,
     without: Collection[UUID] = (),
 ) -> Iterator[tuple[Offset, Offset]]:
-    """The offsets from ``first`` to before ``end`` that no segment serves, but for those of ``without``: ranges with
-    their last offsets."""
+    """Yield the ranges (first, last offset) between ``first`` and ``end`` (exclusive) that no segment serves. Segments
+    whose ids are in ``without`` are ignored."""
     at = first
     for served in cache.served(first, leader_epochs=epochs, log_end=end, without=without):
         if served.first > at:
@@ -66,8 +68,8 @@ def is_needed(
     end: Offset,
     at_risk: Collection[UUID],
 ) -> bool:
-    """Whether a ``at_risk`` segment has offsets of the log from ``first`` to before ``end`` that no other one serves
-    for good."""
+    """Whether a segment has offsets of the log between ``first`` and ``end`` (exclusive) that no other segment serves.
+    ``at_risk``: ids of segments that do not count, since they may be deleted."""
     lacking = list(gaps(cache, epochs, first, end, without=at_risk))
     return _serves(segment, lacking, epochs, end)
 
@@ -83,7 +85,8 @@ def _serves(
 
 
 class _AsIfNotDeleted:
-    """Implements ``Listing`` over another one: some segments look as they did before they were marked."""
+    """Implements ``Listing`` with the segments of another one, some of them in the state before their deletion
+    started."""
 
     def __init__(self, listing: Listing, marked: Collection[UUID]) -> None:
         self._listing = listing

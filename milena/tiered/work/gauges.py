@@ -17,7 +17,7 @@ _MANAGER: Final = "kafka_log_remote_remotelogmanager"
 
 
 def waiting_segments(role: ReplicaRole) -> list[Segment]:
-    """Closed segments that are not in the tier; empty if nothing is copied."""
+    """Return the closed segments that are not in the tier; empty if copying is disabled."""
     log = role.log
     return tiering.only_local(log)[:-1] if log is not None and log.remote_copy_enabled else []
 
@@ -57,7 +57,7 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (
         lambda role: role.figures.computation_ms,
     ),
 )
-"""Per topic: the sum over the partitions led here."""
+"""Gauges per topic, with name, help text and value of one partition: the sum over the partitions led here."""
 
 
 class TierGauges:

@@ -1,5 +1,5 @@
-"""A leader's look for offsets that were cleaned in favour of records which an unclean election has cut off
-(``tiered.segments.lost_values``). Nobody can mend it, and nobody shall miss it: it is logged and counted."""
+"""A leader's search for records that were removed because of later values which an unclean election has truncated
+(``tiered.segments.lost_values``). The loss cannot be repaired; it is logged and counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milena.tiered.segments.lost_values import LostValues, lost_values
 
 
 class LostValuesSeen:
-    """What one leader has found, kept as long as neither the metadata nor the log's epochs have changed."""
+    """The result of one leader's last search, kept as long as neither the metadata nor the log's epochs change."""
 
     __slots__ = ("_basis", "_found")
 
@@ -20,7 +20,7 @@ class LostValuesSeen:
         self._found: Sequence[LostValues] = ()
 
     def look(self, cache: RemoteLogMetadataCache, log: UnifiedLog) -> tuple[int, Sequence[LostValues]]:
-        """How many ranges there are, and those that are new since the last look."""
+        """Return the number of ranges, and those that are new since the last call."""
         if not cache.cleanings:
             self._found = ()
             return 0, ()

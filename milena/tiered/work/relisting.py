@@ -1,9 +1,9 @@
-"""Adopts whole segments in the tier that the metadata does not list, or only as started copies.
+"""Lists complete segments in the tier again that the metadata does not list, or only as started copies.
 
-They exist if records of the metadata topic were lost, for example with all disks of its replicas, or if somebody
-deleted the topic. The local segments were deleted because of those records: before a leader raises its log start, it
-looks into the tier, reads such segments to their end, and publishes their metadata again. Kafka's leaders do not look:
-the log begins with the local segments, and the files remain.
+Such segments exist if records of the metadata topic were lost, for example with all disks of its replicas, or if the
+topic was deleted. The brokers have deleted the local segments because of those records. So before a leader raises its
+log start, it searches the tier, reads such segments completely, and publishes their metadata again. Kafka's leaders do
+not search: the log then begins with the local segments, and the objects remain in the tier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
 
 def first_served(cache: RemoteLogMetadataCache, log: UnifiedLog) -> Offset | None:
-    """The first offset between the log start and the local log start that the tier serves; None if there is none."""
+    """Return the first offset between the log start and the local log start that the tier serves; None if there is
+    none."""
     every = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset)
     first = next(every, None)
     return None if first is None else first.first
@@ -63,7 +64,7 @@ def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: UnifiedLo
 
 
 async def _unknown(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[RemoteLogSegmentMetadata]:
-    """The segments in the tier that serve more than the metadata's segments do, in their state after the copy."""
+    """Return metadata of the segments in the tier that serve offsets which no listed segment serves."""
     cache = tier.metadata.cache(role.partition)
     settled = _settled(cache)
     stored = [
@@ -93,7 +94,7 @@ async def _unknown(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[R
 
 
 def _settled(cache: RemoteLogMetadataCache) -> set[UUID]:
-    """Known segments in a later state than COPY_SEGMENT_STARTED."""
+    """The ids of listed segments in a later state than COPY_SEGMENT_STARTED."""
     return {segment.id for segment in cache.segments() if segment.state is not _STARTED}
 
 

@@ -1,4 +1,4 @@
-"""Publishing segments whose mark was overruled again, under new ids (``tiered.work.deletion_withdrawal``)."""
+"""Republishes segments that a former leader may still delete, under new ids (``tiered.work.deletion_withdrawal``)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from milena.tiered.work.former_deletions import is_needed
 from milena.tiered.work.roles import ReplicaRole
 
 PREFIX: Final = "overruled-segment"
-"""Of the names of the files in the partition's folder that a copy is made from. They are overwritten if left over."""
+"""The prefix of the files in the partition's folder from which a segment is copied again. Remaining files of an earlier
+attempt are overwritten."""
 
 
 async def republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
-    """Copy the doubtful segments that the log needs to new ones, and delete those that it does not need any more. What
-    is local is copied from there (``copying``). Raises the errors in ``tier.FAILURES``."""
+    """Copy the segments at risk that the log needs to new ones, and delete the others. Offsets that are still local are
+    copied from the local segments instead (``copying``). Raises the errors in ``tier.FAILURES``."""
     place = _path(log, LOG_SUFFIX)
     if place in tier.in_use:
-        return  # a round of a former role has not ended yet
+        return  # a round of the replica's former role still uses the files
     tier.in_use.add(place)
     try:
         await _republish(tier, role, log)
@@ -59,8 +60,8 @@ async def _republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
 
 
 async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> None:
-    """Copy a segment within the tier, unless the role has ended meanwhile. If its files are gone, nothing is left of it
-    but its metadata."""
+    """Copy a segment to a new one, unless the role has ended. If its objects are missing, the former leader has deleted
+    them, and only the metadata is left to delete."""
     fields = {"topic": log.topic, "partition": log.partition, "segment": str(segment.id)}
     try:
         files = await _fetch(tier, log, segment)
@@ -91,7 +92,7 @@ async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteL
 
 
 async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:
-    """The files of a stored segment, on this broker's disk."""
+    """Download the files of a segment to this broker's disk. Raises RemoteStorageError, OSError."""
     disk = tier.runtime.disk
     await disk.offload(_clean, tier, log)
     indexes = {}
@@ -101,6 +102,7 @@ async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata)
         try:
             indexes[index] = await tier.storage.fetch_index(segment, index)
         except RemoteResourceNotFound:
+            # Metadata of Kafka before 4.0 does not say that there is no transaction index.
             if index is not IndexType.TRANSACTION:
                 raise
     await download_log(tier, segment, _path(log, LOG_SUFFIX))

@@ -36,12 +36,13 @@ class LogView:
     retention_bytes: int
     """-1 for unlimited."""
     copied: Offset | None = None
-    """The last offset in the tier: segments there beyond it, which will be deleted, count as local. None: no limit."""
+    """The last copied offset. Segments in the tier after it, which will be deleted, do not count: the local ones do.
+    None: no limit."""
 
 
 def limits(config: TopicConfig) -> tuple[int, int]:
-    """Time in ms and bytes beyond which segments expire, -1 for unlimited: a log that is compacted and nothing else
-    does not expire."""
+    """Return ``retention.ms`` and ``retention.bytes``, -1 for unlimited. A log whose only policy is ``compact`` does
+    not expire."""
     if config.compacted and "delete" not in config.cleanup_policy:
         return -1, -1
     return config.retention_ms, config.retention_bytes
@@ -54,7 +55,7 @@ class Expiration:
     delete: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     log_start: Offset | None = None
     dangling: list[RemoteLogSegmentMetadata] = field(default_factory=list)
-    """Segments of epochs that ended before the log's first one."""
+    """Segments whose epochs all end before the log's first epoch."""
     remote_size: int = 0
     """Bytes in the tier, including segments that are being deleted."""
     retained_size: int = 0
@@ -62,10 +63,10 @@ class Expiration:
 
 
 class Validity:
-    """The segments known to be on the lineage, kept between the passes of a leader: checking 10,000 of them takes 60
-    ms.
+    """The segments that are known to be on the lineage, kept between the rounds of a leader: checking 10,000 of them
+    takes 60 ms.
 
-    A segment stays on it while the log's epochs stay the same; the start offset of the first one does not matter.
+    A segment stays on the lineage while the log's epochs stay the same. The start offset of the first one may change.
     """
 
     __slots__ = ("_lineage", "_valid")
@@ -75,7 +76,7 @@ class Validity:
         self._valid: set[UUID] = set()
 
     def renew(self, lineage: Sequence[EpochEntry], listed: Sequence[RemoteLogSegmentMetadata]) -> None:
-        """Start a pass."""
+        """Start a round: forget the segments that are not listed, or all if the lineage has changed."""
         key = (lineage[0].epoch, *lineage[1:])
         if key != self._lineage:
             self._lineage = key
@@ -100,15 +101,15 @@ def decide(
     copying: Collection[UUID] = (),
     validity: Validity | None = None,
 ) -> Expiration:
-    """The segments that expire at ``now``. ``copying``: segments that this broker is copying: neither they nor any
-    later ones expire. ``validity``: results of earlier passes."""
+    """Return the segments that expire at ``now`` (ms). ``copying``: ids of segments that this broker is copying;
+    neither they nor later ones expire. ``validity``: results of earlier rounds."""
     listed = tier.segments()
     expiration = Expiration(remote_size=sum(segment.size for segment in listed if segment.state in _SIZED))
     if not listed or not log.epochs:
         return expiration
     _Pass(tier, listed, log, expiration, now, copying, validity or Validity()).run()
     first = log.epochs[0]
-    if first.start <= log.log_start:  # else the log has lost its oldest epochs, and cannot judge them
+    if first.start <= log.log_start:  # otherwise the log has lost its oldest epochs, and these segments may be needed
         expiration.dangling = [segment for segment in listed if _ended_before(segment, first.epoch, copying)]
     return expiration
 
@@ -116,8 +117,9 @@ def decide(
 def unfinished_copies(
     listed: Iterable[RemoteLogSegmentMetadata], *, copied: Offset, before_ms: int, copying: Collection[UUID]
 ) -> list[RemoteLogSegmentMetadata]:
-    """Copies that were started before ``before_ms`` and never finished, whose offsets were copied since (up to
-    ``copied``). Kafka keeps them until their offsets expire: an hour's outage leaves one for each attempt."""
+    """Return the copies that were started before ``before_ms`` and never finished, and whose offsets are in the tier
+    now (up to ``copied``). Kafka keeps them until their offsets expire: an outage of the store leaves one for each
+    attempt."""
     return [
         segment
         for segment in listed
@@ -129,12 +131,13 @@ def unfinished_copies(
 
 
 def _ended_before(segment: RemoteLogSegmentMetadata, epoch: LeaderEpoch, copying: Collection[UUID]) -> bool:
-    """Whether an unclean election, or the deletion of old records, has left the segment without a log."""
+    """Whether all epochs of the segment end before ``epoch``, the log's first one: after an unclean election, or after
+    old records were deleted."""
     return segment.epochs[-1].epoch < epoch and segment.id not in copying
 
 
 class _Pass:
-    """One pass over the segments of the log's epochs, oldest first."""
+    """The decision about the segments of the log's epochs, oldest first."""
 
     def __init__(
         self,
@@ -194,15 +197,15 @@ class _Pass:
         return max(total - limit, 0)
 
     def _judge(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Judge one segment; returns whether the pass continues."""
+        """Decide about one segment; return whether later segments may expire, too."""
         if segment.id in self._copying:
-            return bool(segment.cleaned)  # what it replaces is still there
+            return bool(segment.cleaned)  # the segments that it replaces are decided about instead
         if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED or self._is_below_log_start(segment):
             self._expiration.delete.append(segment)
             return True
         if not self._tier.counts(segment) or (segment.cleaned and not segment.was_copied):
-            return True  # others have its records
-        if not self._is_valid(segment):
+            return True  # superseded or unfinished: other segments have its records
+        if not self._is_valid(segment):  # not on the lineage, so its size and age do not count
             return True
         start = self._expiration.log_start
         if start is not None and segment.end_offset < start:

@@ -29,12 +29,12 @@ class ReplicaRole:
         self.relisting = asyncio.Lock()
         """Held while one task searches the tier for segments without metadata."""
         self.fencing = asyncio.Lock()
-        """Held while one task claims the partition."""
+        """Held while one task publishes the fence, or withdraws deletions."""
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
         """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
         self.superseded_since: dict[UUID, float] = {}
-        """Segments that serve no more, and since when that is known, on the monotonic clock."""
+        """Superseded segments, and when this leader first saw that they were, on the monotonic clock."""
         self.uncleanable: str | None = None
         """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""
         self.started_log: UnifiedLog | None = None
@@ -62,8 +62,8 @@ class ReplicaRole:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """The epoch that a leader's events carry. After the role has ended it is the last one that it held in, and not
-        that of a successor."""
+        """The leader epoch of this leader's events. After the role has ended, it is the last epoch in which the role
+        held, and not that of the next leader."""
         if self.log is not None:
             self._leader_epoch = self.replica.leader_epoch
         return self._leader_epoch
@@ -129,7 +129,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.dirty_ratio = 0.0
-        """The share of the compacted partition's bytes in the tier that was dirty at the last look."""
+        """The share of the compacted partition's bytes in the tier that was dirty in the last round."""
         self.delete_bytes = 0
         self.delete_segments = 0
         self.remote_segments = 0
@@ -137,4 +137,4 @@ class Figures:
         self.retained_size = 0
         self.computation_ms = 0.0
         self.lost_values = 0
-        """Ranges of offsets that were cleaned in favour of others which the log has lost."""
+        """Ranges of offsets whose records were removed because of later values that the log has lost."""

@@ -9,7 +9,8 @@ from milena.tiered.work.tier_manager import RemoteLogManager
 
 
 async def described_segments(manager: RemoteLogManager, replica: HostedReplica) -> list[dict[str, object]]:
-    """Plain data, by start offset; empty if the replica is not tiered. ``on_lineage`` is null without a log.
+    """Return the segments as plain data, by start offset; empty if the replica is not tiered. ``on_lineage`` is None
+    without a log.
 
     Raises MetadataNotReady.
     """

@@ -1,6 +1,7 @@
-"""Segments that serve no more, since a cleaned one has taken their place or since their own map is rejected, or that
-another one outdoes, as the end of their copy was read only after it was made again: they are deleted after
-``remote.log.compaction.source.retention.ms``, so that readers which are in them finish."""
+"""Selects superseded segments, which are no longer read: a cleaned segment has replaced them, their own cleaner-offset
+map is rejected, or cleaned segments have all of their offsets (a second copy of a local segment may finish after the
+first one was cleaned). They are deleted after ``remote.log.compaction.source.retention.ms``, so that consumers that
+read them can finish."""
 
 from __future__ import annotations
 
@@ -25,11 +26,13 @@ _MARKED: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 def superseded(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> list[RemoteLogSegmentMetadata]:
-    """The segments that are to be deleted now. The delay counts from when they were replaced, by the clock of the
-    broker that has published that, or from when this leader has first met them, whichever comes first: where leaders
-    follow each other quickly, none has met anything for long, and segments would pile up. None goes that has records of
-    this log which no other segment serves: that must not be, and then its files are the last. Those that a former
-    leader has marked are among them: they may lie anywhere in the log, not just before its start."""
+    """Return the segments to delete now, including those whose deletion a former leader has started.
+
+    The delay begins when the segment was replaced, by the clock of the broker that published the replacement, or when
+    this leader first saw that it was superseded, whichever is earlier: with frequent changes of leader, the second time
+    alone would delay the deletion without limit. A segment is kept if it has records of this log that no other segment
+    serves: this should not happen, but then its objects are the only copy.
+    """
     cache, now = tier.metadata.cache(role.partition), tier.runtime.clock.monotonic()
     if not cache.cleanings or not log.epochs.entries:
         return []
@@ -64,7 +67,7 @@ def superseded(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> list[RemoteLog
 
 
 def _replaced_at(cache: RemoteLogMetadataCache, listed: Sequence[RemoteLogSegmentMetadata]) -> Mapping[UUID, int]:
-    """When segments were replaced, in ms, as far as a segment that has done so is listed."""
+    """Return when segments were replaced (ms), for those whose replacement is still listed."""
     published: dict[CleanerOffsets, int] = {}
     for one in listed:
         if one.cleaned and one.was_copied:
@@ -79,8 +82,8 @@ def _replaced_at(cache: RemoteLogMetadataCache, listed: Sequence[RemoteLogSegmen
 def _never_read(
     cache: RemoteLogMetadataCache, log: UnifiedLog, counting: Sequence[RemoteLogSegmentMetadata]
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """Those of the segments that count, by start offset, which are entirely of this log and never read, since cleaned
-    ones have all of their offsets."""
+    """Yield the segments, completely on this log's lineage, that are never read because cleaned segments have all of
+    their offsets. ``counting``: the valid segments, by start offset."""
     for one in _overlapping(counting):
         if is_within_leader_epochs(one, log_end=log.log_end_offset, leader_epochs=log.epochs.entries):
             readers = _served_instead(cache, log, one)
@@ -91,13 +94,13 @@ def _never_read(
 def _served_instead(
     cache: RemoteLogMetadataCache, log: UnifiedLog, one: RemoteLogSegmentMetadata
 ) -> list[RemoteLogSegmentMetadata]:
-    """What is read of the offsets of a segment."""
+    """Return the segments that are read for the offsets of a segment."""
     every = cache.served(one.start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)
     return [served.segment for served in takewhile(lambda served: served.first <= one.end_offset, every)]
 
 
 def _overlapping(segments: Sequence[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:
-    """Those, of ``segments`` by start offset, that have an offset which another one has, too."""
+    """Yield the segments that share an offset with another one. ``segments``: by start offset."""
     furthest: RemoteLogSegmentMetadata | None = None
     told: set[UUID] = set()
     for one in segments:

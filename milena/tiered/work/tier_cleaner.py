@@ -1,7 +1,8 @@
-"""Cleans the compacted partitions that a broker leads in the tier, one pass after the other, as long as they are due.
+"""Cleans the compacted partitions that a broker leads in the tier, one pass after the other, as long as they are dirty
+enough.
 
-A pass that fails is repeated by a later round, and what it has left in the tier is deleted as what a failed copy has
-left. A partition with a damaged segment is left as it is, marked, and reported, until it is led anew.
+A pass that fails is repeated by a later round; its objects in the tier are deleted like those of a failed copy. A
+partition with a damaged segment is reported and not cleaned again until its leadership changes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from milena.tiered.work.roles import ReplicaRole
 
 THREADS: Final = "remote.log.manager.cleaner.thread.pool.size"
 SLICE: Final = 200
-"""Segments that are looked at before other work runs."""
+"""Segments that are examined before other tasks of the loop run."""
 SECRET_BYTES: Final = 32
 DAMAGE: Final = (CorruptBatch, CorruptIndex, CorruptSnapshot, CorruptCheckpoint, OffsetOverflow)
 
@@ -46,7 +47,7 @@ class TierCleaner:
             return
         place, in_use = cleaning_folder(log.folder), self._tier.in_use
         if place in in_use:
-            return  # a pass of a former role has not ended yet
+            return  # a pass of the replica's former role still uses the folder
         in_use.add(place)
         try:
             await self._clean(role, log)
@@ -65,7 +66,7 @@ class TierCleaner:
             cleaned_to = done.cleaned_to
 
     async def _due(self, role: ReplicaRole, log: UnifiedLog) -> Window | None:
-        """What is to be cleaned now; None if nothing is due, or the role has ended."""
+        """Return the window to clean now; None if it is not dirty enough, or if the role has ended."""
         if not role.holds(log) or not _may_clean(self._tier, role, log):
             return None
         cache, epochs = self._tier.metadata.cache(role.partition), log.epochs.entries
@@ -88,7 +89,7 @@ class TierCleaner:
         return window
 
     async def _attempt(self, role: ReplicaRole, window: Window, one: CleaningPass) -> PassResult | None:
-        """A pass; None if it came to nothing, for a reason that is reported."""
+        """Run a pass. Returns None if it failed; the reason was logged. Raises the errors in ``tier.FAILURES``."""
         tier, clock, log = self._tier, self._tier.runtime.clock, one.log
         meters = tier.meters.of(role.replica.topic)
         began = clock.monotonic()

@@ -1,9 +1,9 @@
 """Runs the tier's tasks of each replica: Kafka's RemoteLogManager (KIP-405; docs/kafka-semantics.md: Tasks of the
 tier).
 
-A leader of a tiered partition has two tasks, copying and expiration; a follower has one, which learns the copied
-offsets. Each runs immediately (tests may delay that) and then again a fixed time after its last end. Each pool bounds
-how many tasks of its kind run concurrently.
+A leader of a tiered partition has a task for copying, one for expiration and, with compaction, one for cleaning; a
+follower has one, which updates the highest copied offset. Each task runs immediately (tests may delay that), and again
+a fixed time after its last end. Each pool limits how many tasks of its kind run concurrently.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ READY_TO_ERASE: Final = 120.0
 
 
 class Job:
-    """One kind of round for one role; never two at a time."""
+    """One kind of round for one role; at most one runs at a time."""
 
     __slots__ = ("name", "pool", "running", "work")
 
@@ -55,7 +55,7 @@ class Job:
 
 
 class RemoteLogManager:
-    """The roles of one broker's replicas in the tier. Call all methods on the loop."""
+    """The roles of one broker's replicas in the tier. All methods must be called on the event loop."""
 
     def __init__(self, tier: Tier, metrics: Metrics) -> None:
         self.tier = tier
@@ -78,8 +78,8 @@ class RemoteLogManager:
     # -- life
 
     async def start(self) -> None:
-        """Prepare the store and start reading the metadata. A store that cannot be reached does not stop the broker: it
-        is retried."""
+        """Prepare the store and start reading the metadata. If the store cannot be reached, the broker starts
+        nevertheless, and the store is tried again."""
         reason = await self._unusable()
         if reason is not None:
             self.tier.events.error("remote storage cannot be used", reason=reason)
@@ -88,7 +88,7 @@ class RemoteLogManager:
         self.tier.metadata.start()
 
     async def _unusable(self) -> str | None:
-        """Why the store cannot be used; None if it can."""
+        """Return the reason why the store cannot be used; None if it can."""
         try:
             await self.tier.storage.start()
         except RemoteStorageError as error:
@@ -103,7 +103,7 @@ class RemoteLogManager:
         self.tier.events.info("remote storage can be used")
 
     async def stop(self) -> None:
-        """Idempotent. Running work is cancelled, as by a crash; no new role is taken up."""
+        """Cancel the tasks, as a crash would; roles are no longer accepted. Idempotent."""
         self._stopped = True
         for role in self:
             role.end()
@@ -113,7 +113,7 @@ class RemoteLogManager:
         await self.tier.storage.close()
 
     def reconfigure(self) -> None:
-        """The broker's configuration may have changed."""
+        """Apply the broker's dynamic configuration."""
         tier = self.tier
         tier.copy_quota.limit = tier.config().get_int("remote.log.manager.copy.max.bytes.per.second")
         tier.fetch_quota.limit = tier.config().get_int("remote.log.manager.fetch.max.bytes.per.second")
@@ -121,8 +121,8 @@ class RemoteLogManager:
 
     @property
     def knows_of_no_copy(self) -> bool:
-        """Whether nothing was published before this broker's first copy, and the metadata of all tiered partitions here
-        is known and lists no copied segment."""
+        """Whether the tier may be a new one: the metadata topic was empty when it was checked, and the metadata of all
+        tiered partitions of this broker is known and lists no copied segment."""
         metadata, started = self.tier.metadata, RemoteLogSegmentState.COPY_SEGMENT_STARTED
         return self.tier.may_begin and all(
             metadata.is_ready(role.partition)
@@ -139,15 +139,14 @@ class RemoteLogManager:
         return self._roles.get(TopicIdPartition(replica.topic_id, replica.topic, replica.index))
 
     def take_up(self, replica: HostedReplica) -> None:
-        """The role of ``replica`` or its configuration may have changed: start or stop its tasks accordingly.
-        Idempotent."""
+        """Start or stop the tasks of ``replica`` after its role or configuration may have changed. Idempotent."""
         if self._stopped:
             return
         role, log = self.role_of(replica), replica.log
         if log is not None and not log.remote_enabled:
             if role is not None:
                 self._switched_off(role, log)
-            elif replica.is_leader:  # its former leader may have crashed before doing so
+            elif replica.is_leader:  # the former leader may have crashed before it raised the log start
                 self._begin_with_local(replica, log)
             return
         if role is not None and role.replica is replica and role.log is not None:
@@ -160,8 +159,8 @@ class RemoteLogManager:
             self._forget(role.partition)
 
     def drop(self, replica: HostedReplica, *, erase_remote: bool = False, others_first: bool = False) -> None:
-        """The replica leaves this broker. ``erase_remote``: its topic is deleted, and so are all its segments in the
-        tier. ``others_first``: only what the leader has left after the time that it has for it."""
+        """Stop the tasks of a replica that leaves this broker. ``erase_remote``: its topic was deleted, so delete its
+        segments in the tier, too. ``others_first``: wait first, as long as the leader may need to delete them."""
         role = self.role_of(replica)
         if role is not None and not self._stopped:
             self._leave(role, erase_remote=erase_remote, others_first=others_first)
@@ -176,7 +175,7 @@ class RemoteLogManager:
         assigned = [role.partition]
         self.tier.metadata.assign(assigned if role.leads else (), () if role.leads else assigned)
         self._gauges.show(role)
-        self.tier.meters.of(role.replica.topic)  # alerts need them before the first error
+        self.tier.meters.of(role.replica.topic)  # alerts need the meters before the first error
         jobs = self._jobs[role] = self._jobs_of(role)
         for job in jobs:
             role.task_began()
@@ -206,14 +205,14 @@ class RemoteLogManager:
             self._forget(role.partition)
 
     def _forget(self, partition: TopicIdPartition) -> None:
-        """No work on it is left here."""
+        """Release the metadata and meters of a partition that has no tasks here any more."""
         self.tier.metadata.unassign([partition])
         if not any(other.topic == partition.topic for other in self._roles):
             self.tier.meters.forget(partition.topic)
 
     def _switched_off(self, role: ReplicaRole, log: UnifiedLog) -> None:
-        """The topic is not tiered any more (KIP-950): the log begins with its first local record, and the leader
-        deletes the segments in the tier."""
+        """Handle a topic that is no longer tiered (KIP-950): the log now starts with its first local record, and the
+        leader deletes the segments in the tier, if ``remote.log.delete.on.disable`` is set."""
         leads = role.replica.is_leader
         metadata = self.tier.metadata
         if metadata.is_ready(role.partition):
@@ -224,11 +223,11 @@ class RemoteLogManager:
         if leads:
             self._begin_with_local(role.replica, log)
             if self.role_of(role.replica) is not role:
-                return  # its directory has failed
+                return  # the log directory has failed, and the role has ended
         self._leave(role, erase_remote=leads and log.config.remote_log_delete_on_disable)
 
     def _begin_with_local(self, replica: HostedReplica, log: UnifiedLog) -> None:
-        """The segments in the tier do not belong to this leader's log any more."""
+        """Raise the log start to the local log start: the segments in the tier no longer belong to the log."""
         try:
             log.increment_log_start(log.local_log_start_offset)
         except KafkaError as error:  # its directory is offline; the next leader does it
@@ -237,7 +236,7 @@ class RemoteLogManager:
     # -- work
 
     async def ready(self, role: ReplicaRole) -> None:
-        """Wait until the metadata of its partition is known. Raises MetadataNotReady after a time-out."""
+        """Wait until the metadata of the role's partition is known. Raises MetadataNotReady after a timeout."""
         partition = role.partition
         if not await self.tier.metadata.wait_ready(partition, self._interval):
             raise MetadataNotReady(
@@ -245,7 +244,7 @@ class RemoteLogManager:
             )
 
     async def run_now(self, replica: HostedReplica) -> None:
-        """Run one round of each of its jobs now. Raises the errors of the round."""
+        """Run one round of each job of a replica now. Raises the errors of the rounds."""
         role = self.role_of(replica)
         if role is None:
             return
@@ -282,8 +281,8 @@ class RemoteLogManager:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)
 
     async def _erase(self, role: ReplicaRole, pause: float) -> None:
-        """After ``pause`` seconds delete the segments of a partition from the tier. If it is tiered again meanwhile,
-        segments whose deletion is not announced are kept: brokers may have deleted their local copies since."""
+        """After ``pause`` seconds, delete the segments of a partition from the tier. If it becomes tiered again before,
+        segments in an earlier state than DELETE_SEGMENT_STARTED are kept: brokers may delete their local copies."""
         await role.idle()
         await self.tier.runtime.clock.sleep(pause)
         metadata, partition, replica = self.tier.metadata, role.partition, role.replica
@@ -297,7 +296,7 @@ class RemoteLogManager:
             return self._erasing.get(partition, False) or self.tier.in_session()
 
         def by() -> LeaderEpoch:
-            # Nobody leads a deleted topic, so that whoever comes may finish its deletion.
+            # A deleted topic has no leader: any of its brokers may delete the segments, in the epoch of the last fence.
             is_deleted = self._erasing.get(partition, False)
             return max(role.leader_epoch, metadata.cache(partition).fence_epoch if is_deleted else role.leader_epoch)
 

@@ -58,7 +58,7 @@ async def _look(opened: Opened, wanted: Selection, again: Set[TopicIdPartition] 
         opened.history,
         opened.lineage,
         choose=wanted if again is None else lambda known: sorted(again & set(known), key=in_order),
-        is_told=await _has_metadata(opened),
+        has_metadata=await _has_metadata(opened),
         not_tiered=opened.topics.not_tiered if opened.topics is not None else lambda _: None,
     )
 

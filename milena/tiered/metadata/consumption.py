@@ -134,13 +134,13 @@ class Consumption:
                 except KafkaError as error:
                     self._log.warning("remote log metadata cannot be read", error=str(error))
                     if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                        self._begin_anew()
+                        self._read_again()
                     await self._cluster.pause(failures)
                     failures += 1
                     continue
                 failures = 0
                 if not (self._is_same() and all(self._take(record) for record in records) and self._advance()):
-                    self._begin_anew()
+                    self._read_again()
                 await self._cluster.runtime.clock.sleep(0)
         finally:
             await self._consumer.close()
@@ -205,7 +205,7 @@ class Consumption:
                 source.advance(Offset(position))
         return True
 
-    def _begin_anew(self) -> None:
+    def _read_again(self) -> None:
         """Read the topic again from its start, because records were lost or the topic was created again."""
         self._log.warning("the remote log metadata topic has changed and is read again from its start")
         self._consumer.assign({})

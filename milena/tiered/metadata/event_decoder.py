@@ -40,7 +40,7 @@ _NO_TXN_AND_EPOCH: Final = b"\2\0\1\1\x90\x4e\4"
 _HEAD: Final = 3
 """Bytes before the partition: frame version, type, version. The next one is the length of the topic's name + 1."""
 _REST: Final = 16 + 4
-_NOBODY: Final = bytes(16)
+_NO_ID: Final = bytes(16)
 _STARTED, _COPIED, _, _DELETED = RemoteLogSegmentState
 _STATES: Final = tuple(RemoteLogSegmentState)
 
@@ -120,7 +120,7 @@ class PartitionEvents:
         )
         if tag or more or last or count != 2 or custom or state or not 0 <= start <= end:
             return False
-        if id_bytes in self._plain or id_bytes == _NOBODY:
+        if id_bytes in self._plain or id_bytes == _NO_ID:
             return False
         tail = value[at + _SEGMENT.size :]
         leader_epoch: int = UNFENCED

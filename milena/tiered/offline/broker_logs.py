@@ -76,9 +76,11 @@ def metadata_batches(topics: Iterable[RestoredTopic], partitions: int, now_ms: i
     values: dict[int, list[bytes]] = {}
     for topic in topics:
         for log in topic.logs.values():
-            told = values.setdefault(metadata_partition(log.partition, partitions), [])
-            told += [serialize(event) for segment in (*log.segments, *log.bounds) for event in events_of(segment)]
-    return {number: list(_batches(told, now_ms)) for number, told in values.items()}
+            batch_values = values.setdefault(metadata_partition(log.partition, partitions), [])
+            batch_values += [
+                serialize(event) for segment in (*log.segments, *log.bounds) for event in events_of(segment)
+            ]
+    return {number: list(_batches(batch_values, now_ms)) for number, batch_values in values.items()}
 
 
 def _batches(values: Iterable[bytes], now_ms: int) -> Iterator[bytes]:

@@ -113,8 +113,8 @@ async def plan(
             )
             if found.undescribed and (history is None or partition not in history.caches):
                 raise CannotRestore(
-                    f"{_name(partition)}: {found.undescribed[0]}. Without the old metadata topic (--metadata) nobody "
-                    "can tell which of its segments were replaced; --topic names the topics to restore without it"
+                    f"{_name(partition)}: {found.undescribed[0]}. Without the old metadata topic (--metadata) it "
+                    "is unknown which of its segments were replaced; --topic names the topics to restore without it"
                 )
             result.notes += [f"{_name(partition)}: {note}" for note in found.notes]
             log = await _log(storage, partition, found, wishes, result.notes)
@@ -132,7 +132,7 @@ def _unread(history: MetadataHistory) -> Iterator[str]:
     for number, found in groupby(history.unreadable, key=lambda part: part.number):
         first, *others = found
         more = f", and {len(others)} more there" if others else ""
-        yield f"of partition {number} of the metadata topic not all can be read: {first.why}{more}"
+        yield f"partition {number} of the metadata topic cannot be read completely: {first.why}{more}"
 
 
 def _chosen(known: set[TopicIdPartition], wishes: Wishes) -> dict[str, UUID]:
@@ -173,8 +173,8 @@ def _served(
     if missing and not wishes.skip_gaps:
         reasons = f" ({'; '.join(found.unused)})" if found.unused else ""
         raise CannotRestore(
-            f"{what}{reasons}; with --skip-gaps the log begins behind them, and what is before them will be deleted "
-            "from the tier"
+            f"{what}{reasons}; with --skip-gaps the log begins after them, and all segments before them will be "
+            "deleted from the tier"
         )
     if missing:
         notes.append(f"{what}, the log begins at {runs[-1][0]}")

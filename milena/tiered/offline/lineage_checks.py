@@ -26,9 +26,9 @@ def check_cleanings(
         rejected_by, replaced_by = cleanings.exclusion(segment)
         if rejected_by is not None:
             what = f"its cleaner offsets {map_text(segment.cleaned)} are contradicted by {map_text(rejected_by)}"
-            yield Finding(REJECTED, f"{what} of a later leader: nobody reads it", partition, segment.id, harmless=True)
+            yield Finding(REJECTED, f"{what} of a later leader: it is not read", partition, segment.id, harmless=True)
         elif replaced_by is not None:
-            what = f"a segment with the cleaner offsets {map_text(replaced_by)} has replaced it: nobody reads it"
+            what = f"a segment with the cleaner offsets {map_text(replaced_by)} has replaced it: it is not read"
             yield Finding(REPLACED, what, partition, segment.id, harmless=True)
 
 
@@ -60,7 +60,7 @@ def check_lineage(
     for first, last, lost_first, lost_last in lost_values(
         segments, cleanings.count, leader_epochs=lineage.epochs, log_end=lineage.log_end, others=deleted
     ):
-        what = f"offsets {first} to {last} were cleaned in favour of offsets {lost_first} to {lost_last}"
+        what = f"offsets {first} to {last} were cleaned because of offsets {lost_first} to {lost_last}"
         yield Finding(LOST_VALUES, f"{what}, which this log has lost in an unclean election", partition)
     whole = [
         segment

@@ -193,14 +193,14 @@ def _leader_epochs(data: bytes, metadata: RemoteLogSegmentMetadata, contents: Lo
         return
     own = epochs_within(known, metadata.start_offset, metadata.end_offset)
     if filtered(own) != filtered(_clipped(metadata)):
-        yield f"it says {_told(own)}, and should say {_told(metadata.epochs)}"
+        yield f"it has {_epochs_text(own)}, and should have {_epochs_text(metadata.epochs)}"
 
 
 def _clipped(metadata: RemoteLogSegmentMetadata) -> list[EpochEntry]:
     return [EpochEntry(epoch, max(first, metadata.start_offset)) for epoch, first in metadata.epochs]
 
 
-def _told(epochs: tuple[EpochEntry, ...] | list[EpochEntry]) -> str:
+def _epochs_text(epochs: tuple[EpochEntry, ...] | list[EpochEntry]) -> str:
     return ", ".join(f"{epoch} from {start}" for epoch, start in epochs) or "nothing"
 
 

@@ -32,11 +32,11 @@ MEANINGS: Final = {
     IndexType.OFFSET.value: "it is read from its beginning on to find an offset",
     IndexType.TIMESTAMP.value: "it is read from its beginning on to find an offset or a time",
     IndexType.PRODUCER_SNAPSHOT.value: (
-        "a follower whose leader's local log begins right behind it cannot learn the producers, and waits"
+        "a follower whose leader's local log begins directly after it cannot learn the producers, and waits"
     ),
     IndexType.LEADER_EPOCH.value: (
-        "its epochs are told by its batches and other segments; a follower whose leader's local log begins in it or "
-        "right behind it cannot learn older ones, and waits"
+        "its epochs come from its batches and from other segments; a follower whose leader's local log begins in it or "
+        "directly after it cannot learn older ones, and waits"
     ),
 }
 """The consequence if an object other than the log is missing."""
@@ -62,20 +62,20 @@ async def restorable(
         found.segments = await whole_segments(storage, stored, found)
         found.lineage = furthest(of_replicas, await lineage_of_tier(storage, found.segments))
     else:
-        await _told(storage, history, partition, there, found)
-        await _beside(storage, history, partition, there, of_replicas, found)
-    found.segments.sort(key=_place)
+        await _listed(storage, history, partition, there, found)
+        await _unlisted(storage, history, partition, there, of_replicas, found)
+    found.segments.sort(key=_order)
     found.notes += _unread(found)
     found.notes += _lost_objects([there[segment.id] for segment in readable(found.segments) if segment.id in there])
     if of_replicas is not None and found.lineage is not None and found.lineage.log_end > of_replicas.log_end:
         found.notes.append(
             f"the old replicas' log ended at {of_replicas.log_end - 1} in leader epoch {of_replicas.epochs[-1].epoch}, "
-            f"the tier's at {found.lineage.log_end - 1} in {found.lineage.epochs[-1].epoch}: the tier's goes on"
+            f"the tier's at {found.lineage.log_end - 1} in {found.lineage.epochs[-1].epoch}: the tier's log is used"
         )
     return found
 
 
-async def _told(
+async def _listed(
     storage: RemoteStorage,
     history: MetadataHistory,
     partition: TopicIdPartition,
@@ -85,7 +85,9 @@ async def _told(
     """Add the segments that the metadata lists; a readable one only if its log is complete in the tier."""
     for segment in history.segments(partition):
         if segment.state not in DELETIONS and _was_deleted(history, segment.segment_id):
-            found.leave_out(segment.id, "the metadata says that it was deleted, and not that this was begun")
+            found.leave_out(
+                segment.id, "according to the metadata it was deleted, but the start of its deletion is missing there"
+            )
             continue
         size = there[segment.id].objects.get(LOG_SUFFIX, 0) if segment.id in there else 0
         if segment.state is _STATE.COPY_SEGMENT_FINISHED and size < segment.size:
@@ -95,7 +97,7 @@ async def _told(
             found.segments.append(segment)
 
 
-async def _beside(
+async def _unlisted(
     storage: RemoteStorage,
     history: MetadataHistory,
     partition: TopicIdPartition,
@@ -109,9 +111,9 @@ async def _beside(
     known = {segment.id for segment in history.segments(partition)}
     begun = {key: one for key, one in listed.items() if one.state is _STATE.COPY_SEGMENT_STARTED}
     deleted = {key for key in there if _was_deleted(history, RemoteLogSegmentId(partition, key))}
-    untold = [one for key, one in there.items() if key not in known | deleted]
+    unlisted = [one for key, one in there.items() if key not in known | deleted]
     unended = [there[key] for key in begun if key in there and LOG_SUFFIX in there[key].objects]
-    whole = await whole_segments(storage, [*untold, *unended], found)
+    whole = await whole_segments(storage, [*unlisted, *unended], found)
     candidates = [
         segment
         for segment in (ended(begun.get(segment.id), segment, found) for segment in whole)
@@ -124,14 +126,14 @@ async def _beside(
     found.segments = [segment for segment in found.segments if segment.id not in ids] + taken
     if found.lineage is not None:
         of_begun = [segment for segment in taken if segment.id in begun]
-        of_untold = [segment for segment in taken if segment.id not in begun]
-        found.notes += _told_taken(found.lineage, of_untold, "the metadata does not tell of")
-        found.notes += _told_taken(found.lineage, of_begun, "the metadata tells only of the beginning of the copy of")
+        of_unlisted = [segment for segment in taken if segment.id not in begun]
+        found.notes += _taken_note(found.lineage, of_unlisted, "the metadata does not list")
+        found.notes += _taken_note(found.lineage, of_begun, "the metadata has only the start of the copy of")
     passed = [segment for segment in candidates if segment.id not in ids and segment.id not in begun]
     if passed:
         found.notes.append(
-            f"the metadata does not tell of {_named(passed)}, which has no offsets that the others lack: left in the "
-            "tier, where nobody deletes it"
+            f"the metadata does not list {_named(passed)}, which has no offsets that other segments lack: it stays in "
+            "the tier, and no broker deletes it"
         )
     with_log = sorted(key for key in deleted if LOG_SUFFIX in there[key].objects)
     if with_log:
@@ -143,7 +145,7 @@ def _unread(found: Restorable) -> Iterator[str]:
     read = {segment.id for segment in found.read()}
     unread = [segment for segment in readable(found.segments) if segment.id not in read]
     if unread:
-        yield f"of {_named(unread)} nothing is read: cleanings have replaced or rejected it, and the leader deletes it"
+        yield f"{_named(unread)} not read: replaced or rejected by cleanings, and deleted by the leader"
 
 
 def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
@@ -151,7 +153,7 @@ def _was_deleted(history: MetadataHistory, segment: RemoteLogSegmentId) -> bool:
     return is_deleted(history.events.get(segment, ()))
 
 
-def _told_taken(lineage: Lineage, taken: Sequence[RemoteLogSegmentMetadata], said: str) -> Iterator[str]:
+def _taken_note(lineage: Lineage, taken: Sequence[RemoteLogSegmentMetadata], said: str) -> Iterator[str]:
     if taken:
         offsets = ", ".join(f"{first} to {last}" for first, last in served_runs(lineage, taken))
         yield f"{said} {_named(taken)}: taken from the files, offsets {offsets}"
@@ -171,5 +173,5 @@ def _lost_objects(taken: Collection[StoredSegment]) -> Iterator[str]:
             yield f"there is no {suffix} of segment {lacking[0]}{more}: {meaning}"
 
 
-def _place(segment: RemoteLogSegmentMetadata) -> tuple[Offset, Offset, int]:
+def _order(segment: RemoteLogSegmentMetadata) -> tuple[Offset, Offset, int]:
     return segment.start_offset, segment.end_offset, segment.id.int

@@ -70,11 +70,11 @@ async def verify(
     *,
     choose: Choice = lambda known: sorted(known, key=in_order),
     not_tiered: NotTiered = lambda _: None,
-    is_told: Callable[[TopicIdPartition], bool] = lambda _: True,
+    has_metadata: Callable[[TopicIdPartition], bool] = lambda _: True,
 ) -> Verification:
     """Check the known partitions that ``choose`` selects. ``history``: the contents of the metadata topic, None if
     unknown. ``not_tiered``: why a partition should have nothing in the tier; None if it should.
-    ``is_told``: whether ``history`` has the metadata of a partition; of others, only the files are checked.
+    ``has_metadata``: whether ``history`` has the metadata of a partition; of others, only the files are checked.
 
     Raises RemoteStorageError if the tier cannot be listed, and the errors of ``choose``.
     """
@@ -94,7 +94,7 @@ async def verify(
         result.size += sum(sum(segment.objects.values()) for segment in objects.values())
         of_files, listed = (
             await _files_alone(storage, objects)
-            if history is None or not is_told(partition)
+            if history is None or not has_metadata(partition)
             else await _against_metadata(storage, history, partition, objects)
         )
         found += of_files
@@ -104,7 +104,7 @@ async def verify(
             count = len(objects.keys() | {metadata.id for metadata in listed})
             segments = f"{count} segment{' is' if count == 1 else 's are'}"
             found.append(Finding(LEFTOVER, f"{why}, {segments} left of it", partition))
-        cache = None if history is None or not is_told(partition) else history.caches.get(partition)
+        cache = None if history is None or not has_metadata(partition) else history.caches.get(partition)
         cleanings = Cleanings.of(listed) if cache is None else cache.cleanings
         found += check_cleanings(partition, listed, cleanings)
         lineage = await lineage_of(partition, listed)

@@ -76,13 +76,13 @@ def ended(
     not agree, which is noted in ``found``."""
     if begun is None:
         return stored
-    told, holds = (
+    announced, holds = (
         (begun.start_offset, begun.end_offset, begun.size),
         (stored.start_offset, stored.end_offset, stored.size),
     )
-    if told != holds:
+    if announced != holds:
         words = "offsets {} to {} in {} bytes".format
-        found.leave_out(begun.id, f"its log has {words(*holds)}, its metadata says {words(*told)}")
+        found.leave_out(begun.id, f"its log has {words(*holds)}, its metadata says {words(*announced)}")
         return None
     return replace(
         begun, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED, event_timestamp_ms=stored.event_timestamp_ms

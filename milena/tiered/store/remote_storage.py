@@ -70,7 +70,7 @@ def remote_errors(what: str) -> Iterator[None]:
 @contextmanager
 def cancelled_calls() -> Iterator[None]:
     """Convert a CancelledError to an error of the store, unless the current task was really cancelled: then a call
-    inside the store was, and the waiters for its result must be told."""
+    inside the store was cancelled, and the tasks that wait for its result must get an error."""
     try:
         yield
     except asyncio.CancelledError as error:

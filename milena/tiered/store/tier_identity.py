@@ -44,7 +44,7 @@ class Claim:
                 )
         if not is_there and not self.may_begin():
             raise RetriableRemoteStorageError(
-                f"{place} has no tier, and the metadata tells of segments that were copied, or is not known yet: mount "
+                f"{place} has no tier, but the metadata lists copied segments, or is not known yet: mount "
                 "it, or name the place where it is"
             )
         return None if found is not None else encode(own)

@@ -37,7 +37,7 @@ async def withdraw_deletions(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> 
             update = update_of(tier, segment, _COPIED, role.leader_epoch)
             await tier.metadata.update(replace(update, republishes=True))
             tier.events.warning(
-                "deletion by a former leader overruled",
+                "deletion by a former leader withdrawn",
                 topic=log.topic,
                 partition=log.partition,
                 segment=str(segment.id),

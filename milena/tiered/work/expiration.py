@@ -40,7 +40,7 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     figures.computation_ms = (clock.monotonic() - began) * 1000
     figures.remote_segments, figures.remote_size = len(cache), expiration.remote_size
     figures.retained_size = expiration.retained_size
-    _tell_lost_values(tier, role, log)
+    _report_lost_values(tier, role, log)
     if expiration.log_start is not None:
         log.update_log_start_from_remote_tier(expiration.log_start)
     delete = {one.id: one for one in (*expiration.delete, *expiration.dangling, *superseded(tier, role, log))}
@@ -49,16 +49,16 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
         await republish(tier, role, log)
     if role.holds(log) and (role.swept_at is None or clock.monotonic() - role.swept_at >= SWEEP_INTERVAL):
         role.swept_at = clock.monotonic()
-        await _end_abandoned(tier, role, log)
+        await _delete_unfinished(tier, role, log)
         if tier.in_session():
             await _sweep(tier, role)
 
 
-def _tell_lost_values(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
+def _report_lost_values(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     role.figures.lost_values, new = role.lost_values.look(tier.metadata.cache(role.partition), log)
     for first, last, lost_first, lost_last in new:
         tier.events.error(
-            "records were cleaned in favour of others that an unclean election has cut off",
+            "records were cleaned because of others that an unclean election has truncated",
             topic=role.replica.topic,
             partition=role.replica.index,
             first=first,
@@ -68,7 +68,7 @@ def _tell_lost_values(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
         )
 
 
-async def _end_abandoned(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
+async def _delete_unfinished(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     found = unfinished_copies(
         tier.metadata.cache(role.partition).segments(),
         copied=log.highest_offset_in_remote_storage,

@@ -48,7 +48,7 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[ReplicaRole], float]], ...]] = (
     ("remotelogsizebytes", "Bytes in the tier.", lambda role: role.figures.remote_size),
     (
         "remotelogcleanlostranges",
-        "Ranges of offsets in the tier that were cleaned in favour of records which an unclean election has cut off.",
+        "Ranges of offsets in the tier that were cleaned because of records that an unclean election has truncated.",
         lambda role: role.figures.lost_values,
     ),
     (

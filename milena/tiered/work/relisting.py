@@ -45,7 +45,7 @@ async def relist(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
         for segment in await _unknown(tier, role, log):
             if not role.holds(log):
                 return
-            await _tell(tier, role, segment)
+            await _publish(tier, role, segment)
 
 
 def _is_lacking(role: ReplicaRole, cache: RemoteLogMetadataCache, log: UnifiedLog) -> bool:
@@ -80,7 +80,7 @@ async def _unknown(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[R
     checked = [ended(cache.get(one.id), one, found) for one in sound if one.id not in settled]
     for why in found.unused:
         tier.events.error(
-            "segment without metadata not adopted",
+            "segment without metadata not used",
             topic=log.topic,
             partition=log.partition,
             reason=why,
@@ -98,14 +98,14 @@ def _settled(cache: RemoteLogMetadataCache) -> set[UUID]:
     return {segment.id for segment in cache.segments() if segment.state is not _STARTED}
 
 
-async def _tell(tier: Tier, role: ReplicaRole, segment: RemoteLogSegmentMetadata) -> None:
+async def _publish(tier: Tier, role: ReplicaRole, segment: RemoteLogSegmentMetadata) -> None:
     by, now = role.leader_epoch, tier.runtime.clock.time_ms()
     began = replace(segment, state=_STARTED, broker_id=tier.node_id, event_timestamp_ms=now, leader_epoch=by)
     if tier.metadata.cache(role.partition).get(segment.id) is None:
         await tier.metadata.add(began)
     await tier.metadata.update(update_of(tier, began, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, by))
     tier.events.warning(
-        "segment without metadata adopted",
+        "segment without metadata listed again",
         topic=role.replica.topic,
         partition=role.replica.index,
         segment=str(segment.id),

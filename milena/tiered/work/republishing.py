@@ -88,7 +88,7 @@ async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteL
         return
     finally:
         await tier.runtime.disk.offload(_clean, tier, log)
-    tier.events.info("segment published again", **fields, as_=str(again.id))
+    tier.events.info("segment republished", **fields, as_=str(again.id))
 
 
 async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:

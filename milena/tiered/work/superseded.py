@@ -102,12 +102,12 @@ def _served_instead(
 def _overlapping(segments: Sequence[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:
     """Yield the segments that share an offset with another one. ``segments``: by start offset."""
     furthest: RemoteLogSegmentMetadata | None = None
-    told: set[UUID] = set()
+    yielded: set[UUID] = set()
     for one in segments:
         if furthest is not None and one.start_offset <= furthest.end_offset:
             for other in (furthest, one):
-                if other.id not in told:
-                    told.add(other.id)
+                if other.id not in yielded:
+                    yielded.add(other.id)
                     yield other
         if furthest is None or one.end_offset > furthest.end_offset:
             furthest = one

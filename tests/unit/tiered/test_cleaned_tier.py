@@ -33,9 +33,7 @@ def said(found: Verification) -> list[tuple[str, int | None, str]]:
 
 
 def lost(offsets: str) -> str:
-    return (
-        f"offsets 0 to 19 were cleaned in favour of offsets {offsets}, which this log has lost in an unclean election"
-    )
+    return f"offsets 0 to 19 were cleaned because of offsets {offsets}, which this log has lost in an unclean election"
 
 
 def cleaned(tier: WholeTier) -> None:
@@ -51,7 +49,7 @@ async def test_replaced_segments_and_gaps_of_a_cleaning_are_in_order(tier: Whole
     cleaned(tier)
     found = await tier.verified(lineage({0: 0, 1: 25}, 30, log_start=0))
     assert found.findings == []
-    replaced = "a segment with the cleaner offsets {0: 20, 1: 30} has replaced it: nobody reads it"
+    replaced = "a segment with the cleaner offsets {0: 20, 1: 30} has replaced it: it is not read"
     assert said(found) == [("replaced", 1, replaced), ("replaced", 2, replaced)]
 
 
@@ -80,7 +78,7 @@ async def test_a_stale_cleaning_is_named_with_the_map_that_rejects_it(tier: Whol
     tier.put(5, 0, 9, {0: 0}, cleaned=STALE)
     found = await tier.verified(lineage({0: 0, 1: 25}, 30, log_start=0))
     assert found.findings == []
-    why = "its cleaner offsets {0: 35} are contradicted by {0: 20, 1: 30} of a later leader: nobody reads it"
+    why = "its cleaner offsets {0: 35} are contradicted by {0: 20, 1: 30} of a later leader: it is not read"
     assert [one for one in said(found) if one[0] == "rejected"] == [("rejected", 5, why)]
 
 
@@ -167,8 +165,8 @@ def test_fenced_replaced_and_original_files_are_told_apart(with_metadata: bool) 
         log = result.topics[0].logs[0]
         assert served(log) == [(4, 0, 19), (3, 20, 29)]
         assert (log.log_start, log.lineage.log_end) == (0, 30), "what a cleaning has left nothing of is no gap"
-        note = "nothing is read: cleanings have replaced or rejected it, and the leader deletes it"
-        assert result.notes == [f"t-0: of segment {to_text(log.segments[0].id)} and 2 more {note}"]
+        note = "not read: replaced or rejected by cleanings, and deleted by the leader"
+        assert result.notes == [f"t-0: segment {to_text(log.segments[0].id)} and 2 more {note}"]
 
     scenario()
 
@@ -178,11 +176,11 @@ async def test_a_compacted_topic_is_refused_where_nothing_tells_them_apart(tier:
     cleaned(tier)
     tier.put(5, 0, 9, {0: 0}, cleaned=replace(STALE, kept=[3, 5], described=False), told=False)
     why = "was compacted: no record of offsets 0 to 2, and nothing is kept of it in milena-segments"
-    sentence = f"t-0: segment AAAAAAAAAAAAAAAAAAAABQ {why}. Without the old metadata topic (--metadata) nobody can tell"
+    sentence = f"t-0: segment AAAAAAAAAAAAAAAAAAAABQ {why}. Without the old metadata topic (--metadata) it is unknown"
     with pytest.raises(CannotRestore, match=re.escape(sentence)):
         await restored(tier)
     log = (await restored(tier, with_metadata=True)).topics[0].logs[0]
-    assert served(log) == [(4, 0, 19), (3, 20, 29)], "the metadata tells of all that counts"
+    assert served(log) == [(4, 0, 19), (3, 20, 29)], "the metadata lists all valid segments"
 
 
 @on_a_tier

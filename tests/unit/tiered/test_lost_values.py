@@ -179,7 +179,7 @@ def test_a_leader_counts_them_and_says_so_once() -> None:
             return bench.metrics.value("kafka_server_brokertopicmetrics_remotelogcleanlostranges", topic="t")
 
         def logged() -> list[dict[str, object]]:
-            return bench.events.named("records were cleaned in favour of others that an unclean election has cut off")
+            return bench.events.named("records were cleaned because of others that an unclean election has truncated")
 
         bench.write(2)
         await copy_round(bench.tier, role)

@@ -143,7 +143,7 @@ def test_what_has_expired_for_the_present_leader_too_goes() -> None:
         role = await with_mark(bench)
         await bench.runtime.clock.sleep(10)
         await expire_round(bench.tier, role)
-        assert bench.stored() == [] and not bench.events.named("deletion by a former leader overruled")
+        assert bench.stored() == [] and not bench.events.named("deletion by a former leader withdrawn")
 
     on_bench(scenario, retention_ms=1000)
 
@@ -159,7 +159,7 @@ def test_what_is_local_is_copied_from_there() -> None:
         found = served(bench, role)
         assert found is not None and found.id != marked.id
         assert [one.id for one in bench.store.deleted] == [marked.id]
-        assert not bench.events.named("deletion by a former leader overruled")
+        assert not bench.events.named("deletion by a former leader withdrawn")
 
     on_bench(scenario)
 

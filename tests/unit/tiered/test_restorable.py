@@ -53,7 +53,7 @@ async def test_a_partition_of_which_the_metadata_tells_nothing_is_taken_from_its
     assert [bounds(log) for log in result.topics[0].logs.values()] == [(0, 4), (20, 50)]
     assert ids(result.topics[0].logs[1]) == [2, 3, 4]
     assert result.notes == [
-        f"t-1: the metadata does not tell of segment {to_text(lost[0].id)} and 2 more: taken from the files, "
+        f"t-1: the metadata does not list segment {to_text(lost[0].id)} and 2 more: taken from the files, "
         "offsets 20 to 49"
     ]
 
@@ -234,7 +234,7 @@ async def test_unreadable_metadata_is_reported(tier: WholeTier) -> None:
     tier.values += [b"\x01\x09\x00", b"\x01\x00\x00\xff"]
     tier.put(1, 0, 9, {0: 0})
     [note] = (await restored(tier, with_metadata=True)).notes
-    assert note.startswith("of partition 0 of the metadata topic not all can be read: ")
+    assert note.startswith("partition 0 of the metadata topic cannot be read completely: ")
     assert note.endswith(", and 1 more there")
 
 

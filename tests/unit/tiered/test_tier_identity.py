@@ -25,7 +25,7 @@ def test_the_file_names_the_cluster() -> None:
 
 def test_a_tier_begins_only_where_nothing_was_copied_before() -> None:
     assert claim(may_begin=True).check("/tier", None, is_there=False) == OWN
-    with pytest.raises(RetriableRemoteStorageError, match="/tier has no tier, and the metadata tells of segments"):
+    with pytest.raises(RetriableRemoteStorageError, match="/tier has no tier, but the metadata lists copied segments"):
         claim(may_begin=False).check("/tier", None, is_there=False)
     with pytest.raises(RetriableRemoteStorageError):
         claim(may_begin=False).check("/tier", OWN, is_there=False)

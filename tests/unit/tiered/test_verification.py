@@ -235,7 +235,7 @@ async def test_an_offset_index_is_missed_where_the_time_index_shows_that_there_w
 async def test_what_a_checkpoint_should_say_is_said_without_metadata_too(tier: WholeTier) -> None:
     tier.write(three(tier), ".leader_epoch_checkpoint", b"0\n1\n11 0\n")
     [finding] = (await tier.verified(with_metadata=False)).findings
-    assert finding.what == ".leader_epoch_checkpoint: it says 11 from 10, and should say 0 from 10, 1 from 15"
+    assert finding.what == ".leader_epoch_checkpoint: it has 11 from 10, and should have 0 from 10, 1 from 15"
 
 
 @on_a_tier

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TypeVar
 from milena.client.cluster import Cluster, TopicView
 from milena.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, find_offset
 from milena.client.raw_reads import MadeAnew, RawRecords, epoch_ends, read_raw, retried
-from milena.pipeline.errors import DataLoss, PipelineError, TopicGone, made_anew
+from milena.pipeline.errors import DataLoss, PipelineError, TopicGone, recreated
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.metadata_cache import SHELF, Told, wants
+from milena.pipeline.metadata_cache import PLAN_CACHE, TierMetadata, wants
 from milena.pipeline.options import SourceOptions
 from milena.pipeline.planning import Stretch
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -74,7 +74,7 @@ class Brokers:
         ).offset
         return None if found < 0 else found
 
-    def told(self, partitions: Iterable[TopicIdPartition]) -> Told:
+    def tier_metadata(self, partitions: Iterable[TopicIdPartition]) -> TierMetadata:
         """What the metadata topic says of these partitions, and of others of the topics that are chosen. What was read
         by the last plan of this process is not read again, if it is still there."""
         view = self.topics().get(REMOTE_LOG_METADATA_TOPIC)
@@ -83,27 +83,27 @@ class Brokers:
                 f"option tier: the cluster has no topic {REMOTE_LOG_METADATA_TOPIC}, so nothing is in a tier"
             )
         key = "brokers", self._bootstrap, view.id, self._chosen
-        told, read = SHELF.take(key, self._nothing_read)
+        tier_metadata, read = PLAN_CACHE.take(key, self._unread)
         numbers = sorted({metadata_partition(one, len(view.partitions)) for one in partitions})
         bounds = {number: self.bounds(REMOTE_LOG_METADATA_TOPIC, number) for number in numbers}
         if not all(self._is_there(number, read[number]) for number in numbers if number in read):
-            told, read = self._nothing_read()
+            tier_metadata, read = self._unread()
         for number, (first, end) in bounds.items():
             at = read[number].end if number in read else 0
             for batch in self._between(REMOTE_LOG_METADATA_TOPIC, number, max(first, at), end):
                 for record in () if batch.is_control else iter_records(batch):
                     try:
-                        told.decoder.take(record.value, offset_of(batch, record))
+                        tier_metadata.decoder.take(record.value, offset_of(batch, record))
                     except UnreadableRemoteLogRecord as error:
                         where = f"{REMOTE_LOG_METADATA_TOPIC}-{number}, at offset {offset_of(batch, record)}"
                         raise PipelineError(f"{where}: {error}") from None
                 read[number] = _Read(batch.next_offset, batch.leader_epoch)
 
         async def give_back() -> None:
-            SHELF.put(key, (told, read))
+            PLAN_CACHE.put(key, (tier_metadata, read))
 
         self._loop.at_end(give_back)
-        return told
+        return tier_metadata
 
     def _is_there(self, number: int, read: _Read) -> bool:
         """Whether a partition of the metadata topic still has what was read of it: an unclean leader may lack some, and
@@ -111,9 +111,9 @@ class Brokers:
         ends = self._ask(partial(epoch_ends, self._cluster, REMOTE_LOG_METADATA_TOPIC, number, [read.epoch]))
         return ends.get(read.epoch, 0) >= read.end
 
-    def _nothing_read(self) -> tuple[Told, dict[int, _Read]]:
+    def _unread(self) -> tuple[TierMetadata, dict[int, _Read]]:
         """And up to where each partition of the metadata topic was read."""
-        return Told(EventDecoder(partial(wants, self._chosen))), {}
+        return TierMetadata(EventDecoder(partial(wants, self._chosen))), {}
 
     def epochs(self, topic: str, number: int, known: Iterable[LeaderEpoch]) -> list[EpochEntry]:
         """The leader epochs of the leader's log, as far as these and the borders between them need them."""
@@ -193,15 +193,15 @@ class Brokers:
         try:
             return result()
         except MadeAnew as error:
-            raise TopicGone(made_anew(topic, to_text(partition.topic_id), to_text(error.id))) from None
+            raise TopicGone(recreated(topic, to_text(partition.topic_id), to_text(error.id))) from None
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise DataLoss(f"{topic}-{partition.partition}: the brokers do not have offset {at} any more") from None
             if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
                 raise TopicGone(f"topic {topic} is not there any more") from None
-            raise _told(error) from None
+            raise _pipeline_error(error) from None
         except (CorruptBatch, OSError) as error:
-            raise _told(error) from None
+            raise _pipeline_error(error) from None
 
     def _between(self, topic: str, number: int, first: int, end: int) -> Iterator[BatchView]:
         """The batches with the offsets ``first`` to ``end`` (exclusive)."""
@@ -219,7 +219,7 @@ class Brokers:
         try:
             return self._loop.run(work())
         except (KafkaError, OSError) as error:
-            raise _told(error) from None
+            raise _pipeline_error(error) from None
 
 
 def entries_of(ends: Mapping[int, int]) -> list[EpochEntry]:
@@ -239,5 +239,5 @@ def _aborts(batch: BatchView) -> bool:
     return key is not None and decode_control_type(key) == ControlType.ABORT
 
 
-def _told(error: Exception) -> PipelineError:
+def _pipeline_error(error: Exception) -> PipelineError:
     return PipelineError(f"option kafka.bootstrap.servers: {error}")

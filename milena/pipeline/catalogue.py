@@ -9,10 +9,10 @@ from functools import partial
 from typing import Final
 
 from milena.pipeline.errors import PipelineError, loss
+from milena.pipeline.locations import log_dirs_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.metadata_cache import SHELF, Told, wants
+from milena.pipeline.metadata_cache import PLAN_CACHE, TierMetadata, wants
 from milena.pipeline.options import Chosen
-from milena.pipeline.places import log_dirs_of
 from milena.pipeline.planning import Stretch, resolved
 from milena.protocol.uuids import to_text
 from milena.runtime.disk import Disk
@@ -37,7 +37,7 @@ AT_ONCE: Final = 16
 
 
 @dataclass(slots=True)
-class Known:
+class KnownPartition:
     """One partition: what the tier serves of the log that it is read as, in order. ``first`` and ``end`` (exclusive)
     are offsets as of the tier alone, equal if it has nothing."""
 
@@ -47,7 +47,7 @@ class Known:
     end: int = 0
 
     @classmethod
-    def of(cls, partition: TopicIdPartition, parts: Sequence[Stretch], lineage: Lineage | None) -> Known:
+    def of(cls, partition: TopicIdPartition, parts: Sequence[Stretch], lineage: Lineage | None) -> KnownPartition:
         if lineage is None or not parts:
             return cls(partition)
         return cls(partition, parts, max(lineage.log_start or 0, parts[0].first), parts[-1].last + 1)
@@ -57,7 +57,7 @@ class Known:
 class Catalogue:
     """The partitions that are known, whether or not anything of them was looked at."""
 
-    told: Told | None
+    tier_metadata: TierMetadata | None
     """None: the files tell."""
     stored: Mapping[TopicIdPartition, Sequence[StoredSegment]] = field(default_factory=dict)
     log_dirs: Sequence[str] = ()
@@ -66,8 +66,8 @@ class Catalogue:
 
     def partitions(self) -> list[TopicIdPartition]:
         known = {*self.stored, *self.snapshots}
-        if self.told is not None:
-            known |= self.told.partitions()
+        if self.tier_metadata is not None:
+            known |= self.tier_metadata.partitions()
         return in_order(known)
 
 
@@ -82,7 +82,7 @@ async def catalogue_of_folders(
     worked out. Raises PipelineError, also for records of a version that is not known."""
     disk, log_dirs = loop.runtime.disk, log_dirs_of(directories)
     key = "folders", tuple(log_dirs), chosen, place
-    reader, told = SHELF.take(key, lambda: _new_reader(chosen))
+    reader, tier_metadata = PLAN_CACHE.take(key, lambda: _new_reader(chosen))
     await disk.offload(reader.read_on, disk, log_dirs)
     if reader.unreadable:  # a damaged record may be the deletion of a segment, or the one that lists it
         damage = reader.unreadable[0]
@@ -90,8 +90,8 @@ async def catalogue_of_folders(
             f"option metadata: partition {damage.number} of the metadata topic in {', '.join(log_dirs)} cannot be "
             f"read: {damage.why}"
         )
-    if reader.contents is not told.decoder:
-        told = Told(reader.contents)
+    if reader.contents is not tier_metadata.decoder:
+        tier_metadata = TierMetadata(reader.contents)
     snapshots = await disk.offload(_snapshots, disk, log_dirs, reader.contents)
     if not reader.numbers and not snapshots:
         raise PipelineError(
@@ -100,15 +100,15 @@ async def catalogue_of_folders(
         )
 
     async def give_back() -> None:
-        SHELF.put(key, (reader, told))
+        PLAN_CACHE.put(key, (reader, tier_metadata))
 
     loop.at_end(give_back)
-    return Catalogue(told, log_dirs=log_dirs, snapshots=snapshots)
+    return Catalogue(tier_metadata, log_dirs=log_dirs, snapshots=snapshots)
 
 
-def _new_reader(chosen: Chosen) -> tuple[MetadataReader[EventDecoder], Told]:
+def _new_reader(chosen: Chosen) -> tuple[MetadataReader[EventDecoder], TierMetadata]:
     reader = MetadataReader(partial(EventDecoder, partial(wants, chosen)))
-    return reader, Told(reader.contents)
+    return reader, TierMetadata(reader.contents)
 
 
 def _snapshots(disk: Disk, log_dirs: Sequence[str], decoder: EventDecoder) -> dict[TopicIdPartition, list[str]]:
@@ -142,43 +142,45 @@ def incarnation(partitions: Iterable[TopicIdPartition], topic: str) -> list[Topi
     found = [one for one in partitions if one.topic == topic]
     ids = {one.topic_id for one in found}
     if len(ids) > 1:
-        told = ", ".join(sorted(map(to_text, ids)))
+        several = ", ".join(sorted(map(to_text, ids)))
         raise PipelineError(
-            f"there are several topics {topic} in the tier ({told}), of one name: what is left of deleted ones; "
-            "option metadata or kafka.bootstrap.servers tells which is meant"
+            f"there are several topics {topic} in the tier ({several}), with the same name: segments of deleted topics "
+            "are left; option metadata or kafka.bootstrap.servers determines which topic is read"
         )
     return found
 
 
 async def looked_up(
     catalogue: Catalogue, disk: Disk, storage: RemoteStorage, partition: TopicIdPartition, *, strict: bool
-) -> Known:
+) -> KnownPartition:
     """One partition of it. ``strict``: a segment whose files cannot be read is an error, else it is left out.
 
     Raises PipelineError, RemoteStorageError."""
-    told = catalogue.told
-    if told is None:
+    tier_metadata = catalogue.tier_metadata
+    if tier_metadata is None:
         segments = await _surveyed(storage, catalogue.stored.get(partition, ()), strict=strict)
         return await _alone(storage, partition, RemoteLogMetadataCache.restored(segments, {}), None)
-    lineage = await disk.offload(lineage_of_replicas, disk, catalogue.log_dirs, partition, told.leader(partition))
-    cache = told.cache(partition)
+    lineage = await disk.offload(
+        lineage_of_replicas, disk, catalogue.log_dirs, partition, tier_metadata.leader(partition)
+    )
+    cache = tier_metadata.cache(partition)
     if cache is None:
         cache = await disk.offload(_by_snapshot, disk, catalogue.snapshots[partition], partition)
         return await _alone(storage, partition, cache, lineage)
     if lineage is None:
-        lineage = told.tier_lineage(partition)
+        lineage = tier_metadata.tier_lineage(partition)
         if lineage is None:
             lineage = await lineage_of_tier(storage, _serving(cache))
-            told.keep(partition, lineage)
-    return Known.of(partition, () if lineage is None else told.parts(partition, lineage), lineage)
+            tier_metadata.keep(partition, lineage)
+    return KnownPartition.of(partition, () if lineage is None else tier_metadata.parts(partition, lineage), lineage)
 
 
 async def _alone(
     storage: RemoteStorage, partition: TopicIdPartition, cache: RemoteLogMetadataCache, lineage: Lineage | None
-) -> Known:
+) -> KnownPartition:
     """By what is known of this partition alone, and not kept."""
     lineage = lineage or await lineage_of_tier(storage, _serving(cache))
-    return Known.of(
+    return KnownPartition.of(
         partition, () if lineage is None else resolved(partition, cache, lineage.epochs, lineage.log_end), lineage
     )
 

@@ -17,9 +17,9 @@ class TopicGone(DataLoss):
     """The topic was deleted, or deleted and made anew: nothing of it is left."""
 
 
-def made_anew(topic: str, before: str, now: str) -> str:
+def recreated(topic: str, before: str, now: str) -> str:
     """What is said of a topic that has another id (as text) than it had."""
-    return f"topic {topic} was deleted and made anew: it had the id {before}, and has {now} now"
+    return f"topic {topic} was deleted and created again: it had the id {before}, and has {now} now"
 
 
 def loss(what: str, fail: bool) -> None:

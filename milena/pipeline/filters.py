@@ -40,7 +40,7 @@ _NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp"})
 
 
 @dataclass
-class Pushed:
+class PushedFilters:
     """What is left of all offsets: ``first`` to ``end`` (exclusive; None: no bound), of partitions that ``tests``
     let through; ``since`` (ms): nothing earlier is wanted, though it may come."""
 

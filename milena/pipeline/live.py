@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from milena.pipeline.brokers import Brokers
-from milena.pipeline.catalogue import Catalogue, Known
+from milena.pipeline.catalogue import Catalogue, KnownPartition
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions
 from milena.pipeline.planning import Gap, Stretch
@@ -28,7 +28,7 @@ class LivePlan(TierPlan):
         super().__init__(loop, options)
 
     def _open(self) -> Catalogue:
-        return Catalogue(self._brokers.told(self.partitions()) if self.options.tier else None)
+        return Catalogue(self._brokers.tier_metadata(self.partitions()) if self.options.tier else None)
 
     def partitions(self) -> list[TopicIdPartition]:
         topics = {name: view for name, view in self._brokers.topics().items() if not view.error}
@@ -50,18 +50,18 @@ class LivePlan(TierPlan):
     def offset_at(self, partition: TopicIdPartition, timestamp: int) -> int | None:
         return self._brokers.offset_at(partition.topic, partition.partition, timestamp)
 
-    def _look_up(self, partition: TopicIdPartition) -> Known:
-        told = self.catalogue.told
-        cache = None if told is None else told.cache(partition)
+    def _look_up(self, partition: TopicIdPartition) -> KnownPartition:
+        tier_metadata = self.catalogue.tier_metadata
+        cache = None if tier_metadata is None else tier_metadata.cache(partition)
         asked = [] if cache is None else cache.epochs()
-        if told is None or not asked:
-            return Known(partition)
+        if tier_metadata is None or not asked:
+            return KnownPartition(partition)
         epochs = self._brokers.epochs(partition.topic, partition.partition, asked)
         first, end = self.bounds(partition)
         if not epochs:
-            return Known(partition)
+            return KnownPartition(partition)
         lineage = Lineage(tuple(epochs), Offset(end), "the leader", Offset(first))
-        return Known.of(partition, told.parts(partition, lineage), lineage)
+        return KnownPartition.of(partition, tier_metadata.parts(partition, lineage), lineage)
 
     def stretches(
         self, partition: TopicIdPartition, first: int, end: int, since: int | None = None

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Settled:
+class ServedParts:
     """What a cache serves under a lineage. ``changes``: of the cache, as of which the rest holds."""
 
     cache: RemoteLogMetadataCache
@@ -40,11 +40,11 @@ class Settled:
 
 
 @dataclass(slots=True)
-class Told:
+class TierMetadata:
     """The events of the metadata topic, and what follows from them as long as nothing else comes."""
 
     decoder: EventDecoder
-    _settled: dict[TopicIdPartition, Settled] = field(default_factory=dict)
+    _served_parts: dict[TopicIdPartition, ServedParts] = field(default_factory=dict)
     _of_tier: dict[TopicIdPartition, tuple[RemoteLogMetadataCache, int, Lineage | None]] = field(default_factory=dict)
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache | None:
@@ -65,14 +65,16 @@ class Told:
         """What the tier serves of a log, in order. It is worked out again if there was news of it."""
         cache = self.cache(partition)
         assert cache is not None
-        known = self._settled.get(partition)
+        known = self._served_parts.get(partition)
         if known is not None and (known.cache is not cache or known.changes != cache.changes):
             known = None
         furthest = known.furthest if known is not None else cache.end()
         log_end = min(lineage.log_end, furthest)  # where else a log ends beside the tier is all the same
         if known is None or known.log_end != log_end or known.epochs != lineage.epochs:
             parts = resolved(partition, cache, lineage.epochs, log_end)
-            known = self._settled[partition] = Settled(cache, cache.changes, log_end, furthest, lineage.epochs, parts)
+            known = self._served_parts[partition] = ServedParts(
+                cache, cache.changes, log_end, furthest, lineage.epochs, parts
+            )
         return known.parts
 
     def tier_lineage(self, partition: TopicIdPartition) -> Lineage | None:
@@ -94,7 +96,7 @@ def wants(chosen: Chosen, topic: str) -> bool:
     return topic in chosen.topics or any(topic == name for name, _ in chosen.partitions)
 
 
-class Shelf:
+class PlanCache:
     """Has room for one object."""
 
     def __init__(self) -> None:
@@ -116,5 +118,5 @@ class Shelf:
             self._held = key, kept
 
 
-SHELF: Final = Shelf()
+PLAN_CACHE: Final = PlanCache()
 """Of this process."""

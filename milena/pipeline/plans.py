@@ -8,12 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from milena.pipeline.catalogue import Catalogue, Known, catalogue_of_files, catalogue_of_folders, incarnation, looked_up
-from milena.pipeline.errors import PipelineError, loss, made_anew
+from milena.pipeline.catalogue import (
+    Catalogue,
+    KnownPartition,
+    catalogue_of_files,
+    catalogue_of_folders,
+    incarnation,
+    looked_up,
+)
+from milena.pipeline.errors import PipelineError, loss, recreated
+from milena.pipeline.locations import storage_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.opened import OpenTier
+from milena.pipeline.open_tier import OpenTier
 from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions
-from milena.pipeline.places import storage_of
 from milena.pipeline.planning import Aborted, Gap, Stretch, clipped, cuts_by_index, cuts_by_offset, packed
 from milena.pipeline.position import Position, ids_of
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
@@ -42,7 +49,7 @@ class TierPlan:
         """Raises PipelineError."""
         self.options = options
         self._loop = loop
-        self._known: dict[TopicPartition, Known] = {}
+        self._known: dict[TopicPartition, KnownPartition] = {}
         self._tier: OpenTier | None = None
         try:
             if options.tier:
@@ -75,7 +82,7 @@ class TierPlan:
     def __contains__(self, partition: TopicIdPartition) -> bool:
         return partition in self.catalogue.partitions()
 
-    def known(self, partition: TopicIdPartition) -> Known:
+    def known(self, partition: TopicIdPartition) -> KnownPartition:
         """Raises PipelineError."""
         place = partition.topic, partition.partition
         if place not in self._known:
@@ -88,7 +95,7 @@ class TierPlan:
             self._known[place] = found
         return self._known[place]
 
-    def _look_up(self, partition: TopicIdPartition) -> Known:
+    def _look_up(self, partition: TopicIdPartition) -> KnownPartition:
         strict, disk = self.options.fail_on_data_loss, self._loop.runtime.disk
         return self._loop.run(looked_up(self.catalogue, disk, self.tier.storage, partition, strict=strict))
 
@@ -97,7 +104,7 @@ class TierPlan:
         known = self.known(partition)
         return known.first, known.end
 
-    def _stable_end(self, known: Known) -> int:
+    def _stable_end(self, known: KnownPartition) -> int:
         """Up to where all transactions have ended, as far as the tier tells: as the last stable offset."""
         every = clipped(known.parts, known.first, known.end)
         newest = [one for one in every if isinstance(one, Stretch)][-2:]
@@ -141,7 +148,7 @@ class TierPlan:
                     one = replace(one, aborted=tuple(aborted)).part(one.first, one.last, one.size)
             yield one
 
-    def _aborted(self, known: Known, first: int) -> list[Aborted]:
+    def _aborted(self, known: KnownPartition, first: int) -> list[Aborted]:
         """The markers of these transactions may be in any later segment."""
         found: list[Aborted] = []
         for one in known.parts:
@@ -218,8 +225,8 @@ def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPar
                 f"{odd[0][0]}-{odd[0][1]} contradicts; -2 is the earliest offset, -1 the latest"
             )
         before, now = bound.ids, ids_of(every)
-        for topic in Position(ids=before).made_anew(now):
-            loss(made_anew(topic, before[topic], now[topic]), options.fail_on_data_loss)
+        for topic in Position(ids=before).recreated(now):
+            loss(recreated(topic, before[topic], now[topic]), options.fail_on_data_loss)
 
 
 def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int, end: int) -> int | None:

@@ -49,7 +49,7 @@ class Position:
         """Behind more offsets, too, of topics with these ids."""
         return Position({**self.ends, **ends}, {**self.ids, **ids})
 
-    def made_anew(self, ids: Mapping[str, str]) -> list[str]:
+    def recreated(self, ids: Mapping[str, str]) -> list[str]:
         """The topics that have another id there."""
         return sorted(topic for topic, one in self.ids.items() if ids.get(topic, one) != one)
 

@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 from milena.pipeline.brokers import Brokers
 from milena.pipeline.columns import Assembler
 from milena.pipeline.errors import DataLoss, TopicGone, loss
+from milena.pipeline.locations import storage_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.opened import Damaged, Moved, OpenTier, named
+from milena.pipeline.open_tier import Damaged, Moved, OpenTier, named
 from milena.pipeline.options import SourceOptions
-from milena.pipeline.places import storage_of
 from milena.pipeline.planning import Gap, Stretch
 from milena.pipeline.plans import TierPlan
 from milena.protocol.records.batch import BatchView, CorruptBatch

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from milena.pipeline.columns import check_schema, schema_of
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.filters import Pushed
+from milena.pipeline.filters import PushedFilters
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions, sink_options, source_options
@@ -73,7 +73,7 @@ class MilenaReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._pushed = Pushed()
+        self._pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises PipelineError."""

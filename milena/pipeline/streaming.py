@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from milena.pipeline.errors import PipelineError, loss, made_anew
+from milena.pipeline.errors import PipelineError, loss, recreated
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions
@@ -89,13 +89,13 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, strict = Position.of(start), self._options.fail_on_data_loss
         now = self._now({topic for topic, _ in begun.ends})
         ends, ids = now.ends, dict(now.ids)
-        for topic in begun.made_anew(now.ids):
-            loss(made_anew(topic, begun.ids[topic], now.ids[topic]), strict)
+        for topic in begun.recreated(now.ids):
+            loss(recreated(topic, begun.ids[topic], now.ids[topic]), strict)
         if self._target is not None:
             ends = self._up_to_target(ends, begun, now)
-            ids |= {topic: one for topic, one in begun.ids.items() if topic in self._target.made_anew(now.ids)}
-        anew = set(begun.made_anew(ids))
-        before = {place: end for place, end in begun.ends.items() if place[0] not in anew}
+            ids |= {topic: one for topic, one in begun.ids.items() if topic in self._target.recreated(now.ids)}
+        recreated_topics = set(begun.recreated(ids))
+        before = {place: end for place, end in begun.ends.items() if place[0] not in recreated_topics}
         for place in before.keys() - now.bounds.keys():
             loss(f"{place[0]}-{place[1]} is not there any more", strict)
         for place in before.keys() & ends.keys():
@@ -113,7 +113,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What was there when the trigger began. A partition that has come since is for the next one."""
         assert self._target is not None
         found = {place: min(end, self._target.ends[place]) for place, end in ends.items() if place in self._target.ends}
-        later = set(self._target.made_anew(now.ids))
+        later = set(self._target.recreated(now.ids))
         found = {place: end for place, end in found.items() if place[0] not in later}
         return found | {place: end for place, end in begun.ends.items() if place in ends and place not in found}
 
@@ -124,7 +124,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Raises DataLoss, PipelineError."""
         begun, ended, strict = Position.of(start), Position.of(end), self._options.fail_on_data_loss
-        if begun.ends == ended.ends and not begun.made_anew(ended.ids):
+        if begun.ends == ended.ends and not begun.recreated(ended.ids):
             return []
         with LoopThread() as loop:
             plan, every = self._planned(loop, {topic for topic, _ in ended.ends})
@@ -132,15 +132,15 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, number in sorted(gone):
                 loss(f"{topic}-{number} is not there any more", strict)
             ids = ids_of(every)
-            for topic in ended.made_anew(ids):
-                loss(made_anew(topic, ended.ids[topic], ids[topic]), strict)
-            anew = {*begun.made_anew(ended.ids)}
+            for topic in ended.recreated(ids):
+                loss(recreated(topic, ended.ids[topic], ids[topic]), strict)
+            recreated_topics = {*begun.recreated(ended.ids)}
             ranges: dict[TopicIdPartition, tuple[int, int]] = {}
             for one in every:
                 place = one.topic, one.partition
-                if place in ended.ends and place[0] not in ended.made_anew(ids):
+                if place in ended.ends and place[0] not in ended.recreated(ids):
                     first, last = plan.bounds(one)
-                    begin = first if place[0] in anew else begun.ends.get(place)
+                    begin = first if place[0] in recreated_topics else begun.ends.get(place)
                     if begin is None:
                         begin = self._of_new(place, first)
                     ranges[one] = within(place, begin, ended.ends[place], (first, max(last, begin)), strict)

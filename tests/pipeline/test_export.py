@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.pipeline.jobs.export.commits import DATA, STAGING, Export
 from milena.pipeline.jobs.export.decoding import decoded
-from milena.pipeline.jobs.export.forms import Form
+from milena.pipeline.jobs.export.formats import Form
 from milena.pipeline.jobs.export.job import export
 from milena.pipeline.jobs.units import Unit
 from tests.pipeline.made_tiers import MadeTier, run

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from milena.pipeline.filters import Pushed
+from milena.pipeline.filters import PushedFilters
 
 COMPARED: dict[type[Filter], Callable[[Any, Any], bool]] = {
     EqualTo: operator.eq,
@@ -46,7 +46,7 @@ comparisons = st.one_of(
 
 @given(filters=st.lists(comparisons, max_size=5))
 def test_what_is_left_and_what_is_taken_are_the_filters(filters: list[Any]) -> None:
-    pushed = Pushed()
+    pushed = PushedFilters()
     left = list(pushed.push(filters))
     assert all(any(one is other for other in filters) for one in left)
     for partition in range(10):
@@ -63,11 +63,11 @@ def test_what_is_left_and_what_is_taken_are_the_filters(filters: list[Any]) -> N
 
 def test_others_are_left_to_spark() -> None:
     others = [StringStartsWith(("topic",), "a"), EqualTo(("key",), b"k"), EqualTo(("offset",), None)]
-    pushed = Pushed()
-    assert list(pushed.push(others)) == others and pushed == Pushed()
+    pushed = PushedFilters()
+    assert list(pushed.push(others)) == others and pushed == PushedFilters()
 
 
 def test_times_are_taken_down_to_whole_milliseconds() -> None:
-    pushed = Pushed()
+    pushed = PushedFilters()
     time = datetime(1970, 1, 1, 0, 0, 5, 1999, UTC)
     assert list(pushed.push([GreaterThan(("timestamp",), time)])) and pushed.since == 5001

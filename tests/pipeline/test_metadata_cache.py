@@ -10,7 +10,7 @@ import pytest
 
 from milena.pipeline import catalogue, metadata_cache
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.metadata_cache import Shelf
+from milena.pipeline.metadata_cache import PlanCache
 from milena.pipeline.planning import resolved
 from milena.tiered.metadata.event_decoder import EventDecoder
 from milena.tiered.metadata.serialization import serialize
@@ -21,9 +21,9 @@ from tests.pipeline.made_tiers import MadeTier, run
 
 
 @pytest.fixture(autouse=True)
-def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def shelf(monkeypatch: pytest.MonkeyPatch) -> PlanCache:
     """This test's own."""
-    own = Shelf()
+    own = PlanCache()
     monkeypatch.setattr(catalogue, "SHELF", own)
     return own
 
@@ -87,7 +87,7 @@ def test_another_tier_is_another_plan(made: MadeTier, tmp_path: Path) -> None:
     assert offsets(tier=made.folder, **more) == [*range(5), *range(10, 20)]
 
 
-def test_after_an_error_nothing_is_kept(made: MadeTier, tmp_path: Path, shelf: Shelf) -> None:
+def test_after_an_error_nothing_is_kept(made: MadeTier, tmp_path: Path, shelf: PlanCache) -> None:
     made.add(run(0, 10))
     folder = tmp_path / "data"
     assert len(offsets(tier=made.folder, metadata=made.metadata(folder))) == 10
@@ -110,7 +110,7 @@ def test_what_of_other_topics_is_damaged_does_no_harm(made: MadeTier, tmp_path: 
 
 
 def test_two_plans_side_by_side_share_nothing() -> None:
-    shelf = Shelf()
+    shelf = PlanCache()
     first = shelf.take("a", partial(MetadataReader, EventDecoder))
     second = shelf.take("a", partial(MetadataReader, EventDecoder))
     assert first is not second

@@ -14,7 +14,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
 
-from milena.pipeline import opened, reading
+from milena.pipeline import open_tier, reading
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.protocol.records.batch import Codec
 from milena.protocol.uuids import to_text
@@ -50,7 +50,7 @@ def test_compressed_batches_are_read(made: MadeTier, codec: Codec) -> None:
 @pytest.mark.parametrize("piece", [1, 60, 61, 62, 97, 250, 1000])
 def test_batches_that_fetched_pieces_cut_are_read(made: MadeTier, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     made.add([Batch(0, 1), Batch(1, 9), Batch(10, 1), *run(11, 40)])
-    monkeypatch.setattr(opened, "PIECE", piece)
+    monkeypatch.setattr(open_tier, "PIECE", piece)
     assert [row["value"] for row in rows(tier=made.folder)] == [b"v%d" % offset for offset in range(40)]
 
 
@@ -61,7 +61,7 @@ def test_a_log_that_ends_within_a_batch_is_a_loss(made: MadeTier, monkeypatch: p
     metadata = made.metadata(made.folder / "data")
     made.log(segment).write_bytes(made.log(segment).read_bytes()[:-10])
     for piece in (97, 1 << 20):
-        monkeypatch.setattr(opened, "PIECE", piece)
+        monkeypatch.setattr(open_tier, "PIECE", piece)
         with pytest.raises(DataLoss, match="at offset 30: 181 bytes at position 563 are not a whole batch"):
             rows(tier=made.folder, metadata=metadata)
 

@@ -126,8 +126,8 @@ def test_a_log_that_shrinks_while_a_trigger_reads_what_is_available_is_a_loss(ma
             assert ends(reader.latestOffset(start, ALL)) == {0: 150}  # it does not go back
 
 
-def made_anew(made: MadeTier, end: int) -> MadeTier:
-    """Its topic, deleted and made anew, with so many records."""
+def recreated(made: MadeTier, end: int) -> MadeTier:
+    """Its topic, deleted and created again, with so many records."""
     shutil.rmtree(made.folder)
     other = OtherIds(made.folder)
     other.add(run(0, end))
@@ -143,8 +143,8 @@ class OtherIds(MadeTier):
 def test_a_topic_that_was_made_anew_is_a_loss_however_many_records_it_has(made: MadeTier, end: int) -> None:
     made.add(run(0, 100))
     start = stream(made).latestOffset(stream(made).initialOffset(), ALL)
-    made_anew(made, end)
-    with pytest.raises(DataLoss, match=r"topic orders was deleted and made anew: it had the id .*, and has .* now"):
+    recreated(made, end)
+    with pytest.raises(DataLoss, match=r"topic orders was deleted and created again: it had the id .*, and has .* now"):
         stream(made).latestOffset(start, ALL)
     reader = stream(made, failOnDataLoss="false")
     reader.prepareForTriggerAvailableNow()
@@ -161,8 +161,8 @@ def test_a_topic_that_is_made_anew_in_the_middle_of_a_trigger_is_for_the_next_on
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
     planned = reader.latestOffset(start, ALL)
-    made_anew(made, 150)
-    with pytest.raises(DataLoss, match="made anew"):
+    recreated(made, 150)
+    with pytest.raises(DataLoss, match="created again"):
         stream(made).partitions(start, planned)
     assert read(reader, start, planned) == []
     assert reader.latestOffset(start, ALL) == start

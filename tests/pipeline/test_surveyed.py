@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from milena.pipeline.locations import storage_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.places import storage_of
 from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, rebuilt, surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from tests.pipeline.made_tiers import MadeTier, run

@@ -16,8 +16,8 @@ from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Values
 from milena.commands.pipeline.places import not_tiered, place_of, topics_chosen
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.jobs.export.forms import Form
-from milena.pipeline.jobs.telling import told_bytes
+from milena.pipeline.jobs.export.formats import Form
+from milena.pipeline.jobs.units_text import bytes_text
 from milena.pipeline.options import addresses, source_options
 from milena.report.page import check_library
 
@@ -238,9 +238,9 @@ class Terminal:
 def progress_line(what: str, done: int, whole: int, unit: str, seconds: float, since: int) -> str:
     """``since``: the amount done within ``seconds``; an earlier run may have done a part of ``done``."""
     size = unit == "bytes"
-    line = f"{what} {told_bytes(done)} of {told_bytes(whole)}" if size else f"{what} {done:,} of {whole:,} {unit}"
+    line = f"{what} {bytes_text(done)} of {bytes_text(whole)}" if size else f"{what} {done:,} of {whole:,} {unit}"
     if not since or not seconds:
         return line
     rate = since / seconds
-    speed = f"{told_bytes(int(rate))}/s" if size else f"{rate:,.0f} {unit}/s"
+    speed = f"{bytes_text(int(rate))}/s" if size else f"{rate:,.0f} {unit}/s"
     return f"{line}, {speed}" + (f", {(whole - done) / rate:,.0f} s left" if done < whole else "")

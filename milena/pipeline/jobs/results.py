@@ -116,8 +116,8 @@ def _begun(
     if goes_on_when_finished or not found["finished"]:
         if found["settings"] != fresh["settings"]:
             raise PipelineError(
-                f"{folder} has a job that was started with {_told(found['settings'])}: go on with these options, or "
-                "name another folder"
+                f"{folder} has a job that was started with {_settings_text(found['settings'])}: use these "
+                "options, or name another folder"
             )
         return found
     # The state is the last to go: a run that ends in the middle of this leaves a job that has ended.
@@ -176,6 +176,6 @@ def _told_plainly(path: str) -> Iterator[None]:
         raise PipelineError(f"{error.filename or path} cannot be written: {error.strerror or error}") from None
 
 
-def _told(settings: object) -> str:
+def _settings_text(settings: object) -> str:
     assert isinstance(settings, dict)
     return ", ".join(f"{name}={value}" for name, value in settings.items() if value) or "no options"

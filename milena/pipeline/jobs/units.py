@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from milena.pipeline.errors import PipelineError, TopicGone, loss, made_anew
+from milena.pipeline.errors import PipelineError, TopicGone, loss, recreated
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions, offsets_of, source_options
@@ -77,8 +77,8 @@ def planned(options: SourceOptions, begun: Position, target: int) -> list[Unit]:
         plan = plan_of(loop, options)
         every = plan.partitions()
         now = ids_of(every)
-        for topic in begun.made_anew(now):
-            raise TopicGone(f"{made_anew(topic, begun.ids[topic], now[topic])}: name another folder")
+        for topic in begun.recreated(now):
+            raise TopicGone(f"{recreated(topic, begun.ids[topic], now[topic])}: name another folder")
         ranges = ranges_of(plan, every, every)
         stretches: list[Stretch] = []
         for one in every:

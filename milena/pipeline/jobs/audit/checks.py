@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 
 from milena.pipeline.jobs.audit.inventory import SEGMENTS, PartitionFacts
 from milena.pipeline.jobs.rows import Row, as_arrow, microseconds
+from milena.pipeline.locations import storage_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.places import storage_of
 from milena.protocol.types import Offset
 from milena.protocol.uuids import from_text, to_text
 from milena.tiered.metadata.serialization import deserialize, serialize
@@ -103,12 +103,12 @@ async def checked(storage: RemoteStorage, row: Row, newest_ms: int) -> Row:
                 "newest": microseconds(segment.max_timestamp_ms),
                 "metadata": serialize(segment),
             }
-    told = None if contents is None else contents
+    known = None if contents is None else contents
     return row | {
-        "batches": None if told is None else told.batches,
-        "records": None if told is None else told.records,
-        "codecs": None if told is None else sorted(told.codecs),
-        "epochs": None if told is None else sorted({one.epoch for one in told.epochs}),
+        "batches": None if known is None else known.batches,
+        "records": None if known is None else known.records,
+        "codecs": None if known is None else sorted(known.codecs),
+        "epochs": None if known is None else sorted({one.epoch for one in known.epochs}),
         "found": [{"kind": one.kind, "what": one.what, "harmless": one.harmless} for one in found],
     }
 

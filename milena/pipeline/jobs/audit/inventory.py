@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 
 from milena.pipeline.catalogue import in_order
 from milena.pipeline.jobs.rows import Row, microseconds
+from milena.pipeline.locations import log_dirs_of, storage_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions
-from milena.pipeline.places import log_dirs_of, storage_of
 from milena.pipeline.plans import chosen_topics, only_assigned
 from milena.protocol.uuids import to_text
 from milena.tiered.metadata.serialization import serialize
@@ -110,7 +110,7 @@ def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) ->
         for partition in chosen:
             objects = {one.segment_id.id: one for one in stored.get(partition, ())}
             listed = [] if history is None else history.segments(partition)
-            result.rows += _rows(partition, listed, objects, told=history is not None)
+            result.rows += _rows(partition, listed, objects, has_metadata=history is not None)
             result.findings += _unlisted(history, partition, listed, objects)
             why = not_tiered(partition) if objects or listed else None
             if why is not None:
@@ -148,7 +148,7 @@ def _rows(
     listed: Sequence[RemoteLogSegmentMetadata],
     objects: Mapping[UUID, StoredSegment],
     *,
-    told: bool,
+    has_metadata: bool,
 ) -> Iterator[Row]:
     by_id = {one.id: one for one in listed}
     for one in [*by_id, *(objects.keys() - by_id.keys())]:
@@ -167,6 +167,6 @@ def _rows(
             "modified": None if stored is None else microseconds(stored.modified_ms),
             "size": 0 if stored is None else sum(stored.objects.values()),
             "objects": None if stored is None else list(stored.objects.items()),
-            "listed": told,
+            "listed": has_metadata,
             "metadata": None if segment is None else serialize(segment),
         }

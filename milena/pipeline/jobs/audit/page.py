@@ -7,7 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from milena.pipeline.jobs.audit.tables import by_kind
-from milena.pipeline.jobs.telling import told_bytes, told_time
+from milena.pipeline.jobs.units_text import bytes_text, time_text
 from milena.pipeline.options import SourceOptions
 from milena.report.contents import Cell, Facts, Plot, Plots, Section, Series, Table
 from milena.report.page import page
@@ -29,7 +29,7 @@ def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: D
     sums = ("segments", "bytes", "unreadBytes", "unreadCost")
     whole = tables["topics"].selectExpr(*(f"coalesce(sum({name}), 0)" for name in sums)).collect()[0]
     segments, size, unread, cost = whole
-    verdict = f"{bad or 'No'} finding{'' if bad == 1 else 's'} in {segments:,} segments, {told_bytes(size)}."
+    verdict = f"{bad or 'No'} finding{'' if bad == 1 else 's'} in {segments:,} segments, {bytes_text(size)}."
     sections: list[Section] = [
         Facts(
             "What was looked at",
@@ -37,8 +37,8 @@ def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: D
                 "tier": options.tier,
                 "metadata": list(options.metadata) or "none: the files tell",
                 "segments": f"{segments:,}",
-                "size": told_bytes(size),
-                "nobody reads": told_bytes(unread) + (f", {cost:.2f} in a month" if price else ""),
+                "size": bytes_text(size),
+                "nobody reads": bytes_text(unread) + (f", {cost:.2f} in a month" if price else ""),
             },
         )
     ]
@@ -73,7 +73,7 @@ def _topics(topics: list[Row], price: float) -> Table:
     for one in topics:
         named = one.asDict()
         row: list[Cell] = [named[name] for name in ("topic", "partitions", "segments", "records", "bytes")]
-        row += [told_time(named["oldest"]), told_time(named["newest"]), named["unreadBytes"]]
+        row += [time_text(named["oldest"]), time_text(named["newest"]), named["unreadBytes"]]
         rows.append([*row, named["unreadCost"]] if price else row)
     columns = ["topic", "partitions", "segments", "records", "bytes", "oldest", "newest", "bytes that nobody reads"]
     return Table("Topics", [*columns, "cost in a month"] if price else columns, rows)

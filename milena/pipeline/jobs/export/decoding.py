@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.jobs.export.forms import BYTES, STRING, Form
+from milena.pipeline.jobs.export.formats import BYTES, STRING, Form
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from milena.pipeline.jobs.export.commits import DATA, SETTINGS, STAGING, Export
 from milena.pipeline.jobs.export.decoding import COLUMNS, decoded
-from milena.pipeline.jobs.export.forms import Form
+from milena.pipeline.jobs.export.formats import Form
 from milena.pipeline.jobs.lock import held
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.units import UNIT, planned, records_of

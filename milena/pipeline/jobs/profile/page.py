@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from milena.pipeline.jobs.profile.tables import STEP
-from milena.pipeline.jobs.telling import told_bytes, told_time
+from milena.pipeline.jobs.units_text import bytes_text, time_text
 from milena.report.contents import Cell, Facts, Plot, Plots, Section, Series, Table
 from milena.report.page import page
 
@@ -27,7 +27,7 @@ def page_of(place: Mapping[str, str], tables: Mapping[str, DataFrame]) -> str:
     names = [one.topic for one in topics[:MOST_TOPICS]]
     sums = ("count(*)", "coalesce(sum(records), 0)", "coalesce(sum(keyBytes + valueBytes), 0)")
     count, records, size = tables["topics"].selectExpr(*sums).collect()[0]
-    verdict = f"{records:,} records in {count:,} topic{'' if count == 1 else 's'}, {told_bytes(size)}."
+    verdict = f"{records:,} records in {count:,} topic{'' if count == 1 else 's'}, {bytes_text(size)}."
     partitions = tables["partitions"].orderBy("topic", "partition").limit(MOST).collect()
     sections: list[Section] = [
         Facts("What was read", {name: value for name, value in place.items() if value}),
@@ -50,7 +50,7 @@ def _topics(topics: list[Row]) -> Table:
         [
             *(one.topic, one.partitions, one.records, one.keyBytes + one.valueBytes),
             *(one.sizes50, one.sizes99, one.largest, one.distinctKeys, one.nullKeys, one.nullValues, one.skew),
-            *(told_time(one.first), told_time(one.last)),
+            *(time_text(one.first), time_text(one.last)),
         ]
         for one in topics
     ]

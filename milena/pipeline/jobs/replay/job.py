@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from milena.pipeline.errors import PipelineError, made_anew
+from milena.pipeline.errors import PipelineError, recreated
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.replay.target import ends_of
 from milena.pipeline.jobs.results import Results, shown, topics_of
@@ -150,8 +150,8 @@ def _before(results: Results, number: int, now: Position, to: str) -> Position:
     PipelineError."""
     kept = _kept(results, number)
     last = kept or _kept(results, number - 1) or now
-    for topic in last.made_anew(now.ids):
-        raise PipelineError(f"at {to}, {made_anew(topic, last.ids[topic], now.ids[topic])}: name another folder")
+    for topic in last.recreated(now.ids):
+        raise PipelineError(f"at {to}, {recreated(topic, last.ids[topic], now.ids[topic])}: name another folder")
     if kept is None:
         results.keep(os.path.join(BEGUN, str(number)), json.dumps(now.plain()).encode())
         return now

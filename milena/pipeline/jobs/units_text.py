@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 
-def told_bytes(size: int) -> str:
+def bytes_text(size: int) -> str:
     """``1.5 GiB``."""
     value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while value >= 1024 and len(units) > 1:
@@ -13,6 +13,6 @@ def told_bytes(size: int) -> str:
     return f"{value:,.0f} {units[0]}" if units[0] == "bytes" else f"{value:,.1f} {units[0]}"
 
 
-def told_time(time: datetime | None) -> str:
+def time_text(time: datetime | None) -> str:
     """To the minute; nothing if there is none."""
     return "" if time is None else f"{time:%Y-%m-%d %H:%M}"

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew has other records at the same offsets: none is taken for an old one."""
+"""A topic that is deleted and created again has other records at the same offsets: none is taken for an old one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_topic_that_is_made_anew_between_planning_and_reading_is_a_loss(runnin
     assert values(strict, first) == [b"old"] * 100
     deleted(running, "orders")
     filled(running, "orders", b"new")
-    with pytest.raises(DataLoss, match=r"topic orders was deleted and made anew: it had the id .*, and has .* now"):
+    with pytest.raises(DataLoss, match=r"topic orders was deleted and created again: it had the id .*, and has .* now"):
         values(strict, first)
     assert values(lenient, other) == []
 
@@ -77,7 +77,7 @@ class OtherIds(MadeTier):
 
 
 def anew(made: MadeTier, end: int) -> None:
-    """Its topic is deleted, and made anew with so many records."""
+    """Its topic is deleted, and created again with so many records."""
     shutil.rmtree(made.folder)
     OtherIds(made.folder).add(run(0, end))
 
@@ -92,7 +92,7 @@ def test_a_unit_is_of_the_topic_for_which_it_was_planned(made: MadeTier) -> None
     options = {"tier": made.folder, **{f"{side}Offsets": json.dumps(kept[side]) for side in ("starting", "ending")}}
     assert offsets(**options) == list(range(100))
     anew(made, 150)
-    with pytest.raises(DataLoss, match="topic orders was deleted and made anew"):
+    with pytest.raises(DataLoss, match="topic orders was deleted and created again"):
         offsets(**options)
     assert offsets(**options, failOnDataLoss="false") == list(range(100))
     old = {side: {"orders": one["orders"]} for side, one in kept.items() if side != "size"}
@@ -108,7 +108,7 @@ def test_an_export_does_not_go_on_in_a_topic_that_was_made_anew(made: MadeTier, 
     nothing: Any = None  # there is nothing to do for Spark
     assert export(nothing, place, chosen, folder).offsets == 0
     anew(made, 150)
-    with pytest.raises(TopicGone, match=r"topic orders was deleted and made anew: .* now: name another folder"):
+    with pytest.raises(TopicGone, match=r"topic orders was deleted and created again: .* now: name another folder"):
         export(nothing, place, chosen, folder)
 
 
@@ -116,8 +116,8 @@ def test_an_export_does_not_go_on_in_a_topic_that_was_made_anew(made: MadeTier, 
     ("end", "topic_id", "number", "sentence"),
     [
         (40, 1, 0, "orders-0 ended at 60, and ends at 40 now: it has lost records"),
-        (80, 2, 0, "topic orders was deleted and made anew"),
-        (80, 2, 1, "topic orders was deleted and made anew"),
+        (80, 2, 0, "topic orders was deleted and created again"),
+        (80, 2, 1, "topic orders was deleted and created again"),
         (80, 1, 0, ""),
         (80, 1, 1, ""),
     ],

@@ -10,7 +10,7 @@ import pytest
 from milena.pipeline import brokers
 from milena.pipeline.brokers import Brokers
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.metadata_cache import Shelf
+from milena.pipeline.metadata_cache import PlanCache
 from milena.pipeline.options import source_options
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.records.records import BatchBuilder
@@ -50,7 +50,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, log: list[BatchView]) -> list[int]:
         monkeypatch.setattr(asked, "topics", lambda: {REMOTE_LOG_METADATA_TOPIC: view})
         monkeypatch.setattr(asked, "bounds", lambda _topic, _number: (0, len(log)))
         monkeypatch.setattr(asked, "_between", between)
-        cache = asked.told([PARTITION]).cache(PARTITION)
+        cache = asked.tier_metadata([PARTITION]).cache(PARTITION)
         assert cache is not None
         return [*sorted(one.id.int for one in cache.segments()), -len(read)]
 
@@ -58,7 +58,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, log: list[BatchView]) -> list[int]:
 def test_what_has_come_is_read_and_all_if_an_unclean_leader_has_written_something_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(brokers, "SHELF", Shelf())
+    monkeypatch.setattr(brokers, "SHELF", PlanCache())
     log = [event(1, 0, 0), event(2, 1, 0)]
     assert planned(monkeypatch, log) == [1, 2, -2]
     assert planned(monkeypatch, log) == [1, 2, 0]

@@ -1,6 +1,6 @@
-"""The data pipeline: Spark reads what the brokers keep, and writes to them.
+"""The data pipeline: a Spark source that reads topics from the tier and the brokers, a sink, and jobs.
 
-``register`` needs the extra ``spark``; nothing of it is imported before.
+``register`` needs the extra ``spark``, which is imported only then.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-"""Spark refuses to read from a Python source that takes filters where this is not true."""
+"""Spark does not read from a Python source that accepts filters unless this is true."""
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Let ``spark`` know the format ``milena``, for reading and writing, batch and streaming; returns it.
+    """Register the format ``milena`` with ``spark``, for reading and writing, batch and streaming; return ``spark``.
 
-    It may be called again. The pushdown of filters (PUSHDOWN) stays as it is: only option ``pushFilters`` needs it.
+    Idempotent. The setting PUSHDOWN is not changed: only option ``pushFilters`` needs it.
     """
     from pyspark.errors import AnalysisException
 
     from milena.pipeline.source import MilenaDataSource
 
-    # Spark looks for a namesake in the active session, and registers in this one: make this one the active one.
+    # Spark looks for the name in the active session, but registers it in this one: make this session the active one.
     spark.createDataFrame([], "a int")
     try:
         spark.dataSource.register(MilenaDataSource)

@@ -1,4 +1,4 @@
-"""The brokers of a cluster as the source reads them: offsets, live metadata of the tier, and records."""
+"""Reads from the brokers of a cluster: offsets, the metadata topic of the tier, and records."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 T = TypeVar("T")
 
 FETCH: Final = 8 << 20
-"""Bytes of a fetch."""
+"""Bytes per fetch."""
 MOST_EMPTY: Final = 10
-"""Empty answers, of half a second each, before records that were there count as lost."""
+"""Empty answers, of half a second each, after which records that existed count as lost."""
 
 
 class _Read(NamedTuple):
-    """A part of a log: up to ``end`` (exclusive), where the leader epoch is ``epoch``."""
+    """How far a log was read: up to ``end`` (exclusive), whose last batch has leader epoch ``epoch``."""
 
     end: int
     epoch: int
 
 
 class Brokers:
-    """Blocking calls. All raise PipelineError if the cluster cannot be asked."""
+    """Blocking calls to a cluster. All raise PipelineError if the cluster does not answer, or with an error."""
 
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         self._loop = loop
@@ -60,14 +60,14 @@ class Brokers:
         return self._ask(self._cluster.metadata).topics
 
     def bounds(self, topic: str, number: int) -> tuple[int, int]:
-        """The log's first offset, and the one after the last that may be read."""
+        """Return the log's first offset, and the offset after the last one that may be read."""
         level = int(self._committed)
         first = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST))
         last = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, LATEST, isolation=level))
         return first.offset, max(first.offset, last.offset)
 
     def offset_at(self, topic: str, number: int, timestamp: int) -> int | None:
-        """The first offset with this timestamp (ms) or a later one."""
+        """Return the first offset with this timestamp (ms) or a later one; None if there is none."""
         level = int(self._committed)
         found = self._of_topic(
             topic, partial(find_offset, self._cluster, topic, number, timestamp, isolation=level)
@@ -75,8 +75,8 @@ class Brokers:
         return None if found < 0 else found
 
     def tier_metadata(self, partitions: Iterable[TopicIdPartition]) -> TierMetadata:
-        """What the metadata topic says of these partitions, and of others of the topics that are chosen. What was read
-        by the last plan of this process is not read again, if it is still there."""
+        """Return the metadata of at least these partitions from the metadata topic. Records that the last plan of this
+        process has read are not read again, if the topic still has them."""
         view = self.topics().get(REMOTE_LOG_METADATA_TOPIC)
         if view is None or view.error:
             raise PipelineError(
@@ -106,25 +106,27 @@ class Brokers:
         return tier_metadata
 
     def _is_there(self, number: int, read: _Read) -> bool:
-        """Whether a partition of the metadata topic still has what was read of it: an unclean leader may lack some, and
-        may have written more since."""
+        """Whether a partition of the metadata topic still has all records that were read: after an unclean election,
+        the leader may lack some, and may have written others."""
         ends = self._ask(partial(epoch_ends, self._cluster, REMOTE_LOG_METADATA_TOPIC, number, [read.epoch]))
         return ends.get(read.epoch, 0) >= read.end
 
     def _unread(self) -> tuple[TierMetadata, dict[int, _Read]]:
-        """And up to where each partition of the metadata topic was read."""
+        """Return empty metadata, and how far each partition of the metadata topic was read."""
         return TierMetadata(EventDecoder(partial(wants, self._chosen))), {}
 
     def epochs(self, topic: str, number: int, known: Iterable[LeaderEpoch]) -> list[EpochEntry]:
-        """The leader epochs of the leader's log, as far as these and the borders between them need them."""
+        """Return the leader epochs of the leader's log: the ``known`` ones, and those directly before them, which
+        determine their start offsets."""
         asked = sorted({epoch for one in known for epoch in (one - 1, one) if epoch >= 0})
         ends = self._ask(partial(epoch_ends, self._cluster, topic, number, asked))
         return entries_of(ends)
 
     def batches(self, stretch: Stretch) -> Iterator[BatchView]:
-        """The batches with offsets of ``stretch``, without those of aborted transactions, as ``OpenTier.batches``.
+        """Yield the batches with offsets of ``stretch``, without those of aborted transactions, as ``OpenTier.batches``
+        does.
 
-        Raises DataLoss, also if the topic was deleted and made anew."""
+        Raises DataLoss, also if the topic was deleted and created again."""
         aborting: set[int] = set()
         at = stretch.first
         for read in self._reads(stretch.partition, at, stretch.last):
@@ -145,7 +147,7 @@ class Brokers:
                     yield batch
 
     def _reads(self, partition: TopicIdPartition, at: int, last: int) -> Iterator[RawRecords]:
-        """From ``at`` on, the next one under way while one is used. Raises DataLoss."""
+        """Yield the answers to fetches from ``at`` on; the next one is fetched while one is used. Raises DataLoss."""
         pending, empty, local = self._read(partition, at), 0, at + 1
         while True:
             read = self._answer(partial(pending.result), partition, at)
@@ -157,8 +159,8 @@ class Brokers:
                 return
             if after == at:
                 if read.end > last and not read.data and at >= local:
-                    return  # a cleaner has removed what the log ended with
-                local = self._local_start(partition)  # for the next answer: another leader may have given this one
+                    return  # a cleaner has removed the last records of the log
+                local = self._local_start(partition)  # for the next answer: this one may be from another leader
                 empty += 1
                 if empty >= MOST_EMPTY:
                     raise DataLoss(
@@ -172,7 +174,7 @@ class Brokers:
             yield read
 
     def _local_start(self, partition: TopicIdPartition) -> int:
-        """Before it, an empty answer may mean that the tier did not answer in time."""
+        """Return the local log start. Below it, an empty answer may mean that the tier did not answer in time."""
         topic, number = partition.topic, partition.partition
         return self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST_LOCAL)).offset
 
@@ -204,7 +206,7 @@ class Brokers:
             raise _pipeline_error(error) from None
 
     def _between(self, topic: str, number: int, first: int, end: int) -> Iterator[BatchView]:
-        """The batches with the offsets ``first`` to ``end`` (exclusive)."""
+        """Yield the batches with the offsets ``first`` to ``end`` (exclusive)."""
         if end > first:
             for read in self._reads(TopicIdPartition(ZERO_UUID, topic, number), first, end - 1):
                 for batch in iter_batches(memoryview(read.data)):
@@ -223,9 +225,10 @@ class Brokers:
 
 
 def entries_of(ends: Mapping[int, int]) -> list[EpochEntry]:
-    """The leader epochs of a log, by where they end: each begins where the one before it does.
+    """Return the leader epochs of a log, given their end offsets: each starts where the one before it ends.
 
-    Between two that were asked for there may be others, which count for the later one: no segment has records of them.
+    There may be other epochs between two that were requested. They count for the later one, since no segment has
+    records of them.
     """
     found, start = [], 0
     for epoch, end in sorted(ends.items()):

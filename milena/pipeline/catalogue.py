@@ -1,4 +1,4 @@
-"""What a tier has of each topic partition, by the brokers' own rules: lineage, cleanings, claims, deletions."""
+"""The contents of a tier by topic partition, by the same rules as on brokers: lineage, cleanings, fences, deletions."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from milena.tiered.store.tier_names import object_name
 from milena.tiered.store.tier_names import partition_folder as tier_folder
 
 AT_ONCE: Final = 16
-"""Segments whose files are looked at concurrently."""
+"""Segments whose files are read concurrently."""
 
 
 @dataclass(slots=True)
 class KnownPartition:
-    """One partition: what the tier serves of the log that it is read as, in order. ``first`` and ``end`` (exclusive)
-    are offsets as of the tier alone, equal if it has nothing."""
+    """The part of a partition's log that the tier serves: stretches in order, from ``first`` to ``end`` (exclusive).
+    Both are equal if the tier has nothing of it."""
 
     partition: TopicIdPartition
     parts: Sequence[Stretch] = ()
@@ -55,14 +55,14 @@ class KnownPartition:
 
 @dataclass(slots=True)
 class Catalogue:
-    """The partitions that are known, whether or not anything of them was looked at."""
+    """The partitions of a tier."""
 
     tier_metadata: TierMetadata | None
-    """None: the files tell."""
+    """None if the metadata is rebuilt from the files in the tier."""
     stored: Mapping[TopicIdPartition, Sequence[StoredSegment]] = field(default_factory=dict)
     log_dirs: Sequence[str] = ()
     snapshots: Mapping[TopicIdPartition, Sequence[str]] = field(default_factory=dict)
-    """Paths of the brokers' snapshots of the metadata of partitions whose part of the metadata topic is not here."""
+    """Paths of the brokers' metadata snapshots, for partitions whose records of the metadata topic are missing."""
 
     def partitions(self) -> list[TopicIdPartition]:
         known = {*self.stored, *self.snapshots}
@@ -78,8 +78,8 @@ def in_order(partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
 async def catalogue_of_folders(
     loop: LoopThread, directories: Iterable[str], chosen: Chosen, place: Hashable
 ) -> Catalogue:
-    """What brokers' directories tell of the topics that are chosen. ``place``: of the tier, whose files tell what is
-    worked out. Raises PipelineError, also for records of a version that is not known."""
+    """Return the catalogue of the chosen topics by the metadata in brokers' directories. ``place``: the location of the
+    tier, since cached results depend on its files. Raises PipelineError, also for unreadable metadata."""
     disk, log_dirs = loop.runtime.disk, log_dirs_of(directories)
     key = "folders", tuple(log_dirs), chosen, place
     reader, tier_metadata = PLAN_CACHE.take(key, lambda: _new_reader(chosen))
@@ -130,7 +130,7 @@ def _snapshots(disk: Disk, log_dirs: Sequence[str], decoder: EventDecoder) -> di
 
 
 async def catalogue_of_files(storage: RemoteStorage) -> Catalogue:
-    """What the tier itself tells. Raises RemoteStorageError."""
+    """Return the catalogue of the segments in the tier, without metadata. Raises RemoteStorageError."""
     stored: dict[TopicIdPartition, list[StoredSegment]] = {}
     for one in await storage.segments():
         stored.setdefault(one.segment_id.partition, []).append(one)
@@ -138,7 +138,7 @@ async def catalogue_of_files(storage: RemoteStorage) -> Catalogue:
 
 
 def incarnation(partitions: Iterable[TopicIdPartition], topic: str) -> list[TopicIdPartition]:
-    """Those of a topic. Raises PipelineError if there are several topics of the name."""
+    """Return the partitions of a topic. Raises PipelineError if there are several topics with the name."""
     found = [one for one in partitions if one.topic == topic]
     ids = {one.topic_id for one in found}
     if len(ids) > 1:
@@ -153,7 +153,7 @@ def incarnation(partitions: Iterable[TopicIdPartition], topic: str) -> list[Topi
 async def looked_up(
     catalogue: Catalogue, disk: Disk, storage: RemoteStorage, partition: TopicIdPartition, *, strict: bool
 ) -> KnownPartition:
-    """One partition of it. ``strict``: a segment whose files cannot be read is an error, else it is left out.
+    """Look up one partition. ``strict``: a segment whose files cannot be read is an error, otherwise it is left out.
 
     Raises PipelineError, RemoteStorageError."""
     tier_metadata = catalogue.tier_metadata
@@ -178,7 +178,7 @@ async def looked_up(
 async def _alone(
     storage: RemoteStorage, partition: TopicIdPartition, cache: RemoteLogMetadataCache, lineage: Lineage | None
 ) -> KnownPartition:
-    """By what is known of this partition alone, and not kept."""
+    """Look up a partition by its own segments, without caching the result."""
     lineage = lineage or await lineage_of_tier(storage, _serving(cache))
     return KnownPartition.of(
         partition, () if lineage is None else resolved(partition, cache, lineage.epochs, lineage.log_end), lineage
@@ -190,8 +190,8 @@ def _serving(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
 
 
 def _by_snapshot(disk: Disk, paths: Iterable[str], partition: TopicIdPartition) -> RemoteLogMetadataCache:
-    """That of the snapshot that has got the furthest in the metadata topic. A damaged one is passed over, as by its
-    broker, if there is another one."""
+    """Return the contents of the newest snapshot. Damaged ones are ignored, as brokers do, if there is another one.
+    Raises PipelineError, OSError."""
     newest: Snapshot | None = None
     why = ""
     for path in paths:

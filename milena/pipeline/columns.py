@@ -1,4 +1,5 @@
-"""The columns of the source, and Arrow batches of them. Those of Spark's Kafka source keep their names and types."""
+"""The columns of the source, and Arrow batches of them. Columns of Spark's Kafka source have the same names and
+types."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ TYPES: Final[Mapping[str, DataType]] = {
 
 
 def schema_of(columns: Sequence[str], *, headers: bool) -> StructType:
-    """The columns that are named, or all; ``headers``: whether these are among all. Raises PipelineError."""
+    """Return the schema of the given columns, or of all. ``headers``: whether all columns include headers. Raises
+    PipelineError."""
     if headers and columns and "headers" not in columns:
         raise PipelineError("option includeHeaders=true contradicts option columns, which does not have headers")
     names = columns or [name for name in TYPES if headers or name != "headers"]
@@ -55,7 +57,7 @@ def schema_of(columns: Sequence[str], *, headers: bool) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """Raises PipelineError for a column that the source does not have, or not of this type."""
+    """Raise PipelineError for a column that the source does not have, or that has another type."""
     for one in schema.fields:
         known = TYPES.get(one.name)
         if known is None:
@@ -67,7 +69,7 @@ def check_schema(schema: StructType) -> None:
 
 
 class Assembler:
-    """Collects the records of batches of one segment, or of the brokers', until they are ``taken`` as Arrow."""
+    """Collects the records of batches of one segment, or of the brokers, until they are ``taken`` as Arrow."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -89,7 +91,7 @@ class Assembler:
         return self._columns.size
 
     def add(self, batch: BatchView, first: int, last: int) -> None:
-        """The records with offsets from ``first`` to ``last``. Raises CorruptBatch."""
+        """Add the records with offsets from ``first`` to ``last``. Raises CorruptBatch."""
         columns = self._columns
         before = len(columns)
         try:
@@ -98,7 +100,7 @@ class Assembler:
             self._fill(batch, before)
 
     def _fill(self, batch: BatchView, before: int) -> None:
-        """What the records from number ``before`` on have in common."""
+        """Fill the columns whose values are the same for all records of a batch, from record ``before`` on."""
         columns = self._columns
         count = len(columns) - before
         for name, values in self._repeated.items():
@@ -112,7 +114,7 @@ class Assembler:
                 self._sequences.extend(start + at - base & 0x7FFF_FFFF for at in columns.offsets[before:])
 
     def taken(self, topic: str, partition: int, segment: str | None) -> pa.RecordBatch:
-        """What was collected, all of it of this segment; nothing is left."""
+        """Return the collected records, which are all of this segment, and start again."""
         columns, count = self._columns, len(self._columns)
         constants: dict[str, pa.Scalar] = {
             "topic": pa.scalar(topic, pa.string()),
@@ -153,7 +155,7 @@ def _numbers(values: array[int], kind: pa.DataType) -> pa.Array:
 
 
 def _times(columns: RecordColumns, partition: str) -> pa.Array:
-    """Raises PipelineError for a time that has no microseconds in 64 bits."""
+    """Raises PipelineError for a time whose microseconds do not fit in 64 bits."""
     of_records = _numbers(columns.timestamps, pa.timestamp("ms", tz="UTC"))
     try:
         return of_records.cast(pa.timestamp("us", tz="UTC"))
@@ -177,7 +179,7 @@ def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
 
 
 def _headers(columns: RecordColumns) -> pa.Array:
-    """Null for a record without any, as in Spark."""
+    """Return the headers; null for a record without headers, as in Spark."""
     headers = columns.headers
     pairs = pa.StructArray.from_arrays(
         [_binary(headers.names, pa.string()), _binary(headers.values, pa.binary())], names=["key", "value"]

@@ -1,7 +1,7 @@
-"""Filters that the source applies itself: topic, partition, offset, and roughly the timestamp.
+"""Filters that the source applies itself: topic, partition, offset, and approximately the timestamp.
 
-Of those on topic, partition and offset nothing is left to Spark. By a timestamp whole segments are passed over, and the
-beginnings of others, as far as their metadata and time indexes tell; Spark does the rest.
+Filters on topic, partition and offset are applied completely. By a timestamp, whole segments are skipped, and the
+beginnings of others, according to their metadata and time indexes; Spark applies the filter to the remaining rows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp"})
 
 @dataclass
 class PushedFilters:
-    """What is left of all offsets: ``first`` to ``end`` (exclusive; None: no bound), of partitions that ``tests``
-    let through; ``since`` (ms): nothing earlier is wanted, though it may come."""
+    """The filters that were pushed down: offsets ``first`` to ``end`` (exclusive; None: no bound) of partitions that
+    match ``tests``. ``since`` (ms): earlier records are not needed, but may be returned."""
 
     tests: list[tuple[str, Filter]] = field(default_factory=list)
     first: int = 0
@@ -50,7 +50,7 @@ class PushedFilters:
     since: int | None = None
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take what can be taken; returns what Spark still has to do."""
+        """Take the filters that the source can apply; yield those that Spark still has to apply."""
         for one in filters:
             if not self._take(one):
                 yield one
@@ -60,7 +60,7 @@ class PushedFilters:
         return all(_COMPARED[type(one)](values[name], one.value) for name, one in self.tests)  # type: ignore[attr-defined]
 
     def _take(self, one: Filter) -> bool:
-        """Whether nothing is left of it."""
+        """Take a filter. Returns whether the source applies it completely."""
         path: tuple[str, ...] = getattr(one, "attribute", ())
         name = path[0] if len(path) == 1 else ""
         if isinstance(one, IsNotNull):

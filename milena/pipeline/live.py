@@ -1,4 +1,4 @@
-"""A plan over tier and brokers: what the tier serves is read there, the rest from the brokers."""
+"""A plan that reads from tier and brokers: offsets that the tier serves from there, the others from the brokers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 RECORD_BYTES = 1000
-"""Bytes that a record at the brokers is taken for."""
+"""The assumed size of a record at the brokers, in bytes."""
 
 
 class LivePlan(TierPlan):
-    """As of the time at which it is made. Without option ``tier`` everything is read from the brokers."""
+    """The plan for the state of the cluster when it is made. Without option ``tier`` everything is read from the
+    brokers."""
 
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         """Raises PipelineError."""
@@ -79,5 +80,5 @@ class LivePlan(TierPlan):
 
 
 def plan_of(loop: LoopThread, options: SourceOptions) -> TierPlan:
-    """Raises PipelineError."""
+    """Return the plan for ``options``. Raises PipelineError."""
     return LivePlan(loop, options) if options.bootstrap else TierPlan(loop, options)

@@ -1,4 +1,4 @@
-"""Where a tier and its metadata lie, from the options ``tier`` and ``metadata``."""
+"""The locations of a tier and its metadata, from the options ``tier`` and ``metadata``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PROPERTIES: Final = "server.properties"
 
 
 def storage_of(runtime: Runtime, tier: str, options: str) -> RemoteStorage:
-    """``tier``: a folder, or a URL for fsspec, whose file system is given ``options`` (JSON). Raises PipelineError."""
+    """Open a tier. ``tier``: a folder, or a URL for fsspec; ``options``: JSON with arguments of the fsspec file system.
+    Raises PipelineError."""
     place = _place(tier)
     try:
         if "://" in place:
@@ -37,8 +38,8 @@ def _place(tier: str) -> str:
 
 
 def log_dirs_of(directories: Iterable[str]) -> list[str]:
-    """The log directories of brokers: of each of ``directories``, which are log directories, brokers' or clusters'.
-    Raises PipelineError."""
+    """Return the log directories in ``directories``, each of which is a log directory, or the directory of a broker or
+    of a cluster. Raises PipelineError."""
     found: dict[str, None] = {}
     for directory in directories:
         if not os.path.isdir(directory):
@@ -55,7 +56,8 @@ def log_dirs_of(directories: Iterable[str]) -> list[str]:
 
 
 def _in(folder: str) -> Iterator[str]:
-    """``folder``, its ``data``, or what its server.properties names, if that was not moved."""
+    """Yield the log directories of a broker: ``folder`` itself, its subfolder ``data``, or the existing ones that its
+    server.properties names."""
     for one in (folder, os.path.join(folder, "data")):
         if os.path.exists(os.path.join(one, META_PROPERTIES)):
             yield one

@@ -1,6 +1,6 @@
-"""A tier that is open for reading: batches of stretches, and what its transaction indexes say.
+"""Reads from a tier: batches of stretches, offset and time indexes, aborted transactions.
 
-Everything here blocks; it is called from Spark's threads, while a loop of its own reads ahead.
+All functions block. They are called from Spark's threads, while a loop in another thread reads ahead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PIECE: Final = 4 << 20
 
 
 class Moved(Exception):
-    """The segment is not there any more: it was replaced, or deleted."""
+    """The segment no longer exists: it was replaced or deleted."""
 
 
 class Damaged(PipelineError):
@@ -43,7 +43,7 @@ class Damaged(PipelineError):
 
 
 class OpenTier:
-    """``storage`` is used on the loop alone."""
+    """An open tier. ``storage`` is used only on the loop."""
 
     def __init__(self, loop: LoopThread, storage: RemoteStorage) -> None:
         self.loop = loop
@@ -51,9 +51,10 @@ class OpenTier:
         self._entries = lru_cache(maxsize=8)(self._read_entries)
 
     def batches(self, stretch: Stretch, since: int | None = None) -> Iterator[BatchView]:
-        """The batches with offsets of ``stretch``, checked, in order; the first and the last may have others too.
+        """Yield the batches with offsets of ``stretch``, in order, with verified checksums. The first and the last
+        batch may have other offsets, too.
 
-        ``since``: what surely has no timestamp as late (ms) may be left out. Raises Moved, Damaged."""
+        ``since`` (ms): batches whose records are all earlier may be left out. Raises Moved, Damaged."""
         segment = stretch.segment
         assert segment is not None
         first = max(stretch.first, self._time_bound(segment, since))
@@ -78,7 +79,8 @@ class OpenTier:
             raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
 
     def _whole_batches(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[memoryview]:
-        """The batches from ``position`` on. Copied are those alone that pieces cut. Raises CorruptBatch."""
+        """Yield the batches from ``position`` on. Only batches that are in two pieces are copied. Raises
+        CorruptBatch."""
         held = b""
         for piece in self._pieces(segment, position):
             data, begin = memoryview(piece), 0
@@ -101,7 +103,7 @@ class OpenTier:
             raise CorruptBatch(f"{len(held)} bytes at position {position} are not a whole batch")
 
     def _pieces(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[bytes]:
-        """The log from ``position`` on. The next piece is under way while one is used."""
+        """Yield the log from ``position`` on in pieces. The next piece is fetched while one is used."""
         pending: Future[bytes] | None = None
         try:
             while position < segment.size:
@@ -122,7 +124,7 @@ class OpenTier:
         return data
 
     def _position(self, segment: RemoteLogSegmentMetadata, offset: int) -> int:
-        """A position at or before the batch with ``offset``."""
+        """Return a position at or before the batch with ``offset``."""
         if offset <= segment.start_offset:
             return 0
         entries = self.entries(segment)
@@ -130,7 +132,7 @@ class OpenTier:
         return entries[slot][1] if slot >= 0 else 0
 
     def entries(self, segment: RemoteLogSegmentMetadata) -> Sequence[tuple[int, int]]:
-        """The offset index: last offset of a batch, and its position; nothing if it is lost or damaged."""
+        """Return the offset index: last offset of a batch, and its position. Empty if the index is lost or damaged."""
         return self._entries(segment)
 
     def _read_entries(self, segment: RemoteLogSegmentMetadata) -> list[tuple[int, int]]:
@@ -140,7 +142,7 @@ class OpenTier:
         return found if rising and (not found or 0 <= found[0][1] <= found[-1][1] < segment.size) else []
 
     def _time_bound(self, segment: RemoteLogSegmentMetadata, since: int | None) -> int:
-        """An offset before which no record has the timestamp ``since`` or a later one."""
+        """Return an offset before which no record has the timestamp ``since`` or a later one."""
         if since is None:
             return segment.start_offset
         entries = time_index.entries(self._index(segment, IndexType.TIMESTAMP) or b"")

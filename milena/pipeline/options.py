@@ -15,14 +15,14 @@ from milena.protocol.types import TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""Offsets in JSON that stand for a place, as in Spark."""
+"""Offsets in JSON that stand for the first and the last offset, as in Spark."""
 IDS: Final = "topic ids"
-"""Beside topics in JSON: their ids. No topic can have this name."""
+"""The key in JSON for the ids of the topics. No topic can have this name."""
 PARTITION_BYTES: Final = 128 << 20
 
 LARGEST: Final = (1 << 63) - 1
 LAST_PARTITION: Final = (1 << 31) - 1
-"""What offsets, times and numbers of partitions can be."""
+"""The maximum of offsets and times, and of partition numbers."""
 
 _CHOICES: Final = ("assign", "subscribe", "subscribePattern")
 _KNOWN: Final = (
@@ -50,7 +50,7 @@ _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which topics, or partitions, are read: one of the three."""
+    """The topics or partitions that are read: one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -59,20 +59,20 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends: EARLIEST, LATEST, an offset for each partition, or a time (ms)."""
+    """Where reading starts or ends: EARLIEST, LATEST, an offset for each partition, or a time (ms)."""
 
     place: int = 0
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
-    """Of the topics that the offsets are of, as text, as far as they are known."""
+    """The ids (as text) of the topics in ``offsets``, as far as they are known."""
     timestamp: int | None = None
     option: str = ""
-    """Which says so, for messages."""
+    """The name of the option, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What is read, and from where."""
+    """The options of the source."""
 
     chosen: Chosen
     starting: Bound
@@ -92,7 +92,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where DataFrames are written to. ``topic``: empty if a column tells."""
+    """The options of the sink. ``topic``: empty if the column ``topic`` has it."""
 
     bootstrap: tuple[tuple[str, int], ...]
     topic: str = ""
@@ -109,7 +109,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
-    """``streaming``: None if that is not known. Raises PipelineError for what is unknown, missing or contradicting."""
+    """Parse the options of the source. ``streaming``: None if that is not known. Raises PipelineError for unknown,
+    missing and contradicting options."""
     options = _Given(given)
     options.check_names()
     tier = options.one_of("tier", "path")
@@ -117,7 +118,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
     if not tier and not bootstrap:
         raise PipelineError("say where the records are: option tier, kafka.bootstrap.servers or both")
     if not tier and options.text("metadata"):
-        raise PipelineError("option metadata tells what is in a tier: it needs option tier")
+        raise PipelineError("option metadata has the metadata of a tier: it needs option tier")
     if options.text("storageOptions") and "://" not in tier:
         raise PipelineError(f"option storageOptions goes with a URL, and the tier is {tier or 'not named'}")
     if streaming and (options.text("endingOffsets") or options.text("endingTimestamp")):
@@ -151,7 +152,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
 
 
 def _absolute(place: str) -> str:
-    """Tasks on other machines are in other folders than whoever names a place."""
+    """Return an absolute path: tasks on other machines have another working directory than the driver."""
     return place if "://" in place else os.path.abspath(place)
 
 
@@ -162,7 +163,7 @@ def _refuse(bound: Bound, place: int, name: str) -> None:
 
 
 class _Given:
-    """Option names are of either case. One that is None was not given, as in Spark."""
+    """The given options. Names are case-insensitive, and None means that an option was not given, as in Spark."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         there = {name: value for name, value in given.items() if value is not None}
@@ -315,7 +316,7 @@ def _json(expected: str, text: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Raises PipelineError for a name that an object has twice: either value may be meant."""
+    """Build the dict of a JSON object. Raises PipelineError for a name that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
@@ -328,7 +329,7 @@ def _whole(text: str) -> bool:
 
 
 def addresses(bootstrap: str, option: str = "kafka.bootstrap.servers") -> tuple[tuple[str, int], ...]:
-    """``HOST:PORT,HOST:PORT``. Raises PipelineError."""
+    """Parse ``HOST:PORT,HOST:PORT``. Raises PipelineError."""
     found = tuple(_address(one, option) for one in bootstrap.split(",") if one.strip())
     if bootstrap and not found:
         raise PipelineError(f"option {option}={bootstrap} names no broker")

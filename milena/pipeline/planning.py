@@ -1,8 +1,8 @@
-"""Which offsets are read, and by which task: pure functions on descriptions of segments.
+"""Decides which offsets are read by which task: pure functions on metadata of segments.
 
-A stretch is a range of offsets of one topic partition that one segment serves, or the brokers. Stretches are cut where
-they are large, and packed in their order: so the rows of a topic partition are in the order of their offsets, within a
-task's rows and from task to task.
+A stretch is a range of offsets of one topic partition that one segment, or the brokers, serve. Large stretches are cut,
+and all are distributed to tasks in their order: so the rows of a topic partition are in the order of their offsets,
+within a task's rows and from task to task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 
 SLACK: Final = 1.25
-"""A stretch is cut if it is larger than this many times what a task should read."""
+"""A stretch is cut if it is larger than this many times the bytes that a task should read."""
 
 
 class Aborted(NamedTuple):
@@ -41,8 +41,8 @@ class Aborted(NamedTuple):
 class Stretch:
     """Offsets ``first`` to ``last`` (inclusive) of a partition, about ``size`` bytes.
 
-    ``segment``: which serves them, None for the brokers. ``aborted``: transactions whose records are left out.
-    ``committed``: whether the brokers are asked for what is committed alone.
+    ``segment``: the segment that serves them, None for the brokers. ``aborted``: transactions whose records are left
+    out. ``committed``: whether the brokers are asked for committed records only.
     """
 
     partition: TopicIdPartition
@@ -58,7 +58,7 @@ class Stretch:
         return replace(self, first=first, last=last, size=size, aborted=aborted)
 
     def __reduce__(self) -> tuple[Callable[..., Stretch], tuple[object, ...]]:
-        """Spark pickles each task by itself, and there may be very many: plain values take a fifth of the time."""
+        """Pickle plain values: Spark pickles each task by itself, and this takes a fifth of the time."""
         of, one = self.partition, self.segment
         stored: _Stored | None = None
         if one is not None:
@@ -103,7 +103,7 @@ _Stored = tuple[
     bool,
     bool,
 ]
-"""A segment, without its partition."""
+"""The fields of a segment without its partition."""
 
 
 def _unpickled(
@@ -140,14 +140,14 @@ _LAST: Final = attrgetter("last")
 
 
 class Gap(NamedTuple):
-    """Offsets (inclusive) that nothing serves."""
+    """Offsets (inclusive) that no segment serves."""
 
     first: int
     last: int
 
 
 Cuts = Callable[[Stretch, int], Sequence[tuple[int, int]]]
-"""The first offset and the size of each of the parts into which a stretch is cut."""
+"""Cuts a stretch into parts of about the given size (bytes); returns the first offset and the size of each part."""
 
 
 def resolved(
@@ -157,7 +157,7 @@ def resolved(
     log_end: int,
     first: int = 0,
 ) -> list[Stretch]:
-    """What is in the tier from offset ``first`` on under a log's leader epochs, in order."""
+    """Return the stretches in the tier from offset ``first`` on for a log's leader epochs, in order."""
     return [
         Stretch(partition, at, last, _share(segment, at, last), _light(segment))
         for segment, at, last in cache.all_served(Offset(first), leader_epochs=epochs, log_end=Offset(log_end))
@@ -165,7 +165,7 @@ def resolved(
 
 
 def clipped(parts: Sequence[Stretch], first: int, end: int) -> Iterator[Stretch | Gap]:
-    """Of ``parts``, which are in order, the offsets ``first`` to ``end`` (exclusive)."""
+    """Yield the parts of the offsets ``first`` to ``end`` (exclusive), and the gaps. ``parts`` are in order."""
     at = first
     for index in range(bisect_left(parts, first, key=_LAST), len(parts)):
         one = parts[index]
@@ -191,7 +191,8 @@ def served(
     first: int,
     end: int,
 ) -> Iterator[Stretch | Gap]:
-    """What of the offsets ``first`` to ``end`` (exclusive) is in the tier under a log's leader epochs, in order."""
+    """Yield the stretches in the tier of the offsets ``first`` to ``end`` (exclusive) for a log's leader epochs, and
+    the gaps, in order."""
     return clipped(resolved(partition, cache, epochs, min(log_end, end), first), first, end)
 
 
@@ -201,19 +202,21 @@ def _share(segment: RemoteLogSegmentMetadata, first: int, last: int) -> int:
 
 
 def _light(segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
-    """Without what no reader of its objects needs, and cleaned segments have much of."""
+    """Return the segment without its cleaner-offset map and replaced segments: they may be large, and tasks do not need
+    them."""
     return replace(segment, cleaned=NOT_CLEANED, replaces=()) if segment.cleaned or segment.replaces else segment
 
 
 def cuts_by_offset(stretch: Stretch, target: int) -> list[tuple[int, int]]:
-    """Parts with equally many offsets."""
+    """Cut a stretch into parts with equally many offsets."""
     span = stretch.last - stretch.first + 1
     parts = min(span, -(-stretch.size // target))
     return [(stretch.first + span * at // parts, stretch.size // parts) for at in range(parts)]
 
 
 def cuts_by_index(stretch: Stretch, target: int, entries: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Parts of equally many bytes, as far as the segment's index (last offset of a batch, its position) knows."""
+    """Cut a stretch into parts of equally many bytes, at the entries of the segment's index (last offset of a batch,
+    its position)."""
     assert stretch.segment is not None
     offsets = [offset for offset, _ in entries]
     low = bisect_right(offsets, stretch.first)
@@ -225,7 +228,7 @@ def cuts_by_index(stretch: Stretch, target: int, entries: Sequence[tuple[int, in
     found = [(stretch.first, begin)]
     for at in range(1, parts):
         slot = bisect_right(positions, begin + (finish - begin) * at // parts) - 1
-        # An entry names its batch by the last offset: the batch after it begins behind that.
+        # An entry has the last offset of its batch, so the next batch begins at the offset after it.
         if slot >= 0 and found[-1][0] < offsets[slot] + 1 <= stretch.last:
             found.append((offsets[slot] + 1, positions[slot]))
     ends = [position for _, position in found[1:]] + [finish]
@@ -233,7 +236,7 @@ def cuts_by_index(stretch: Stretch, target: int, entries: Sequence[tuple[int, in
 
 
 def packed(stretches: Iterable[Stretch], target: int, cuts: Cuts) -> list[tuple[Stretch, ...]]:
-    """The stretches of each task, about ``target`` bytes."""
+    """Return the stretches of each task, about ``target`` bytes."""
     tasks: list[tuple[Stretch, ...]] = []
     held: list[Stretch] = []
     size = 0

@@ -1,4 +1,4 @@
-"""From options to offsets to stretches: what the driver works out before tasks read."""
+"""Plans of reads, made on the driver: from options to offsets to stretches, which tasks then read."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorageError
 
 MOST_INDEXES: Final = 200
-"""Large segments whose indexes are read to cut them evenly; further ones are cut by their offsets."""
+"""The maximum number of large segments for which indexes are read to cut them evenly. If there are more, all are cut by
+their offsets."""
 Ranges = dict[TopicPartition, tuple[int, int]]
 """The first offset, and the offset after the last."""
 
 
 class NoSuchTopic(PipelineError):
-    """A ``topic`` that was chosen by its name."""
+    """A ``topic`` that was chosen by its name does not exist."""
 
     def __init__(self, topic: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -43,7 +44,7 @@ class NoSuchTopic(PipelineError):
 
 
 class TierPlan:
-    """What the tier alone has, as of the time at which it is made."""
+    """The plan for a tier without brokers, for its state when the plan is made."""
 
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         """Raises PipelineError."""
@@ -73,7 +74,7 @@ class TierPlan:
         return self._loop.run(catalogue_of_files(self.tier.storage))
 
     def partitions(self) -> list[TopicIdPartition]:
-        """Those that are chosen, in order. Raises PipelineError if there is no such topic."""
+        """Return the chosen partitions, in order. Raises PipelineError if a topic does not exist."""
         every = self.catalogue.partitions()
         names = chosen_topics(self.options.chosen, sorted({one.topic for one in every}))
         found = [one for name in names for one in incarnation(every, name)]
@@ -100,17 +101,18 @@ class TierPlan:
         return self._loop.run(looked_up(self.catalogue, disk, self.tier.storage, partition, strict=strict))
 
     def bounds(self, partition: TopicIdPartition) -> tuple[int, int]:
-        """The first offset that can be read, and the one after the last."""
+        """Return the first offset that can be read, and the offset after the last. Raises PipelineError."""
         known = self.known(partition)
         return known.first, known.end
 
     def _stable_end(self, known: KnownPartition) -> int:
-        """Up to where all transactions have ended, as far as the tier tells: as the last stable offset."""
+        """Return the last stable offset as far as the tier shows it: all transactions that begin before it have
+        ended."""
         every = clipped(known.parts, known.first, known.end)
         newest = [one for one in every if isinstance(one, Stretch)][-2:]
         last = newest[-1].segment
         assert last is not None
-        if newest[-1].last < last.end_offset:  # what follows in it is of another log: so is its snapshot
+        if newest[-1].last < last.end_offset:  # the rest of the segment, and its snapshot, are of another lineage
             newest, known.end = newest[:-1], newest[-1].first
         if not newest or newest[-1].segment is None:
             return known.end
@@ -118,7 +120,7 @@ class TierPlan:
         return known.end if first_open is None else max(known.first, min(known.end, first_open))
 
     def offset_at(self, partition: TopicIdPartition, timestamp: int) -> int | None:
-        """The first offset whose record has this timestamp (ms) or a later one. Raises PipelineError."""
+        """Return the first offset whose record has this timestamp (ms) or a later one. Raises PipelineError."""
         known = self.known(partition)
         for one in clipped(known.parts, known.first, known.end):
             if isinstance(one, Gap) or one.segment is None or one.segment.max_timestamp_ms < timestamp:
@@ -135,7 +137,8 @@ class TierPlan:
     def stretches(
         self, partition: TopicIdPartition, first: int, end: int, since: int | None = None
     ) -> Iterator[Stretch | Gap]:
-        """What of these offsets (``end`` exclusive) the tier has. ``since``: segments that end before are left out."""
+        """Yield the stretches of these offsets (``end`` exclusive) in the tier, and the gaps between them. ``since``
+        (ms): segments without records of this time or later are left out."""
         known = self.known(partition)
         every = clipped(known.parts, first, end)
         aborted = self._aborted(known, first) if self.options.committed else []
@@ -149,7 +152,8 @@ class TierPlan:
             yield one
 
     def _aborted(self, known: KnownPartition, first: int) -> list[Aborted]:
-        """The markers of these transactions may be in any later segment."""
+        """Return the aborted transactions of all segments from ``first`` on: the marker of a transaction may be in any
+        later segment than its records."""
         found: list[Aborted] = []
         for one in known.parts:
             if one.last >= first:
@@ -159,7 +163,7 @@ class TierPlan:
 
 
 def chosen_topics(chosen: Chosen, names: Sequence[str]) -> list[str]:
-    """Raises PipelineError."""
+    """Return the chosen topics among ``names``. Raises NoSuchTopic."""
     if chosen.pattern:
         return [name for name in names if re.fullmatch(chosen.pattern, name)]
     wanted = chosen.topics or tuple(dict.fromkeys(topic for topic, _ in chosen.partitions))
@@ -172,7 +176,7 @@ def chosen_topics(chosen: Chosen, names: Sequence[str]) -> list[str]:
 
 
 def without(options: SourceOptions, topic: str) -> SourceOptions:
-    """The same for the other topics that were chosen by name."""
+    """Return the options without ``topic``, which was chosen by name."""
     chosen = options.chosen
     topics = tuple(name for name in chosen.topics if name != topic)
     partitions = tuple(one for one in chosen.partitions if one[0] != topic)
@@ -180,7 +184,8 @@ def without(options: SourceOptions, topic: str) -> SourceOptions:
 
 
 def only_assigned(chosen: Chosen, found: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
-    """Raises PipelineError for a partition that is assigned and does not exist."""
+    """Return the partitions of option ``assign``, or all without it. Raises PipelineError for a partition that does not
+    exist."""
     if not chosen.partitions:
         return list(found)
     by_place = {(one.topic, one.partition): one for one in found}
@@ -191,7 +196,8 @@ def only_assigned(chosen: Chosen, found: Sequence[TopicIdPartition]) -> list[Top
 
 
 def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterable[TopicIdPartition]) -> Ranges:
-    """The offsets that the options name for all partitions, of the ``wanted`` ones. Raises DataLoss, PipelineError."""
+    """Return the ranges of offsets of the ``wanted`` partitions. The options must name offsets for all partitions,
+    ``every``. Raises DataLoss, PipelineError."""
     options, found = plan.options, {}
     for bound in (options.starting, options.ending):
         check_bound(options, bound, every)
@@ -215,8 +221,8 @@ def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterabl
 
 
 def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPartition]) -> None:
-    """As Spark does: offsets are for all partitions that are read. If they name the ids of topics, they are for these.
-    Raises DataLoss, PipelineError."""
+    """Check that offsets are given for all partitions that are read, and for no others, as Spark does. If ids of topics
+    are given, they must be the present ones. Raises DataLoss, PipelineError."""
     if bound.offsets:
         odd = sorted(bound.offsets.keys() ^ {(one.topic, one.partition) for one in every})
         if odd:
@@ -237,14 +243,14 @@ def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int
 
 
 def _says(bound: Bound, place: TopicPartition) -> bool:
-    """Whether an offset or a time is named, and not just an end of the log."""
+    """Whether an offset or a time is given, and not only an end of the log."""
     return bound.timestamp is not None or bound.offsets.get(place, EARLIEST) >= 0
 
 
 def within(
     place: TopicPartition, begin: int, finish: int, bounds: tuple[int, int], fail_on_data_loss: bool
 ) -> tuple[int, int]:
-    """The offsets that are there. Raises DataLoss."""
+    """Return the part of ``begin`` to ``finish`` (exclusive) that exists. Raises DataLoss if that is not all of it."""
     first, end = bounds
     if first <= begin <= finish <= end:
         return begin, finish
@@ -258,7 +264,7 @@ def within(
 def tasks_of(
     plan: TierPlan, ranges: Mapping[TopicIdPartition, tuple[int, int]], since: int | None
 ) -> list[tuple[Stretch, ...]]:
-    """What each task reads. Raises DataLoss, PipelineError."""
+    """Return the stretches of each task. Raises DataLoss, PipelineError."""
     found: list[Stretch] = []
     for one, (first, end) in ranges.items():
         for stretch in plan.stretches(one, first, end, since) if end > first else ():

@@ -1,7 +1,7 @@
-"""Where a stream is: the offsets of its checkpoint, ``{"topic": {"0": 23}}``, as those of Spark's Kafka source.
+"""The position of a stream: the offsets of its checkpoint, ``{"topic": {"0": 23}}``, as in Spark's Kafka source.
 
-Beside them are the ids of the topics: a topic that was deleted and made anew has other records at the same offsets, and
-nothing but its id tells.
+It also has the ids of the topics: a topic that was deleted and created again has other records at the same offsets, and
+only its id differs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Ends: TypeAlias = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """``ends``: of each partition the offset that comes next. ``ids``: of topics, as far as they are known."""
+    """``ends``: the next offset of each partition. ``ids``: the ids of topics, as far as they are known."""
 
     ends: Ends = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plain: Json) -> Position:
-        """From a checkpoint, also from one without ids."""
+        """Parse a checkpoint, with or without ids."""
         ends = {
             (topic, int(number)): int(end)
             for topic, every in plain.items()
@@ -38,7 +38,7 @@ class Position:
         return cls(ends, {topic: str(one) for topic, one in plain.get(IDS, {}).items()})
 
     def plain(self) -> Json:
-        """As JSON has it, always in the same order: Spark compares the texts."""
+        """Return the position for JSON, always in the same order, because Spark compares the texts."""
         found: Json = {}
         for (topic, number), end in sorted(self.ends.items()):
             found.setdefault(topic, {})[str(number)] = end
@@ -46,14 +46,14 @@ class Position:
         return found | {IDS: ids} if ids else found
 
     def behind(self, ends: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> Position:
-        """Behind more offsets, too, of topics with these ids."""
+        """Return the position after reading up to ``ends`` as well, of topics with these ``ids``."""
         return Position({**self.ends, **ends}, {**self.ids, **ids})
 
     def recreated(self, ids: Mapping[str, str]) -> list[str]:
-        """The topics that have another id there."""
+        """Return the topics that have another id in ``ids``."""
         return sorted(topic for topic, one in self.ids.items() if ids.get(topic, one) != one)
 
 
 def ids_of(partitions: Iterable[TopicIdPartition]) -> dict[str, str]:
-    """Without those of clusters that have no topic ids."""
+    """Return the topic ids as text; empty for a cluster without topic ids."""
     return {one.topic: to_text(one.topic_id) for one in partitions if one.topic_id != ZERO_UUID}

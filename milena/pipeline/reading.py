@@ -86,14 +86,14 @@ class StretchReader:
                 waiting = [*(() if isinstance(error, TopicGone) else self._behind(one, at)), *waiting]
 
     def _behind(self, one: Stretch, at: int) -> list[Stretch]:
-        """What is left of a stretch after a loss at the brokers: what their log begins with now."""
+        """Return the rest of a stretch after a loss at the brokers: from the present start of their log on."""
         if one.segment is not None or self._brokers is None:
             return []
         first, _ = self._brokers.bounds(one.partition.topic, one.partition.partition)
         return [one.part(first, one.last, one.size)] if at < first <= one.last else []
 
     def _of_one(self, one: Stretch, at: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-        """Arrow batches, each with the offset after it."""
+        """Yield Arrow batches, each with the offset after it."""
         assembler = Assembler(self._schema)
         partition, segment = one.partition, one.segment
         name = None if segment is None else to_text(segment.id)
@@ -127,7 +127,7 @@ class StretchReader:
         return self._tier.batches(one, self._since)
 
     def _again(self, one: Stretch, looks: int, why: str) -> list[Stretch]:
-        """What serves the rest of a stretch now. Raises DataLoss."""
+        """Return stretches that serve the rest of a stretch now. Raises DataLoss."""
         if self._options.bootstrap:
             return [replace(one, segment=None, committed=self._options.committed)]
         lost = f"{_where(one)} is gone, at offset {one.first}: {why}"
@@ -144,7 +144,7 @@ class StretchReader:
                     found.append(now)
         if not found:
             loss(lost, self._options.fail_on_data_loss)
-        # What was aborted was so when it was planned: the transactions of what is read had ended.
+        # All transactions with records in the stretch had ended when it was planned.
         return [replace(now, aborted=one.aborted) for now in found]
 
 
@@ -170,7 +170,7 @@ def read(options: SourceOptions, schema: StructType, task: Task) -> Iterator[pa.
 
 @cache
 def _keep_modules() -> None:
-    """Once in each of Spark's workers: it collects garbage after each task, and need not look at what its modules have
-    made, some 100,000 objects, each time. Of the first task something may be kept, too."""
+    """Exclude the objects of all modules, some 100,000, from garbage collection, once in each worker of Spark: it
+    collects garbage after each task. Some objects of the first task may be kept, too."""
     if TaskContext.get() is not None:
         gc.freeze()

@@ -1,4 +1,4 @@
-"""The one place where Spark sessions are made."""
+"""Creates Spark sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.driver.memory": "1g",
-    # What Python's workers read takes this way to the JVM: it costs less than TCP.
+    # The data of Python workers goes to the JVM by a Unix socket, which costs less than TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
@@ -27,10 +27,10 @@ DEFAULTS: Final[Mapping[str, str]] = {
 
 
 def session(master: str = "local[*]", name: str = "milena", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session that knows the format ``milena``. ``settings``: Spark's, over ours.
+    """Return a session with the format ``milena``. ``settings``: settings of Spark that override DEFAULTS.
 
-    Tasks run with this process's interpreter, unless PYSPARK_PYTHON names another. Raises PipelineError if there is no
-    Spark, or no JDK to run it.
+    Tasks run with this process's interpreter, unless PYSPARK_PYTHON names another. Raises PipelineError if Spark or a
+    JDK is missing.
     """
     check_jdk()
     try:

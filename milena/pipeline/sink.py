@@ -1,8 +1,8 @@
-"""Writing DataFrames into topics: at least once.
+"""Writes DataFrames to topics, at least once.
 
-Each task has an idempotent producer, so what it tries again is written once; but a task, or a micro-batch, that Spark
-runs again writes its records again. Columns, as in Spark's Kafka sink: ``value``, and if there are such ``key``,
-``topic`` (or option ``topic``, which goes before it), ``headers``, ``partition``; ``timestamp`` beside them.
+Each task has an idempotent producer, so its retries write each record once; but a task, or a micro-batch, that Spark
+runs again writes its records again. Columns, as in Spark's Kafka sink: ``value``, and optionally ``key``, ``topic``
+(option ``topic`` overrides it), ``headers`` and ``partition``; also ``timestamp``, which Spark's sink does not have.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
     "headers": frozenset({"array<struct<key:string,value:binary>>"}),
 }
 MOST_WAITING: Final = 20_000
-"""Records of a task that are not answered yet."""
+"""The maximum number of unacknowledged records of a task."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Written(WriterCommitMessage):
 
 
 class MilenaWriter(DataSourceArrowWriter):
-    """Of a batch. What it has written stays, also if the job fails."""
+    """Writes a batch. Written records stay even if the job fails."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises PipelineError."""
@@ -61,7 +61,7 @@ class MilenaWriter(DataSourceArrowWriter):
 
 
 class MilenaStreamWriter(DataSourceStreamArrowWriter):
-    """Of a query: a micro-batch that is run again is written again."""
+    """Writes the micro-batches of a query. A micro-batch that is run again is written again."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises PipelineError."""
@@ -105,16 +105,16 @@ def write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
 
 
 class _Sending:
-    """On the loop."""
+    """The producer of a task. All methods run on the loop."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self._cluster = cluster
         self._producer = Producer(cluster)
         self._topic = options.topic
         self._there: dict[str, Container[int]] = {}
-        """The partitions of topics for which records name theirs."""
+        """The partitions of the topics whose records have a partition."""
         self._waiting: list[tuple[str, asyncio.Future[Produced]]] = []
-        """With the topics of their records."""
+        """The unacknowledged records, with their topics."""
         self._count = 0
 
     @classmethod
@@ -152,7 +152,7 @@ class _Sending:
         headers: Sequence[Header],
         timestamp: int | None,
     ) -> asyncio.Future[Produced]:
-        """Raises PipelineError for a topic that there is not, KafkaError if no broker answers."""
+        """Raises PipelineError for a topic that does not exist, KafkaError if no broker answers."""
         try:
             return await self._producer.enqueue(
                 topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
@@ -161,12 +161,12 @@ class _Sending:
             raise _refused(topic, error) from None
 
     async def _check(self, topic: str, partition: int) -> None:
-        """Raises PipelineError for a partition that there is not: a producer would wait for it."""
+        """Raise PipelineError for a partition that does not exist: the producer would wait for it."""
         if partition < 0:
             raise PipelineError(f"column partition: {partition} is no partition of {topic}: they are numbered from 0")
         view = (await self._cluster.metadata([topic], allow_auto_create=True)).topics.get(topic)
         if view is None or not view.partitions:
-            return  # it is being created, or the producer tells what is wrong with it
+            return  # it is being created, or the producer will fail with the reason
         if partition not in view.partitions:
             raise PipelineError(
                 f"column partition: there is no {topic}-{partition}, of {len(view.partitions)} partitions"
@@ -174,7 +174,7 @@ class _Sending:
         self._there[topic] = view.partitions
 
     async def finish(self) -> int:
-        """Wait for the answers; how many there were. Raises PipelineError, KafkaError."""
+        """Wait for all acknowledgements; return the number of records. Raises PipelineError, KafkaError."""
         await self._producer.flush()
         for topic, future in self._waiting:
             try:
@@ -187,14 +187,14 @@ class _Sending:
 
     async def close(self) -> None:
         await self._producer.close(flush=False)
-        for _, future in self._waiting:  # they have failed, and nobody else asks
+        for _, future in self._waiting:  # asyncio warns of exceptions that are never retrieved
             if future.done():
                 future.exception()
         self._cluster.close()
 
 
 def _refused(topic: str, error: KafkaError) -> Exception:
-    """With the topic, and the partition if it is known."""
+    """Return the error with the topic, and the partition if it is known."""
     if error.code is ErrorCode.NETWORK_EXCEPTION and not isinstance(error, OutcomeUnknown):
         return error
     if isinstance(error, OutcomeUnknown):
@@ -203,7 +203,7 @@ def _refused(topic: str, error: KafkaError) -> Exception:
 
 
 def _times(column: pa.Array) -> list[int | None]:
-    """Milliseconds. Raises PipelineError for one before 1970."""
+    """Return the times in ms. Raises PipelineError for one before 1970."""
     import pyarrow as pa
 
     times = [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]

@@ -96,8 +96,8 @@ class MilenaReader(DataSourceReader):
 
 
 class FilteringReader(MilenaReader):
-    """Takes filters from Spark. For one query alone: Spark 4.2 keeps what was planned with the filters of one query for
-    all queries of the same ``load()``, and shows too little in them."""
+    """Accepts filters from Spark. It may be used for one query only: Spark 4.2 uses the plan with the filters of one
+    query for all queries of the same ``load()``, which then lack rows."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         return list(self._pushed.push(filters))

@@ -1,7 +1,7 @@
-"""``spark.readStream.format("milena")``: micro-batches over tier and tail.
+"""``spark.readStream.format("milena")``: micro-batches from tier and brokers.
 
-The checkpoint has the offsets (``milena.pipeline.position``): so a query that was killed goes on where it stopped, and
-a micro-batch that is run again reads the same offsets.
+The checkpoint has the offsets (``milena.pipeline.position``): a query that was killed continues where it stopped, and a
+micro-batch that is run again reads the same offsets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """What there is: the first offset of each partition and the one after the last, and the ids of topics."""
+    """The present state: the first offset of each partition and the offset after the last, and the ids of topics."""
 
     bounds: Ranges
     ids: Mapping[str, str]
@@ -41,13 +41,13 @@ class _Now:
 
 
 class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One object serves a query on the driver; tasks have copies of it."""
+    """Plans the micro-batches of a query on the driver; tasks have copies of it."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._target: Position | None = None
-        """Where a query with Trigger.AvailableNow ends."""
+        """The position at which a query with Trigger.AvailableNow ends."""
 
     def initialOffset(self) -> Json:
         """Raises PipelineError."""
@@ -72,7 +72,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             return found
         named = starting.offsets.get(place, starting.place)
-        if self._target is not None:  # it was told first, and producers have gone on since
+        if self._target is not None:  # it was determined before, and producers have written more since
             end = self._target.ends.get(place, end)
         return {EARLIEST: first, LATEST: end}.get(named, named)
 
@@ -103,14 +103,14 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 what = f"{place[0]}-{place[1]} was read up to offset {before[place]}, and ends at {ends[place]} now"
                 loss(what, strict)
                 ends[place] = before[place]
-        # A partition that is new is read from its first offset on, as in Spark.
+        # A new partition is read from its first offset on, as in Spark.
         starts = {place: before.get(place, now.bounds[place][0]) for place in ends}
         if isinstance(limit, ReadMaxRows):
             ends = limited(starts, ends, limit.max_rows)
         return Position(ends, ids).plain()
 
     def _up_to_target(self, ends: Ends, begun: Position, now: _Now) -> Ends:
-        """What was there when the trigger began. A partition that has come since is for the next one."""
+        """Return the ends when the trigger began. Partitions that were added since are for the next trigger."""
         assert self._target is not None
         found = {place: min(end, self._target.ends[place]) for place, end in ends.items() if place in self._target.ends}
         later = set(self._target.recreated(now.ids))
@@ -147,7 +147,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [Task(stretches) for stretches in tasks_of(plan, ranges, None)]
 
     def _of_new(self, place: TopicPartition, first: int) -> int:
-        """Where a partition that is new is begun. Raises DataLoss."""
+        """Return the first offset of a new partition. Raises DataLoss if that is not 0."""
         if first:
             loss(
                 f"added partition {place[0]}-{place[1]} starts from {first} instead of 0",
@@ -165,7 +165,8 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _Now({(one.topic, one.partition): plan.bounds(one) for one in every}, ids_of(every))
 
     def _planned(self, loop: LoopThread, begun: Collection[str]) -> tuple[TierPlan, list[TopicIdPartition]]:
-        """A topic that was read and is gone is a loss, not a wrong option. Raises DataLoss, PipelineError."""
+        """Plan, and return the partitions. A missing topic that was read before is a data loss, not a wrong option.
+        Raises DataLoss, PipelineError."""
         options = self._options
         while True:
             try:
@@ -179,12 +180,13 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> MilenaStreamReader:
-    """A stream goes on: it has no end."""
+    """Return the reader of a stream, which has no end."""
     return MilenaStreamReader(replace(options, ending=Bound(place=LATEST)), schema)
 
 
 def limited(starts: Mapping[TopicPartition, int], ends: Ends, most: int) -> Ends:
-    """At most so many offsets, of each partition a share that is proportional to what it has left, as in Spark."""
+    """Return the ends of a micro-batch with at most ``most`` offsets, distributed in proportion to the number of unread
+    offsets of each partition, as in Spark."""
     left = {place: max(0, end - starts[place]) for place, end in ends.items()}
     total = sum(left.values())
     if total <= most:

@@ -76,6 +76,7 @@ CLEAN: Final = (
     "milena/lab/world",
     "milena/node",
     "milena/protocol",
+    "milena/pipeline",
     "milena/report",
     "milena/storage",
     "milena/runtime",

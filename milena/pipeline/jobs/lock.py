@@ -1,4 +1,4 @@
-"""A job's folder is one job's at a time: a lock (flock) in it, which ends with the process that holds it."""
+"""The lock (flock) of a job's folder, so that one job at a time uses it. It ends with the process that holds it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from milena.pipeline.errors import PipelineError
 
 LOCK: Final = "job.lock"
 _LEFT: Final = frozenset({LOCK, "job.json.new", "export.json.part"})
-"""What a job leaves that ended before it had begun."""
+"""The files that a job may leave if it ends before it has started its work."""
 
 
 def others(folder: str) -> list[str]:
-    """What is in the folder, but for a job that had not begun; nothing if there is none. Raises PipelineError."""
+    """Return the names in a folder except those in ``_LEFT``; empty if there is no folder. Raises PipelineError."""
     try:
         return sorted(set(os.listdir(folder)) - _LEFT)
     except FileNotFoundError:
@@ -27,10 +27,10 @@ def others(folder: str) -> list[str]:
 
 @contextmanager
 def held(folder: str, state: str, what: str) -> Iterator[None]:
-    """Make the folder if need be, and keep other jobs out of it. One that has something and not the file ``state`` is
-    not touched: it has no ``what``.
+    """Create the folder if necessary, and lock it. A folder with other files and without the file ``state`` is refused:
+    it does not have ``what``.
 
-    Raises PipelineError, also for what the system says of the folder."""
+    Raises PipelineError, also for errors of the file system."""
     there = others(folder)
     if there and state not in there:
         raise PipelineError(f"{folder} is not empty, and has no {what}: name another folder")

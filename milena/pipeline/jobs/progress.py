@@ -1,4 +1,4 @@
-"""How a job tells what it has done: by a function that whoever starts it hands in."""
+"""Progress of a job: a function that the caller passes, and that the job calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int, str], None]
-"""Called with what is done, how much of it, of how much, and the unit: ``("checked", 3, 7, "bytes")``."""
+"""Called with the kind of work, how much is done, the total, and the unit: ``("checked", 3, 7, "bytes")``."""
 
 
 def silent(what: str, done: int, whole: int, unit: str) -> None:
-    """Tells nobody."""
+    """Report nothing."""

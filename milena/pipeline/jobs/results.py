@@ -1,8 +1,7 @@
-"""A job's folder: its results as Parquet, its page, and how far it has got.
+"""A job's folder: its results as Parquet, its page, and its state.
 
-Work is done in units. What a unit has found is written to a folder of its own, and then it is marked as done: so a job
-that ended half-way does again what it had begun, and nothing else. The folder is a path that the driver and all
-executors see.
+Work is done in units. The results of a unit are written to a folder, then the unit is marked as done: a job that was
+interrupted repeats only the unit that it had started. The driver and all executors must have access to the folder.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Json: TypeAlias = dict[str, object]
 
 
 class Results:
-    """``plan``: what was planned when the job began; it stays when the job goes on."""
+    """``plan``: the plan when the job started; it stays the same when the job continues."""
 
     def __init__(self, folder: str, state: Json) -> None:
         self.folder = os.path.abspath(folder)
@@ -47,10 +46,10 @@ class Results:
         *,
         goes_on_when_finished: bool = False,
     ) -> Iterator[Results]:
-        """Of a job that begins, or goes on if it ended half-way; no other job works in the folder meanwhile. Results
-        of an earlier run that has ended (``tables``, the page) are removed, unless the job goes on with them.
+        """Start a job in ``folder``, or continue one that was interrupted; the folder is locked. Results of an earlier
+        run that has finished (``tables``, the page) are removed, unless the job continues them.
 
-        Raises PipelineError if the folder has something else, or another job is at work in it."""
+        Raises PipelineError if the folder has other files, or if another job uses it."""
         with held(folder, STATE, "results of a job"):
             yield cls(folder, _begun(folder, job, settings, tables, goes_on_when_finished))
 
@@ -70,11 +69,12 @@ class Results:
         return os.path.exists(self.path(DONE, str(unit)))
 
     def units_done(self) -> int:
-        """How many; units are numbered from 0 on, and done in this order."""
+        """Return the number of finished units. Units are numbered from 0, and processed in this order."""
         return len(os.listdir(self.path(DONE))) if os.path.isdir(self.path(DONE)) else 0
 
     def write(self, table: str, unit: int, frame: DataFrame, by: str = "") -> None:
-        """What a unit has found, in place of what a former attempt had written. ``by``: a folder for each value."""
+        """Write the results of a unit, which replace those of an earlier attempt. ``by``: a column; each value gets a
+        folder."""
         writer = frame.write.mode("overwrite")
         (writer.partitionBy(by) if by else writer).parquet(self.path(table, f"unit={unit}"))
 
@@ -82,19 +82,19 @@ class Results:
         self.keep(os.path.join(DONE, str(unit)), b"")
 
     def read(self, spark: SparkSession, table: str, schema: StructType) -> DataFrame:
-        """What all units that are done have found."""
+        """Return the results of all finished units."""
         there = [self.path(table, f"unit={unit}") for unit in range(self.units_done())]
         there = [path for path in there if os.path.isdir(path)]
         return spark.read.schema(schema).parquet(*there) if there else spark.createDataFrame([], schema)
 
     def keep(self, name: str, data: bytes) -> None:
-        """A file beside the tables, whole or not at all."""
-        with _told_plainly(self.folder):
+        """Write a file to the folder atomically."""
+        with _plain_errors(self.folder):
             os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
         _write(self.path(name), data)
 
     def finish(self, page: str) -> str:
-        """Write the page; where it is."""
+        """Write the page; return its path."""
         _write(self.path(PAGE), page.encode())
         self._state["finished"] = True
         self._keep()
@@ -120,8 +120,8 @@ def _begun(
                 "options, or name another folder"
             )
         return found
-    # The state is the last to go: a run that ends in the middle of this leaves a job that has ended.
-    with _told_plainly(folder):
+    # The state is written last: if this run is interrupted here, the folder still has a finished job.
+    with _plain_errors(folder):
         for name in (*tables, DONE):
             if os.path.isdir(os.path.join(folder, name)):
                 shutil.rmtree(os.path.join(folder, name))
@@ -158,8 +158,8 @@ def read_state(folder: str) -> Json | None:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Whole or not at all. Raises PipelineError."""
-    with _told_plainly(path):
+    """Write a file atomically. Raises PipelineError."""
+    with _plain_errors(path):
         with open(f"{path}.new", "wb") as file:
             file.write(data)
             file.flush()
@@ -168,8 +168,8 @@ def _write(path: str, data: bytes) -> None:
 
 
 @contextmanager
-def _told_plainly(path: str) -> Iterator[None]:
-    """Raises PipelineError for what the system says of a path."""
+def _plain_errors(path: str) -> Iterator[None]:
+    """Convert OSError to PipelineError."""
     try:
         yield
     except OSError as error:

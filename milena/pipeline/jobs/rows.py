@@ -1,4 +1,4 @@
-"""Rows of tasks that are not worth columns."""
+"""Small tables as rows of plain values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ LAST_MS: Final = 253_402_300_799_999
 
 
 def microseconds(milliseconds: int) -> int:
-    """A time as rows have it. One before 1970 is that, one behind LAST_MS is this: a producer may write any."""
+    """Convert a time for rows. A time before 1970 becomes 1970, and one after LAST_MS becomes LAST_MS: producers may
+    write any timestamp."""
     return min(max(milliseconds, 0), LAST_MS) * 1000
 
 
 def as_arrow(rows: list[Row], schema: StructType) -> pa.RecordBatch:
-    """Rows of ``schema``."""
+    """Return rows of ``schema`` as Arrow."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -30,7 +31,7 @@ def as_arrow(rows: list[Row], schema: StructType) -> pa.RecordBatch:
 
 
 def frame_of(spark: SparkSession, rows: list[Row], schema: StructType) -> DataFrame:
-    """A DataFrame of rows that the driver has."""
+    """Return a DataFrame of rows on the driver."""
     import pyarrow as pa
 
     return spark.createDataFrame(pa.Table.from_batches([as_arrow(rows, schema)]), schema)

@@ -1,5 +1,5 @@
-"""Units of work on records: ranges of offsets, planned once when a job begins, so that a job that goes on reads the
-same."""
+"""Units of work on records: ranges of offsets. They are planned once when a job starts, so that a job that continues
+reads the same offsets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 UNIT: Final = 1 << 30
-"""About so many bytes are one unit."""
+"""The approximate size of a unit in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Offsets of partitions, each from the first to the one after the last. ``size``: bytes, about; ``ids``: of the
-    topics, as far as they are known."""
+    """Ranges of offsets by partition, ends exclusive. ``size``: approximate bytes; ``ids``: the ids of the topics, as
+    far as they are known."""
 
     ranges: Mapping[TopicPartition, tuple[int, int]]
     size: int
@@ -42,7 +42,7 @@ class Unit:
         return {place: end for place, (_, end) in self.ranges.items()}
 
     def plain(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the unit for JSON."""
         return {
             "starting": Position({place: first for place, (first, _) in self.ranges.items()}, self.ids).plain(),
             "ending": Position(self.ends).plain(),
@@ -51,7 +51,7 @@ class Unit:
 
     @classmethod
     def of(cls, plain: Mapping[str, object]) -> Unit:
-        """The other way round."""
+        """Parse a unit from JSON."""
         first, ids = offsets_of("starting", json.dumps(plain["starting"]))
         end, _ = offsets_of("ending", json.dumps(plain["ending"]))
         size = plain["size"]
@@ -60,7 +60,7 @@ class Unit:
 
 
 def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
-    """Raises PipelineError for a name of a topic that does not exist, where ``given`` says (the source's options)."""
+    """Raise PipelineError if a topic does not exist. ``given``: the options of the source."""
     options = source_options(given)
     with LoopThread() as loop:
         there = sorted({one.topic for one in plan_of(loop, options).partitions()})
@@ -70,7 +70,8 @@ def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
 
 
 def planned(options: SourceOptions, begun: Position, target: int) -> list[Unit]:
-    """What there is now, in the order of offsets. ``begun``: where partitions begin, if not at their first offset.
+    """Plan units for the records that exist now, in the order of offsets. ``begun``: the offset at which a partition
+    starts, if not its first one.
 
     Raises DataLoss, PipelineError."""
     with LoopThread() as loop:
@@ -109,7 +110,7 @@ def _unit(stretches: Sequence[Stretch]) -> Unit:
 
 
 def records_of(spark: SparkSession, place: Mapping[str, str], unit: Unit, columns: Sequence[str]) -> DataFrame:
-    """The records of a unit. ``place``: the options that say where they are."""
+    """Return the records of a unit. ``place``: the options of the source with the location of the records."""
     plain = unit.plain()
     topics: dict[str, list[int]] = {}
     for topic, number in unit.ranges:

@@ -1,4 +1,4 @@
-"""Sizes and times for people."""
+"""Sizes and times as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 def bytes_text(size: int) -> str:
-    """``1.5 GiB``."""
+    """Return a size such as ``1.5 GiB``."""
     value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while value >= 1024 and len(units) > 1:
         value, units = value / 1024, units[1:]
@@ -14,5 +14,5 @@ def bytes_text(size: int) -> str:
 
 
 def time_text(time: datetime | None) -> str:
-    """To the minute; nothing if there is none."""
+    """Return a time to the minute; "" for None."""
     return "" if time is None else f"{time:%Y-%m-%d %H:%M}"

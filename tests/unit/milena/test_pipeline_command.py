@@ -84,7 +84,7 @@ def test_progress_tells_speed_and_time_left() -> None:
 
 
 def test_of_what_spark_says_the_sentence_for_people_is_told() -> None:
-    text = "An exception\n  File x\nmilena.pipeline.opened.Damaged: orders-0/1.log, at offset 7: wrong\n\tat java\n"
+    text = "An exception\n  File x\nmilena.pipeline.open_tier.Damaged: orders-0/1.log, at offset 7: wrong\n\tat java\n"
     assert message_of(text) == "orders-0/1.log, at offset 7: wrong"
     assert message_of("x\nmilena.pipeline.plans.NoSuchTopic: option assign: there is no topic t\n") == (
         "option assign: there is no topic t"

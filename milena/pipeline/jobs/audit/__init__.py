@@ -1,1 +1,1 @@
-"""Audits a tier: what is in it, whether it can be read, whether anything is missing, and what nobody reads."""
+"""Audits a tier: its contents, whether they are readable, gaps, and segments that are never read."""

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 UNIT: Final = 1 << 30
-"""Bytes of segments that are one unit."""
+"""Bytes of segments in a unit."""
 MOST: Final = 10_000
-"""Segments of a unit."""
+"""The maximum number of segments in a unit."""
 TABLES: Final = ("checked", "segments", "findings", "topics", "epochs", "days")
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """``findings``: of those that are not harmless. ``page``: its path."""
+    """``findings``: the number of findings that are not harmless. ``page``: the path of the page."""
 
     segments: int
     findings: int
@@ -47,8 +47,8 @@ def audit(
     not_tiered: NotTiered = lambda _: None,
     progress: Progress = silent,
 ) -> Audited:
-    """Audit the tier that ``options`` name, into ``folder``: tables ``segments``, ``findings``, ``topics``, ``epochs``,
-    and a page. ``price``: of a GiB in a month. ``not_tiered``: why a partition should have nothing in the tier.
+    """Audit the tier in ``options``, and write the tables ``segments``, ``findings``, ``topics`` and ``epochs``, and a
+    page to ``folder``. ``price``: per GiB and month. ``not_tiered``: why a partition should have nothing in the tier.
 
     Raises PipelineError."""
     settings = {"tier": options.tier, "metadata": list(options.metadata), "topics": topics_of(options.chosen)}
@@ -137,7 +137,7 @@ def units(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _still_there(spark: SparkSession, checked: DataFrame, rows: list[Row]) -> DataFrame:
-    """Those of the rows: of a segment that has changed since a part of the job ran, the last one."""
+    """Return the checked rows of the segments in ``rows``, in their present state."""
     keys = frame_of(spark, rows, SEGMENTS).select(*STATE).distinct()
     joined = [keys[name].eqNullSafe(checked[name]) for name in STATE]
     return checked.join(keys, joined, "left_semi").dropDuplicates(["segmentId"])
@@ -145,7 +145,7 @@ def _still_there(spark: SparkSession, checked: DataFrame, rows: list[Row]) -> Da
 
 def _findings(spark: SparkSession, options: SourceOptions, found: Inventory, checked: DataFrame) -> DataFrame:
     lineages = LineageChecks(options.tier, options.storage_options, found.facts)
-    # Spark counts the arguments of what it is given, self among them: so a function of one.
+    # Spark counts the parameters of the function, including self, so it gets a lambda with one.
     of_lineage = checked.groupBy("topicId", "partition").applyInArrow(lambda table: lineages(table), FINDINGS)
     return (
         tables.of_segments(checked)
@@ -155,7 +155,7 @@ def _findings(spark: SparkSession, options: SourceOptions, found: Inventory, che
 
 
 def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Row]:
-    """The segments that a running cluster has changed while they were read."""
+    """Return the segments that a running cluster has changed while they were read."""
     now = {row["segmentId"]: _state(row) for row in after}
     then = {row["segmentId"]: row for row in before}
     new = [row for row in after if row["segmentId"] not in then]
@@ -167,8 +167,8 @@ def _keys(spark: SparkSession, rows: list[Row]) -> DataFrame:
 
 
 def lasting(findings: DataFrame, changed: DataFrame) -> DataFrame:
-    """FINDINGS in which those that a running cluster may have resolved meanwhile count as harmless: about a segment
-    that has ``changed`` (``topicId``, ``partition``, ``segmentId``), or a partition that has one."""
+    """Return FINDINGS in which those that a running cluster may have resolved are harmless: findings about a segment in
+    ``changed`` (``topicId``, ``partition``, ``segmentId``), or about a partition with such a segment."""
     segments = changed.select("segmentId").distinct().withColumn("changed", f.lit(True))
     partitions = changed.select("topicId", "partition").distinct().withColumn("touched", f.lit(True))
     both = findings.join(f.broadcast(segments), "segmentId", "left")

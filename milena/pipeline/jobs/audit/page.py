@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 MOST: Final = 200
-"""Rows of a table on the page; Parquet has all of them."""
+"""The maximum number of rows of a table on the page; the Parquet files have all of them."""
 MOST_TOPICS: Final = 12
-"""Topics in a plot."""
+"""The maximum number of topics in a plot."""
 
 
 def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: DataFrame, price: float) -> str:
@@ -38,7 +38,7 @@ def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: D
                 "metadata": list(options.metadata) or "none: the files tell",
                 "segments": f"{segments:,}",
                 "size": bytes_text(size),
-                "nobody reads": bytes_text(unread) + (f", {cost:.2f} in a month" if price else ""),
+                "never read": bytes_text(unread) + (f", {cost:.2f} in a month" if price else ""),
             },
         )
     ]
@@ -75,7 +75,7 @@ def _topics(topics: list[Row], price: float) -> Table:
         row: list[Cell] = [named[name] for name in ("topic", "partitions", "segments", "records", "bytes")]
         row += [time_text(named["oldest"]), time_text(named["newest"]), named["unreadBytes"]]
         rows.append([*row, named["unreadCost"]] if price else row)
-    columns = ["topic", "partitions", "segments", "records", "bytes", "oldest", "newest", "bytes that nobody reads"]
+    columns = ["topic", "partitions", "segments", "records", "bytes", "oldest", "newest", "bytes never read"]
     return Table("Topics", [*columns, "cost in a month"] if price else columns, rows)
 
 

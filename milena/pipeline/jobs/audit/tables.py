@@ -1,4 +1,4 @@
-"""What an audit makes of the segments that were checked: DataFrame to DataFrame."""
+"""The tables of an audit, computed from the checked segments: DataFrame to DataFrame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milena.tiered.offline.findings import (
 )
 
 UNREAD: Final = (ORPHAN, UNDELETED, UNFINISHED, UNREFERENCED, REPLACED, REJECTED)
-"""Findings that say that nobody reads a segment: it costs, and is of no use."""
+"""Kinds of findings for segments that are never read: they cost storage and have no use."""
 GIB: Final = 1 << 30
 
 
@@ -29,7 +29,8 @@ def of_segments(checked: DataFrame) -> DataFrame:
 
 
 def referenced(checked: DataFrame, findings: DataFrame) -> DataFrame:
-    """CHECKED with a column ``unread``: why nobody reads the segment, null if somebody does. ``findings``: FINDINGS."""
+    """Return CHECKED with a column ``unread``: the reason why the segment is never read, or null. ``findings``:
+    FINDINGS."""
     whole = findings.where(f.col("kind") == LEFTOVER).select("topicId", "partition").distinct()
     why = findings.where(f.col("kind").isin(*UNREAD)).groupBy("segmentId").agg(f.min("kind").alias("kind"))
     left = checked.join(f.broadcast(whole.withColumn("left", f.lit(LEFTOVER))), ["topicId", "partition"], "left")
@@ -42,8 +43,8 @@ def referenced(checked: DataFrame, findings: DataFrame) -> DataFrame:
 
 
 def by_topic(segments: DataFrame, price: float) -> DataFrame:
-    """``referenced`` to one row for each topic: sizes, ages, and what the unread segments cost in a month at ``price``
-    for a GiB. ``oldest`` and ``newest``: of the segments' largest timestamps."""
+    """Return one row per topic from ``referenced``: sizes, ages, and the cost of the unread segments per month at
+    ``price`` per GiB. ``oldest`` and ``newest`` are the extremes of the segments' largest timestamps."""
     unread = f.when(f.col("unread").isNotNull(), f.col("size")).otherwise(0)
     return (
         segments.groupBy("topic")

@@ -1,10 +1,11 @@
-"""Commits of an export: each is a file that says which offsets it has and which files, made at once or not at all.
+"""Commits of an export: each is a file with the offsets and the files of a unit, written atomically.
 
-Into Parquet a unit is written beside the table; then its commit is made; then its files are moved into the table, under
-names that the commit says. A job that ends before the commit has written nothing; one that ends after it moves the rest
-when it goes on. So a record is in the table once. Into a table format with commits of its own a unit is noted first,
-then written under its number, then committed: a job that goes on writes the unit that was noted again, and the format
-leaves out a number that it has.
+Parquet: a unit is written to a staging folder; then its commit is written; then its files are moved into the table,
+under the names in the commit. A job that is interrupted before the commit has added nothing; one that is interrupted
+after it moves the remaining files when it continues. So each record is in the table once.
+
+A table format with its own commits: a unit is noted first, then written with its number, then committed. A job that
+continues writes the noted unit again, and the format ignores a number that it already has.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SETTINGS: Final = "export.json"
 
 @dataclass(slots=True)
 class Export:
-    """A table's folder. ``position``: of each partition the offset after the last that was committed."""
+    """The folder of a table. ``position``: for each partition, the offset after the last committed one."""
 
     folder: str
     commits: int = 0
@@ -37,8 +38,8 @@ class Export:
 
     @classmethod
     def opened(cls, folder: str, settings: Mapping[str, str]) -> Export:
-        """New, or the one there is, whose last commit is carried out. Raises PipelineError if the folder has something
-        else, or an export with other settings."""
+        """Open an export, or create one. The files of the last commit are moved if they are not yet. Raises
+        PipelineError if the folder has other files, or an export with other settings."""
         export = cls(os.path.abspath(folder))
         path = export.path(SETTINGS)
         if not os.path.exists(path):
@@ -63,16 +64,16 @@ class Export:
         return os.path.join(self.folder, *names)
 
     def noted(self) -> Unit | None:
-        """The unit that an earlier run has noted and not committed."""
+        """Return the unit that an earlier run has noted and not committed; None if there is none."""
         path = os.path.join(COMMITS, f"{self.commits}.noted")
         return Unit.of(self._read(path)) if os.path.exists(self.path(path)) else None
 
     def note(self, unit: Unit) -> None:
-        """What is to be written next, with the number ``commits``."""
+        """Note the unit that is written next, with the number ``commits``."""
         self._write(os.path.join(COMMITS, f"{self.commits}.noted"), unit.plain())
 
     def commit(self, unit: Unit) -> None:
-        """What was written to STAGING is the table's. Raises PipelineError if another job has committed meanwhile."""
+        """Add the files in STAGING to the table. Raises PipelineError if another job has written the same commit."""
         moves: dict[str, str] = {}
         for folder, _, names in sorted(os.walk(self.path(STAGING))):
             below = os.path.relpath(folder, self.path(STAGING))

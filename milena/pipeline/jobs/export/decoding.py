@@ -1,4 +1,4 @@
-"""From records to rows of a table: DataFrame to DataFrame."""
+"""Converts records to rows of a table: DataFrame to DataFrame."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _made(records: DataFrame, name: str, form: Form) -> Column:
         return text
     from pyspark.errors import PySparkException
 
-    # In the mode PERMISSIVE a document that is none becomes a row of nulls: this column tells it from one.
+    # In the mode PERMISSIVE, invalid JSON becomes a row of nulls: this column distinguishes the two.
     odd = "_milena_odd"
     try:
         read = f.from_json(text, f"{form.schema}, {odd} STRING", {"columnNameOfCorruptRecord": odd})

@@ -84,6 +84,6 @@ def _exported(
 
 
 def _append(rows: DataFrame, table: Export) -> None:
-    """Delta leaves out what has a number that it has of the same writer."""
+    """Append to a Delta table, which ignores a version number that it already has of the same application."""
     writer = rows.write.format(DELTA).mode("append").partitionBy(*PARTITIONED)
     writer.option("txnAppId", "milena-export").option("txnVersion", table.commits).save(table.path(DATA))

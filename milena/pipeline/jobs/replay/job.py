@@ -1,8 +1,8 @@
 """The job ``replay``.
 
 A partition's records are written by one task, in their order. Before a unit is written, the ends of the target's logs
-are kept: so a replay that ended in the middle of a unit knows how many of its records are there, and goes on behind
-them. That holds as long as nobody else writes into the target's topics.
+are stored: a replay that was interrupted within a unit knows how many of its records were written, and continues after
+them. This requires that no other client writes to the target's topics.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNIT: Final = 64 << 20
-"""About so many bytes are one unit."""
+"""The approximate size of a unit in bytes."""
 MOST: Final = 500_000
-"""Offsets of a unit."""
+"""The maximum number of offsets of a unit."""
 SECONDS: Final = 5
-"""A unit has at most the records of so much time, if the rate is limited."""
+"""If the rate is limited, a unit has at most the records of this time."""
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 BEGUN: Final = "begun"
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Of this run: ``offsets`` of the source, ``records`` that were written."""
+    """The result of a run: number of ``offsets`` of the source, and of ``records`` that were written."""
 
     offsets: int
     records: int
@@ -57,12 +57,12 @@ def replay(
     pace: Callable[[int], None] = lambda _: None,
     progress: Progress = silent,
 ) -> Replayed:
-    """Write what topics have into those of the same names at ``to`` (HOST:PORT,...). ``folder`` keeps how far it is:
-    another run into it writes what is new since. ``rate``: records in a second, 0 without a limit; ``pace`` is told how
-    many were written, and waits.
+    """Write the records of topics to the topics with the same names at ``to`` (HOST:PORT,...). ``folder`` stores the
+    progress: another run with the same folder writes the records that are new. ``rate``: records per second, 0 for no
+    limit; ``pace`` is called with the number of records that were written, and waits.
 
-    ``place``: the source's options that say where the records are; ``chosen``: those that say which. The session should
-    have ``spark.task.maxFailures`` 1: a task that Spark runs again writes its records again.
+    ``place``: the source's options for the location of the records; ``chosen``: those for the topics. The session
+    should have ``spark.task.maxFailures`` 1: a task that Spark runs again writes its records again.
     Raises PipelineError, DataLoss."""
     options = source_options({**place, **chosen})
     settings = {**shown(place), "topics": topics_of(options.chosen), "to": to}

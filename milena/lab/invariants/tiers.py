@@ -148,7 +148,7 @@ class TierRules:
         segment = served.segment
         paths = {suffix: f"{FOLDER}/{object_path(segment, suffix)}" for suffix in sorted(REQUIRED)}
         if segment.at_risk or any(path in self.away for path in paths.values()):
-            return  # a former leader may delete a doubtful one at any time; it is being published again
+            return  # a former leader may delete it at any time; it is being republished
         lost = [path for path in paths.values() if path in self.lost]
         for path in paths.values():
             demand(path in self._storage.files or path in lost, where, f"{path}, which it needs, is not in the tier")

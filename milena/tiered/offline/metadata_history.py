@@ -30,7 +30,7 @@ DELETIONS: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
     """A record of the metadata topic, and its position there. ``accepted``: whether its state transition was valid.
-    ``fenced``: whether a later leader's claim was before it."""
+    ``fenced``: whether it follows the fence of a later leader."""
 
     number: int
     offset: Offset

@@ -95,12 +95,12 @@ def test_a_void_event_is_told_from_an_invalid_one() -> None:
 # -- marks that are overruled
 
 
-def overruling(epoch: int) -> RemoteLogSegmentUpdate:
+def withdrawal(epoch: int) -> RemoteLogSegmentUpdate:
     return replace(by(epoch, FINISHED), republishes=True)
 
 
 def test_an_overruled_segment_is_read_again_and_stays_doubtful() -> None:
-    cache = cache_of(SEGMENT, by(0, FINISHED), by(0, DELETING), fence(1), overruling(1))
+    cache = cache_of(SEGMENT, by(0, FINISHED), by(0, DELETING), fence(1), withdrawal(1))
     found = cache.segment_for(Offset(4), leader_epochs=LINEAGE, log_end=Offset(10))
     assert found is not None and found.segment.at_risk
     assert (
@@ -113,13 +113,13 @@ def test_without_the_field_the_same_update_is_dropped_as_in_kafka() -> None:
 
 
 def test_a_copy_that_was_never_finished_is_not_made_readable() -> None:
-    assert state_after(by(0, DELETING), overruling(1)) is DELETING
+    assert state_after(by(0, DELETING), withdrawal(1)) is DELETING
 
 
 @pytest.mark.parametrize("before", [(), (by(0, FINISHED),)])
 def test_only_a_mark_can_be_overruled(before: Sequence[MetadataEvent]) -> None:
     cache = cache_of(SEGMENT, *before)
-    assert not cache.apply(overruling(1))
+    assert not cache.apply(withdrawal(1))
 
 
 # -- what is cleaned
@@ -208,7 +208,7 @@ def test_an_older_version_drops_claims_and_reads_all_else_as_ever() -> None:
 
 WITH_FIELDS: list[MetadataEvent] = [
     fence(7),
-    overruling(3),
+    withdrawal(3),
     by(0, DELETING),
     replace(
         SEGMENT,
@@ -250,7 +250,7 @@ def history_of(*events: MetadataEvent) -> MetadataHistory:
     ("later", "deleted"),
     [
         ((fence(1), by(0, DELETING)), False),
-        ((by(0, DELETING), fence(1), overruling(1)), False),
+        ((by(0, DELETING), fence(1), withdrawal(1)), False),
         ((by(0, DELETING), fence(1)), True),
     ],
 )
@@ -262,7 +262,7 @@ def test_the_history_tells_who_might_delete(later: Sequence[MetadataEvent], dele
 
 
 def test_milena_tier_show_says_whose_events_are_void() -> None:
-    events: list[MetadataEvent] = [SEGMENT, by(0, FINISHED), by(0, DELETING), fence(1), by(0, DELETED), overruling(1)]
+    events: list[MetadataEvent] = [SEGMENT, by(0, FINISHED), by(0, DELETING), fence(1), by(0, DELETED), withdrawal(1)]
     shown = [event_line(one) for one in plain_history(history_of(*events).events[SEGMENT.segment_id])]
     assert [line.partition(" ms")[2] for line in shown] == [
         "",

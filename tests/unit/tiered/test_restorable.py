@@ -86,7 +86,7 @@ async def test_a_copy_without_a_finished_record_counts_if_it_is_whole(tier: Whol
     assert [one.state for one in log.segments] == [COPIED, COPIED, COPYING]
     assert log.segments[1] == replace(whole, event_timestamp_ms=log.segments[1].event_timestamp_ms)
     [note] = result.notes
-    assert "only of the beginning of the copy of segment" in note and note.endswith("offsets 10 to 19")
+    assert "has only the start of the copy of segment" in note and note.endswith("offsets 10 to 19")
 
 
 @on_a_tier
@@ -156,7 +156,9 @@ async def test_files_that_add_nothing_are_left_in_the_tier(tier: WholeTier) -> N
     log = result.topics[0].logs[0]
     assert (bounds(log), ids(log)) == ((0, 20), [1, 4])
     [note] = result.notes
-    assert f"does not tell of segment {to_text(again.id)} and 1 more, which has no offsets that the others lack" in note
+    assert (
+        f"does not list segment {to_text(again.id)} and 1 more, which has no offsets that other segments lack" in note
+    )
     assert dead.id not in {one.id for one in log.segments}
 
 

@@ -90,6 +90,7 @@ CLEAN: Final = (
     "tests/unit/controller",
     "tests/unit/oracle",
     "tests/unit/runtime",
+    "tests/unit/tiered",
 )
 """Packages, folders and files without any of them. Add yours; remove none."""
 

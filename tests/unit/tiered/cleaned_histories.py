@@ -126,7 +126,7 @@ class History:
                 tier.log.increment_log_start(Offset(start + int((end - start) * share)))
             case Lead():
                 self.epoch += 1
-                tier.lead_anew(self.epoch)
+                tier.lead_again(self.epoch)
 
     def write(self, step: Write) -> None:
         tier, base = self.tier, int(self.tier.log.log_end_offset)

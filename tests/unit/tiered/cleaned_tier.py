@@ -70,7 +70,7 @@ class CleanedTier:
             self.batch(record)
         self.log.roll()
 
-    def lead_anew(self, epoch: int) -> None:
+    def lead_again(self, epoch: int) -> None:
         self.bench.replica.term += 1
         self.bench.replica.leader_epoch = LeaderEpoch(epoch)
         self.epoch = epoch

@@ -11,14 +11,14 @@ from tests.unit.tiered.tiered_log import Bench, on_bench
 
 
 class Waiter:
-    """Notes what it is told."""
+    """Records the results and errors that it receives."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Hashable, Any]] = []
+        self.results: list[tuple[Hashable, Any]] = []
         self.heard = asyncio.Event()
 
     def read_done(self, key: Hashable, result: Any, error: Exception | None) -> None:
-        self.told.append((key, error or result))
+        self.results.append((key, error or result))
         self.heard.set()
 
 

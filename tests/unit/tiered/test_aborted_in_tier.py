@@ -1,4 +1,4 @@
-"""Aborted transactions of what lies in the tier, where segments are another lineage's in part, and the log goes on
+"""Aborted transactions of segments in the tier that are partly on another lineage, while the log continues
 meanwhile (docs/kafka-semantics.md: Aborted transactions)."""
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ async def only_in_a_foreign_segment(bench: Bench, other: UnifiedLog) -> None:
     lose_local(bench.log)
 
 
-async def told(reader: RemoteLogReader, log: UnifiedLog, offset: int, max_bytes: int = 1 << 20) -> set[tuple[int, int]]:
-    """(producer, first offset) of the aborted transactions that a reader of committed records hears of."""
+async def aborted_in(
+    reader: RemoteLogReader, log: UnifiedLog, offset: int, max_bytes: int = 1 << 20
+) -> set[tuple[int, int]]:
+    """Return (producer, first offset) of the aborted transactions in the answer to a reader of committed records."""
     found = await reader.read(PARTITION, log, wanted(offset, max_bytes, committed=True))
     assert found is not None
     assert found.aborted is not None
@@ -74,8 +76,8 @@ def test_what_was_aborted_in_another_lineage_only_is_committed_here() -> None:
         log.roll()
         write(log, 2, b"later")
         await only_in_a_foreign_segment(bench, other)
-        assert await told(reader, log, 0) == set()
-        assert await told(reader, log, 1) == set()
+        assert await aborted_in(reader, log, 0) == set()
+        assert await aborted_in(reader, log, 1) == set()
 
     read(scenario)
 
@@ -95,12 +97,12 @@ def test_what_is_stable_in_another_lineage_does_not_end_the_search() -> None:
         log.roll()
         write(log, 2, b"later")
         await only_in_a_foreign_segment(bench, other)
-        assert await told(reader, log, 0) == {(A, 0)}
+        assert await aborted_in(reader, log, 0) == {(A, 0)}
 
     read(scenario)
 
 
-def test_what_was_aborted_before_the_lineages_parted_is_told_from_either() -> None:
+def test_transactions_aborted_before_the_lineages_diverge_are_found_on_either() -> None:
     async def scenario(bench: Bench, reader: RemoteLogReader) -> None:
         other, log = lineage(bench, "other"), bench.log
         for each in (other, log):
@@ -115,8 +117,8 @@ def test_what_was_aborted_before_the_lineages_parted_is_told_from_either() -> No
         log.roll()
         write(log, 2, b"later")
         await only_in_a_foreign_segment(bench, other)
-        assert await told(reader, log, 0) == {(A, 0)}
-        assert await told(reader, log, 3) == {(C, 3)}
+        assert await aborted_in(reader, log, 0) == {(A, 0)}
+        assert await aborted_in(reader, log, 3) == {(C, 3)}
 
     read(scenario)
 
@@ -150,11 +152,11 @@ def test_a_segment_that_is_copied_between_two_reads_is_heard_of() -> None:
         abort(log, A)
         log.roll()
         write(log, 1, b"later")
-        assert await told(reader, log, 0) == {(A, 0)}, "the marker is on the disk"
+        assert await aborted_in(reader, log, 0) == {(A, 0)}, "the marker is on the disk"
         await carry(bench, log)
         lose_local(log)
         assert not log.aborted_transactions(Offset(0), log.log_end_offset)
-        assert await told(reader, log, 0) == {(A, 0)}, "the marker is in the tier"
+        assert await aborted_in(reader, log, 0) == {(A, 0)}, "the marker is in the tier"
 
     read(scenario)
 
@@ -173,12 +175,12 @@ def test_with_another_leader_the_segments_of_its_lineage_are_heard_of() -> None:
         log.roll()
         await carry(bench, other)
         await carry(bench, log)
-        assert await told(reader, log, 0) == set()
+        assert await aborted_in(reader, log, 0) == set()
         log.truncate_to(Offset(1))
         abort(log, A, epoch=2)
         log.roll()
         lose_local(log)
-        assert await told(reader, log, 0) == {(A, 0)}
+        assert await aborted_in(reader, log, 0) == {(A, 0)}
 
     read(scenario)
 
@@ -197,10 +199,10 @@ def test_what_a_follower_has_caught_up_with_is_heard_of() -> None:
         lose_local(log)
         bench.role()
         await carry(bench, leaders)
-        assert await told(reader, log, 0) == set()
+        assert await aborted_in(reader, log, 0) == set()
         abort(log, A)
         log.roll()
         lose_local(log)
-        assert await told(reader, log, 0) == {(A, 0)}
+        assert await aborted_in(reader, log, 0) == {(A, 0)}
 
     read(scenario)

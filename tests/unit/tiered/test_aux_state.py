@@ -34,7 +34,7 @@ from tests.unit.tiered.segments import epochs
 from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
 
 PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
-NOBODY = encode_snapshot(ProducerState())
+NO_PRODUCERS = encode_snapshot(ProducerState())
 
 
 def new_log(bench: Bench, name: str) -> UnifiedLog:
@@ -247,14 +247,14 @@ def test_a_missing_object_is_an_error(suffix: str) -> None:
     built(scenario)
 
 
-def test_before_the_start_of_the_log_nobody_is_looked_for() -> None:
+def test_no_producers_are_searched_before_the_log_start() -> None:
     """The segments there may be gone."""
 
     async def scenario(bench: Bench) -> None:
         leader = Leader(written(bench, [0] * 8, [2, 4, 7]))
         await carry(bench, leader.log, 4)
         state = await build(bench, leader, 5, log_start=4)
-        assert state == AuxState(list(epochs({0: 0})), NOBODY)
+        assert state == AuxState(list(epochs({0: 0})), NO_PRODUCERS)
 
     built(scenario)
 

@@ -1,5 +1,5 @@
-"""Work on the tier that contradicts the log or itself, corrupted on purpose: that step ends, and the next round begins
-anew."""
+"""Tasks of the tier that contradict the log or themselves, corrupted on purpose: the step ends, and the next round
+starts again."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ async def test_a_forgotten_object_is_asked_for_again(bench: Bench) -> None:
 
 
 @in_simulation
-async def test_closing_tells_those_who_wait_and_those_who_come_later(bench: Bench) -> None:
+async def test_waiting_and_later_reads_fail_after_close(bench: Bench) -> None:
     cache = bench.cache()
     reader = asyncio.get_running_loop().create_task(cache.read("a", 100 * MIB, 0, MIB))
     await bench.clock.sleep(LATENCY / 2)

@@ -198,7 +198,7 @@ def test_a_reader_whose_segment_is_replaced_and_deleted_is_sent_on(what: str) ->
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_was_aborted_is_told_though_a_segment_is_deleted_while_its_transactions_are_read(seed: int) -> None:
+def test_aborted_transactions_are_returned_though_a_segment_is_deleted_while_they_are_read(seed: int) -> None:
     """A transaction index that is gone looks like one that there never was."""
 
     async def scenario(bench: Bench, reader: RemoteLogReader) -> None:

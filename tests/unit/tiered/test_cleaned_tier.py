@@ -99,19 +99,19 @@ async def test_what_was_cleaned_for_lost_values_is_named(tier: WholeTier) -> Non
 
 
 @on_a_tier
-async def test_a_deleted_segment_still_tells_where_its_epoch_began(tier: WholeTier) -> None:
-    """Epoch 1 has no records in the log; only what was deleted tells that it began at 25."""
+async def test_a_deleted_segment_still_shows_where_its_epoch_began(tier: WholeTier) -> None:
+    """Epoch 1 has no records in the log; only the deleted segment shows that it began at 25."""
     tier.put(1, 0, 19, {0: 0}, cleaned=Cleaned({0: None, 1: 30}))
     of_epoch = tier.put(2, 20, 29, {0: 20, 1: 25}, checkpoint={0: 0, 1: 25})
-    told = [("lost-values", None, lost("25 to 29"))]
+    listed = [("lost-values", None, lost("25 to 29"))]
     present = lineage({0: 0, 2: 50}, 60, log_start=0)
-    assert [one for one in said(await tier.verified(present)) if one[0] == "lost-values"] == told
+    assert [one for one in said(await tier.verified(present)) if one[0] == "lost-values"] == listed
     tier.tell(
         update(of_epoch, RemoteLogSegmentState.DELETE_SEGMENT_STARTED),
         update(of_epoch, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED),
     )
     tier.remove(of_epoch)
-    assert [one for one in said(await tier.verified(present)) if one[0] == "lost-values"] == told
+    assert [one for one in said(await tier.verified(present)) if one[0] == "lost-values"] == listed
 
 
 @on_a_tier
@@ -156,7 +156,7 @@ def served(log: RestoredLog) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("with_metadata", [False, True])
-def test_fenced_replaced_and_original_files_are_told_apart(with_metadata: bool) -> None:
+def test_fenced_replaced_and_original_files_are_distinguished(with_metadata: bool) -> None:
     @on_a_tier
     async def scenario(tier: WholeTier) -> None:
         cleaned(tier)
@@ -172,9 +172,9 @@ def test_fenced_replaced_and_original_files_are_told_apart(with_metadata: bool) 
 
 
 @on_a_tier
-async def test_a_compacted_topic_is_refused_where_nothing_tells_them_apart(tier: WholeTier) -> None:
+async def test_a_compacted_topic_is_refused_where_nothing_distinguishes_them(tier: WholeTier) -> None:
     cleaned(tier)
-    tier.put(5, 0, 9, {0: 0}, cleaned=replace(STALE, kept=[3, 5], described=False), told=False)
+    tier.put(5, 0, 9, {0: 0}, cleaned=replace(STALE, kept=[3, 5], described=False), listed=False)
     why = "was compacted: no record of offsets 0 to 2, and nothing is kept of it in milena-segments"
     sentence = f"t-0: segment AAAAAAAAAAAAAAAAAAAABQ {why}. Without the old metadata topic (--metadata) it is unknown"
     with pytest.raises(CannotRestore, match=re.escape(sentence)):
@@ -222,9 +222,9 @@ async def test_what_deleted_segments_have_cleaned_is_remembered_and_new_epochs_a
 @on_a_tier
 async def test_of_files_that_the_metadata_does_not_tell_of_only_those_that_count_are_taken(tier: WholeTier) -> None:
     tier.put(3, 20, 29, {0: 20, 1: 25}, checkpoint={0: 0, 1: 25})
-    tier.put(1, 0, 9, {0: 0}, told=False)
-    tier.put(4, 0, 19, {0: 0}, cleaned=Cleaned({0: 20, 1: 30}, replaces=[1], kept=[4, 12]), told=False)
-    tier.put(5, 0, 9, {0: 0}, cleaned=STALE, told=False)
+    tier.put(1, 0, 9, {0: 0}, listed=False)
+    tier.put(4, 0, 19, {0: 0}, cleaned=Cleaned({0: 20, 1: 30}, replaces=[1], kept=[4, 12]), listed=False)
+    tier.put(5, 0, 9, {0: 0}, cleaned=STALE, listed=False)
     log = (await restored(tier, with_metadata=True)).topics[0].logs[0]
     assert served(log) == [(4, 0, 19), (3, 20, 29)]
     assert [one.id.int for one in log.segments] == [4, 3]

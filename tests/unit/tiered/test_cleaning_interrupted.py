@@ -131,7 +131,7 @@ def test_by_an_error(error: Exception, calls: tuple[str, ...], after: bool) -> N
 
 
 async def replaced(tier: CleanedTier) -> None:
-    tier.lead_anew(tier.epoch + 1)
+    tier.lead_again(tier.epoch + 1)
     tier.cleaner = TierCleaner(tier.bench.tier)
 
 
@@ -180,7 +180,7 @@ def test_a_pass_of_a_former_office_that_ends_late_takes_no_files_of_the_next_one
         tier.bench.store.fetch = fetching  # type: ignore[method-assign]
         former = asyncio.ensure_future(tier.clean())
         await waiting.wait()
-        tier.lead_anew(1)
+        tier.lead_again(1)
         await tier.clean()
         goes_on.set()
         await former

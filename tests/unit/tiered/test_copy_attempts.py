@@ -64,7 +64,7 @@ def test_what_is_no_fault_of_the_store_does_not_hold_up_others() -> None:
     assert store.attempts.may_begin
 
 
-def test_somebody_may_ask_for_an_attempt() -> None:
+def test_an_attempt_can_be_requested() -> None:
     store = Store()
     store.fail()
     assert not store.attempts.may_begin

@@ -67,18 +67,18 @@ def test_of_a_compacted_log_the_segments_metadata_is_kept_beside_it() -> None:
     on_bench(scenario)
 
 
-def test_a_segment_is_told_of_with_its_own_epochs_and_stored_with_all_before_its_end() -> None:
+def test_a_segment_is_listed_with_its_own_epochs_and_stored_with_all_before_its_end() -> None:
     async def scenario(bench: Bench) -> None:
         bench.write(1, epoch=0)
         bench.write(1, epoch=2)
         bench.write(1, epoch=2)
         await copy_round(bench.tier, bench.role())
-        told = bench.published_segments()
-        assert [one.epochs for one in told] == [((0, 0),), ((2, 2),), ((2, 4),)]
-        texts = [await bench.store.fetch_index(one, IndexType.LEADER_EPOCH) for one in told]
+        published = bench.published_segments()
+        assert [one.epochs for one in published] == [((0, 0),), ((2, 2),), ((2, 4),)]
+        texts = [await bench.store.fetch_index(one, IndexType.LEADER_EPOCH) for one in published]
         assert texts == [b"0\n1\n0 0\n", b"0\n2\n0 0\n2 2\n", b"0\n2\n0 0\n2 2\n"]
-        assert [one.end_offset for one in told] == [1, 3, 5]
-        assert all(one.broker_id == 1 and one.txn_index_empty for one in told)
+        assert [one.end_offset for one in published] == [1, 3, 5]
+        assert all(one.broker_id == 1 and one.txn_index_empty for one in published)
 
     on_bench(scenario)
 
@@ -91,9 +91,9 @@ def test_aborted_transactions_go_along() -> None:
         bench.log.append_as_leader(abort, leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
         bench.write(1)
         await copy_round(bench.tier, bench.role())
-        [told] = bench.published_segments()
-        assert not told.txn_index_empty
-        assert len(await bench.store.fetch_index(told, IndexType.TRANSACTION)) == 34
+        [published] = bench.published_segments()
+        assert not published.txn_index_empty
+        assert len(await bench.store.fetch_index(published, IndexType.TRANSACTION)) == 34
 
     on_bench(scenario)
 
@@ -209,7 +209,7 @@ def test_a_leader_that_resigns_while_it_copies_takes_the_copy_back() -> None:
     on_bench(scenario)
 
 
-def test_a_leader_that_was_elected_anew_meanwhile_is_another_one() -> None:
+def test_a_leader_that_was_elected_again_has_another_role() -> None:
     async def scenario(bench: Bench) -> None:
         def elected_again() -> None:
             bench.replica.term += 1
@@ -250,9 +250,9 @@ def test_a_sweep_knows_what_is_being_copied_whatever_the_metadata_says() -> None
         role = bench.role()
 
         async def sweep() -> None:
-            [told] = bench.published_segments()
+            [published] = bench.published_segments()
             for state in (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED):
-                await bench.metadata.update(update_of(bench.tier, told, state, UNFENCED))
+                await bench.metadata.update(update_of(bench.tier, published, state, UNFENCED))
             await expire_round(bench.tier, role)
 
         bench.write(1)
@@ -277,7 +277,7 @@ def test_copying_that_is_switched_off_while_the_quota_holds_it_back_is_over() ->
     on_bench(scenario)
 
 
-@pytest.mark.parametrize("how", ["ended", "resigned", "elected anew"])
+@pytest.mark.parametrize("how", ["ended", "resigned", "elected again"])
 def test_a_role_that_ends_while_the_quota_holds_it_back_copies_no_more(how: str) -> None:
     async def scenario(bench: Bench) -> None:
         role = bench.role()

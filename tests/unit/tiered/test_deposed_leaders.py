@@ -145,7 +145,7 @@ def test_between_the_mark_and_the_files_a_claim_leaves_them_to_the_successor() -
 
 
 @pytest.mark.parametrize("other", ["successor", "Kafka broker"])
-def test_a_mark_that_somebody_elses_record_follows_at_once_holds_and_is_left_to_them(other: str) -> None:
+def test_a_deletion_that_another_brokers_record_follows_at_once_is_accepted_and_left_to_it(other: str) -> None:
     async def scenario(bench: Bench) -> None:
         role = await expired(bench)
         segment = bench.metadata.cache(role.partition).segments()[0]

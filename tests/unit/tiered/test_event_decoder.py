@@ -149,8 +149,8 @@ def test_damaged_values_of_the_usual_length_are_named() -> None:
 
 def test_a_segment_without_an_id_is_no_claim() -> None:
     decoder, history = EventDecoder(), MetadataHistory()
-    nobody = replace(segment(0, 0, 9, {0: 0}), segment_id=RemoteLogSegmentId(PARTITION, ZERO_UUID))
-    events: list[MetadataEvent] = [nobody, fence(2)]
+    without_id = replace(segment(0, 0, 9, {0: 0}), segment_id=RemoteLogSegmentId(PARTITION, ZERO_UUID))
+    events: list[MetadataEvent] = [without_id, fence(2)]
     for number, event in enumerate(events):
         decoder.take(serialize(event), Offset(number))
         history.take(0, Offset(number), event)

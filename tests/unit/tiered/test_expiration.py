@@ -30,7 +30,7 @@ async def expired(bench: Bench, segments: int = 3) -> ReplicaRole:
     return role
 
 
-def told(bench: Bench) -> list[str]:
+def deletions(bench: Bench) -> list[str]:
     return [one.state.name for one in bench.metadata.published]
 
 
@@ -43,7 +43,7 @@ def test_the_log_start_moves_before_the_first_segment_goes() -> None:
         bench.store.deleting = lambda: starts.append(bench.log.log_start_offset)
         await expire_round(bench.tier, role)
         assert starts == [6, 6, 6]
-        assert (told(bench), bench.stored()) == (GONE * 3, [])
+        assert (deletions(bench), bench.stored()) == (GONE * 3, [])
         assert bench.counted("remotedeleterequests") == 3
         assert (role.figures.delete_segments, role.figures.delete_bytes) == (0, 0)
 
@@ -79,11 +79,11 @@ def test_a_deletion_that_fails_is_tried_again_by_the_next_pass() -> None:
         bench.store.deleting = fail
         with pytest.raises(RemoteStorageError):
             await expire_round(bench.tier, role)
-        assert told(bench) == GONE[:1]
+        assert deletions(bench) == GONE[:1]
         assert role.figures.delete_segments == 3
         bench.store.deleting = lambda: None
         await expire_round(bench.tier, role)
-        assert (bench.stored(), told(bench)) == ([], [*GONE[:1], *GONE * 3])
+        assert (bench.stored(), deletions(bench)) == ([], [*GONE[:1], *GONE * 3])
 
     on_bench(scenario, retention_ms=RETENTION_MS)
 
@@ -145,7 +145,7 @@ def test_all_of_a_partition_goes_first_by_word_and_then_by_deed() -> None:
         role = await expired(bench)
         segments = bench.metadata.cache(role.partition).segments()
         assert await erase(bench.tier, role, segments, lambda: role.leader_epoch) == []
-        assert told(bench) == ["DELETE_SEGMENT_STARTED"] * 3 + ["DELETE_SEGMENT_FINISHED"] * 3
+        assert deletions(bench) == ["DELETE_SEGMENT_STARTED"] * 3 + ["DELETE_SEGMENT_FINISHED"] * 3
         assert bench.stored() == []
 
     on_bench(scenario)
@@ -225,10 +225,10 @@ def test_without_a_session_nothing_expires_not_even_between_word_and_deed() -> N
         role = await expired(bench)
         bench.tier.in_session = lambda: False
         await expire_round(bench.tier, role)
-        assert (told(bench), bench.log.log_start_offset, bench.stored()) == ([], 0, [0, 2, 4])
-        bench.tier.in_session = lambda: not told(bench)
+        assert (deletions(bench), bench.log.log_start_offset, bench.stored()) == ([], 0, [0, 2, 4])
+        bench.tier.in_session = lambda: not deletions(bench)
         await expire_round(bench.tier, role)
-        assert (told(bench), bench.stored()) == (["DELETE_SEGMENT_STARTED"], [0, 2, 4])
+        assert (deletions(bench), bench.stored()) == (["DELETE_SEGMENT_STARTED"], [0, 2, 4])
         bench.tier.in_session = lambda: True
         await expire_round(bench.tier, role)
         assert bench.stored() == []
@@ -247,6 +247,6 @@ def test_a_session_that_runs_out_while_a_pass_looks_for_its_logs_start_moves_not
             bench.tier.in_session = lambda: False
         while not passing.done():
             await bench.runtime.clock.sleep(0.1)
-        assert (told(bench), bench.log.log_start_offset, bench.stored()) == ([], 0, [0, 2, 4])
+        assert (deletions(bench), bench.log.log_start_offset, bench.stored()) == ([], 0, [0, 2, 4])
 
     on_bench(scenario, retention_ms=RETENTION_MS)

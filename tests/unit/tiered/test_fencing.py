@@ -46,27 +46,27 @@ def state_after(*events: MetadataEvent) -> RemoteLogSegmentState | None:
     return None if found is None else found.state
 
 
-def test_a_mark_behind_the_claim_of_a_later_leader_is_void() -> None:
+def test_a_deletion_after_the_fence_of_a_later_leader_is_fenced() -> None:
     assert state_after(by(0, FINISHED), fence(1), by(0, DELETING)) is FINISHED
     assert state_after(by(0, FINISHED), by(0, DELETING), fence(1)) is DELETING
 
 
-def test_an_upload_that_ends_behind_the_claim_is_never_finished() -> None:
+def test_a_copy_that_ends_after_the_fence_is_never_finished() -> None:
     assert state_after(fence(1), by(0, FINISHED)) is STARTED
     assert state_after(by(0, FINISHED), fence(1)) is FINISHED
 
 
-def test_an_upload_that_begins_behind_the_claim_is_not_listed() -> None:
+def test_a_copy_that_starts_after_the_fence_is_not_listed() -> None:
     late = replace(segment(2, 0, 9, {0: 0}), leader_epoch=LeaderEpoch(0))
     assert len(cache_of(fence(1), late)) == 0
 
 
-def test_the_end_of_a_deletion_behind_the_claim_is_left_to_the_later_leader() -> None:
+def test_the_end_of_a_deletion_after_the_fence_is_left_to_the_later_leader() -> None:
     assert state_after(by(0, FINISHED), by(0, DELETING), fence(1), by(0, DELETED)) is DELETING
     assert state_after(by(0, FINISHED), by(0, DELETING), fence(1), by(1, DELETING), by(1, DELETED)) is None
 
 
-def test_each_event_of_a_leader_is_a_claim() -> None:
+def test_each_event_of_a_leader_is_a_fence() -> None:
     other = replace(segment(2, 10, 19, {1: 10}), leader_epoch=LeaderEpoch(1))
     assert state_after(by(0, FINISHED), other, by(0, DELETING)) is FINISHED
 
@@ -75,31 +75,31 @@ def test_also_one_whose_transition_is_invalid() -> None:
     assert state_after(by(0, FINISHED), by(1, DELETED), by(0, DELETING)) is FINISHED
 
 
-def test_claims_only_rise() -> None:
+def test_the_fence_only_rises() -> None:
     cache = cache_of(fence(3), fence(1), fence(3))
     assert cache.fence_epoch == 3
     assert not cache.apply(fence(2)) and cache.apply(fence(3))
 
 
-def test_a_writer_that_tells_no_epoch_is_not_fenced() -> None:
+def test_events_without_a_leader_epoch_are_not_fenced() -> None:
     """Kafka's, and those of older versions."""
     assert state_after(fence(1), update(SEGMENT, FINISHED), update(SEGMENT, DELETING)) is DELETING
 
 
-def test_a_void_event_is_told_from_an_invalid_one() -> None:
+def test_fenced_and_invalid_events_are_distinguished() -> None:
     cache = cache_of(SEGMENT, fence(1))
     assert cache.is_fenced(by(0, FINISHED))
     assert not cache.is_fenced(by(1, FINISHED)) and not cache.is_fenced(update(SEGMENT, FINISHED))
 
 
-# -- marks that are overruled
+# -- deletions that are withdrawn
 
 
 def withdrawal(epoch: int) -> RemoteLogSegmentUpdate:
     return replace(by(epoch, FINISHED), republishes=True)
 
 
-def test_an_overruled_segment_is_read_again_and_stays_doubtful() -> None:
+def test_a_segment_is_read_again_after_a_withdrawal_and_stays_at_risk() -> None:
     cache = cache_of(SEGMENT, by(0, FINISHED), by(0, DELETING), fence(1), withdrawal(1))
     found = cache.segment_for(Offset(4), leader_epochs=LINEAGE, log_end=Offset(10))
     assert found is not None and found.segment.at_risk
@@ -117,7 +117,7 @@ def test_a_copy_that_was_never_finished_is_not_made_readable() -> None:
 
 
 @pytest.mark.parametrize("before", [(), (by(0, FINISHED),)])
-def test_only_a_mark_can_be_overruled(before: Sequence[MetadataEvent]) -> None:
+def test_only_a_started_deletion_can_be_withdrawn(before: Sequence[MetadataEvent]) -> None:
     cache = cache_of(SEGMENT, *before)
     assert not cache.apply(withdrawal(1))
 
@@ -224,7 +224,7 @@ def test_the_fields_are_read_as_they_were_written(event: MetadataEvent) -> None:
     assert deserialize(serialize(event), Offset(0)) == event
 
 
-def test_who_tells_no_epoch_writes_what_kafka_writes() -> None:
+def test_events_without_a_leader_epoch_are_encoded_as_kafka_does() -> None:
     """Without tagged fields but Kafka's."""
     assert serialize(update(SEGMENT, FINISHED))[-1] == 0
     assert len(serialize(by(1, FINISHED))) > len(serialize(update(SEGMENT, FINISHED)))
@@ -254,7 +254,7 @@ def history_of(*events: MetadataEvent) -> MetadataHistory:
         ((by(0, DELETING), fence(1)), True),
     ],
 )
-def test_the_history_tells_who_might_delete(later: Sequence[MetadataEvent], deleted: bool) -> None:
+def test_the_history_shows_whether_a_segment_is_deleted(later: Sequence[MetadataEvent], deleted: bool) -> None:
     history = history_of(SEGMENT, by(0, FINISHED), *later)
     assert (SEGMENT.partition in history.deleted()) is deleted
     assert is_deleted(history.events[SEGMENT.segment_id]) is deleted
@@ -272,7 +272,7 @@ def test_milena_tier_show_says_whose_events_are_void() -> None:
         "  (republished after a former leader started to delete it)",
     ]
     assert ["broker 2 in 1 " in line for line in shown] == [False, False, False, False, True]
-    assert "broker 1  at" in shown[0], "it tells no leader epoch"
+    assert "broker 1  at" in shown[0], "it has no leader epoch"
 
 
 def test_a_restored_cluster_has_no_claims_of_the_old_one() -> None:

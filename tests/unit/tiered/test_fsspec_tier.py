@@ -41,7 +41,7 @@ def test_a_url_is_enough(tmp_path: Path) -> None:
     really(body, tmp_path)
 
 
-@pytest.mark.parametrize("url", ["nonsense://bucket", "sftp-of-nobody://host/x"])
+@pytest.mark.parametrize("url", ["nonsense://bucket", "sftp-unknown://host/x"])
 def test_a_store_that_fsspec_does_not_know_is_refused_for_good(tmp_path: Path, url: str) -> None:
     async def body(it: Surroundings) -> None:
         tier = FsspecTier(it.runtime, settings(url), "1")

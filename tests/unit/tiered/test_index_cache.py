@@ -389,7 +389,7 @@ async def test_a_full_log_directory_is_reported_and_recovers(bench: Bench) -> No
 
 
 @in_simulation
-async def test_closing_tells_those_who_wait(bench: Bench) -> None:
+async def test_waiting_reads_fail_after_close(bench: Bench) -> None:
     cache = await bench.open()
     bench.store.release = asyncio.Event()
     reader = asyncio.get_running_loop().create_task(cache.get(indexed(1)))

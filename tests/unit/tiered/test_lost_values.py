@@ -56,15 +56,15 @@ def test_what_the_new_leader_does_not_have_is_lost_with_what_was_cleaned_for_it(
     assert lost(FIRST, starts={0: 0, 1: 120}, log_end=200) == [(0, 99, 120, 154)]
 
 
-def test_before_the_new_leaders_first_record_its_log_end_tells() -> None:
+def test_before_the_new_leaders_first_record_its_log_end_decides() -> None:
     assert lost(FIRST, starts={0: 0}, log_end=120) == [(0, 99, 120, 154)]
 
 
-def test_a_rejected_cleaning_is_read_by_nobody_and_has_lost_nothing() -> None:
+def test_a_rejected_cleaning_is_not_read_and_has_lost_nothing() -> None:
     assert lost(FIRST, starts={0: 0, 1: 120}, log_end=200, rejected=(1,)) == []
 
 
-def test_segments_that_follow_each_other_are_told_as_one() -> None:
+def test_ranges_that_follow_each_other_are_merged() -> None:
     parts = [part(n, 40 * n, 40 * n + 39, {0: 40 * n}, {0: 155}) for n in range(3)]
     assert lost(*parts, starts={0: 0, 1: 130}, log_end=200) == [(0, 119, 130, 154)]
     assert lost(parts[0], parts[2], starts={0: 0, 1: 130}, log_end=200) == [(0, 39, 130, 154), (80, 119, 130, 154)]
@@ -77,7 +77,7 @@ def test_what_only_a_later_leader_had_was_not_cleaned_by_a_former_one() -> None:
     assert lost(whole, starts={0: 0, 1: 120}, log_end=200) == [(0, 119, 120, 154)]
 
 
-def test_what_each_of_two_leaders_has_cleaned_for_is_told() -> None:
+def test_lost_values_of_two_leaders_are_both_found() -> None:
     whole = part(2, 0, 139, {0: 0, 1: 120}, {0: 155, 1: 180})
     assert lost(whole, starts={0: 0, 1: 120, 2: 150}, log_end=200) == [(0, 119, 120, 154), (0, 139, 150, 179)]
 
@@ -98,7 +98,7 @@ def test_a_later_leaders_map_keeps_what_a_former_one_has_cleaned_for() -> None:
     assert lost(later, starts={0: 0, 1: 120}, log_end=200) == [(0, 99, 120, 154)]
 
 
-def test_an_epoch_that_has_no_records_in_the_log_is_told_by_its_segments() -> None:
+def test_an_epoch_without_records_in_the_log_is_known_from_its_segments() -> None:
     """B led in epoch 1 from offset 50 on, A is elected uncleanly and its log of epoch 0 is longer (kip405-5)."""
     of_b = part(1, 0, 79, {0: 0, 1: 50}, {0: None, 1: 80})
     assert lost(of_b, starts={0: 0, 2: 100}, log_end=200) == [(0, 49, 50, 79)]
@@ -141,7 +141,7 @@ class Replica:
 @pytest.mark.parametrize("seed", range(200))
 def test_of_any_elections_the_lost_records_are_found(seed: int) -> None:
     """Each leader copies its whole log in small segments and cleans it, after an election among replicas that are in
-    part behind: what of its log the last one lacks must be told, and no more."""
+    part behind: what the last log lacks of its log must be found, and no more."""
     random = Random(seed)
     replicas = [Replica([]) for _ in range(3)]
     used: list[tuple[int, list[int]]] = []
@@ -197,7 +197,7 @@ def test_a_leader_counts_them_and_says_so_once() -> None:
         await bench.metadata.update(update(again, FINISHED))
         for _ in range(2):
             await expire_round(bench.tier, role)
-            told = [tuple(fields[name] for name in LostValues._fields) for fields in logged()]
-            assert (counted(), told) == (1, [(0, 1, 4, 8)])
+            logged_values = [tuple(fields[name] for name in LostValues._fields) for fields in logged()]
+            assert (counted(), logged_values) == (1, [(0, 1, 4, 8)])
 
     on_bench(scenario)

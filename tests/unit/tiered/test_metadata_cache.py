@@ -177,7 +177,7 @@ def test_segments_are_found_by_the_time_of_their_records() -> None:
 
 
 def arrivals(segments: Sequence[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogMetadataCache]:
-    """Caches that were told of the segments in every order in which each one's records can come."""
+    """Caches to which the segments were applied in every possible order of their records."""
     for order in set(permutations([one for one in segments for _ in range(2)])):
         cache = RemoteLogMetadataCache()
         for one in order:

@@ -72,7 +72,7 @@ def replica(disk: Disk, log_dir: str, starts: Mapping[int, int], end: int, topic
 
 
 @on_a_tier
-async def test_the_replica_with_the_newest_epoch_tells_the_lineage(tier: WholeTier) -> None:
+async def test_the_lineage_is_that_of_the_replica_with_the_newest_epoch(tier: WholeTier) -> None:
     disk = tier.runtime.disk
     replica(disk, "/a", {0: 0, 1: 12}, 30)
     replica(disk, "/b", {0: 0, 2: 15}, 20)

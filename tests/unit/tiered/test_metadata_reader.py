@@ -127,7 +127,7 @@ async def test_batches_larger_than_a_piece_are_read(tier: WholeTier) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_what_was_cut_off_and_written_otherwise_is_read_anew(left: int) -> None:
+def test_a_truncated_and_rewritten_log_is_read_again(left: int) -> None:
     @on_a_tier
     async def run(tier: WholeTier) -> None:
         disk, reader = tier.runtime.disk, new_reader()

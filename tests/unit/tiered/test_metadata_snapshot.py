@@ -91,7 +91,7 @@ def test_a_snapshot_has_claims_maps_and_what_was_replaced() -> None:
 
 
 def test_what_was_replaced_and_deleted_does_not_come_back_with_a_snapshot() -> None:
-    """Nobody would remove it then: it would grow with each start."""
+    """It would never be removed, and grow with each start."""
     cache = RemoteLogMetadataCache()
     source = segment(1, 0, 9, {0: 0})
     cache.apply(source)

@@ -143,7 +143,7 @@ def test_readers_whose_read_was_cancelled_by_the_store_hear_of_it() -> None:
         pool.submit("a", store.work("a", cast("Exception", asyncio.CancelledError())), waiter)
         store.gate.set()
         await bench.runtime.clock.sleep(1)
-        [(key, error)] = waiter.told
+        [(key, error)] = waiter.results
         assert (key, type(error)) == ("a", RetriableRemoteStorageError)
         assert pool.waiting == 0
 

@@ -39,8 +39,8 @@ def without_fields(event: MetadataEvent) -> MetadataEvent:
 
 
 def copied(one: RemoteLogSegmentMetadata, epoch: int = -1) -> list[MetadataEvent]:
-    told = replace(one, leader_epoch=LeaderEpoch(epoch))
-    return [told, replace(update(told, FINISHED), leader_epoch=LeaderEpoch(epoch))]
+    fenced = replace(one, leader_epoch=LeaderEpoch(epoch))
+    return [fenced, replace(update(fenced, FINISHED), leader_epoch=LeaderEpoch(epoch))]
 
 
 def cleaned(number: int, entries: dict[int, int | None]) -> RemoteLogSegmentMetadata:
@@ -136,9 +136,9 @@ def random_events(random: Random) -> list[MetadataEvent]:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_whoever_was_away_meanwhile_knows_the_same(seed: int) -> None:
-    """A node that has seen it all, one that was an old version meanwhile and reads the topic anew since the other's
-    snapshot is none, and one that was down, and comes back with its own snapshot."""
+def test_a_node_that_was_absent_has_the_same_state(seed: int) -> None:
+    """Compares a node that has read everything, one that was downgraded in between, and reads the topic again because
+    the old version's snapshot is invalid, and one that was down and starts with its own snapshot."""
     random = Random(seed)
     events = random_events(random)
     at = random.randrange(len(events) + 1)

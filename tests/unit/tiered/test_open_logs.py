@@ -94,7 +94,7 @@ async def test_what_became_of_the_folder_is_noticed_after_a_while(bench: Bench) 
     with pytest.raises(CutLog) as cut:
         await bench.logs.range(PATH, 0, 10)
     assert cut.value.size == 5
-    assert part.handle.pread(10, 0) == bytes(10), "what was given out goes on"
+    assert part.handle.pread(10, 0) == bytes(10), "an open handle stays usable"
     bench.disk.remove(PATH)
     with pytest.raises(FileNotFoundError):
         await bench.logs.range(PATH, 0, 1)

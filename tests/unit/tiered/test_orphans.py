@@ -1,4 +1,4 @@
-"""A leader removes what failed copies left in the tier, of its partition and that no record tells of."""
+"""A leader removes objects of failed copies of its partition that are not listed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_orphans_go_once_they_are_old_and_what_is_in_the_tier_stays() -> None:
         await copy_round(bench.tier, role)
         plant(bench, 1, ".index", ".snapshot")
         await expire_round(bench.tier, role)
-        assert bench.stored(".index") == [0, 2, 4, 700], "its copy may still go on"
+        assert bench.stored(".index") == [0, 2, 4, 700], "its copy may still be running"
         await bench.runtime.clock.sleep(max(AGE, SWEEP_INTERVAL))
         await expire_round(bench.tier, role)
         assert bench.stored(".index") == bench.stored() == [0, 2, 4]
@@ -55,7 +55,7 @@ def test_a_segment_that_is_known_is_not_an_orphan_however_little_there_is_of_it(
     on_bench(scenario)
 
 
-def test_a_whole_segment_that_no_record_tells_of_stays() -> None:
+def test_a_complete_segment_that_is_not_listed_stays() -> None:
     """The metadata may be what was lost."""
 
     async def scenario(bench: Bench) -> None:
@@ -80,7 +80,7 @@ def test_copies_that_failed_are_forgotten_once_their_records_are_in_the_tier(suc
         await bench.runtime.clock.sleep(2 * SWEEP_INTERVAL)
         await expire_round(bench.tier, role)
         cache = bench.metadata.cache(role.partition)
-        assert len(cache) == 3, "nothing else tells of these records yet"
+        assert len(cache) == 3, "no other segment has these records yet"
         bench.store.copying = lambda: None
         await copy_round(bench.tier, role)
         if successor:

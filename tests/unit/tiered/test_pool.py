@@ -10,7 +10,7 @@ from milena.tiered.shared.pool import Pool
 
 
 class Workers:
-    """Tasks that take a place and give it back when told to."""
+    """Tasks that take a place and give it back on request."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

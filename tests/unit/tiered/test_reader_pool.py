@@ -36,7 +36,7 @@ async def test_an_unexpected_error_is_reported_and_ends_no_node() -> None:
     pool.submit("a", broken, waiter)
     async with asyncio.timeout(10):
         await waiter.heard.wait()
-    ((key, error),) = waiter.told
+    ((key, error),) = waiter.results
     assert (key, type(error), contained.count, ended) == ("a", ZeroDivisionError, 1, [])
     await pool.stop()
 
@@ -55,7 +55,7 @@ def test_so_many_read_so_many_wait_and_the_rest_is_refused() -> None:
         assert bench.metrics.value(f"{POOL}avgidlepercent") == 0
         store.gate.set()
         await asyncio.sleep(1)
-        assert waiter.told == [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
+        assert waiter.results == [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
         assert bench.metrics.value(f"{POOL}taskqueuesize") == 0
         assert bench.metrics.value(f"{POOL}avgidlepercent") == 1
 
@@ -71,7 +71,7 @@ def test_the_same_read_is_done_once_for_all_who_ask() -> None:
         store.gate.set()
         await asyncio.sleep(1)
         assert store.begun == ["a"]
-        assert (first.told, second.told, gone.told) == ([("a", "A")], [("a", "A")], [])
+        assert (first.results, second.results, gone.results) == ([("a", "A")], [("a", "A")], [])
 
     with_pool(scenario)
 
@@ -88,7 +88,7 @@ def test_a_queued_read_without_waiters_is_dropped_and_a_started_one_continues() 
         store.gate.set()
         await asyncio.sleep(1)
         assert store.begun == ["a", "b"]
-        assert (waiter.told, later.told) == ([], [("a", "A")])
+        assert (waiter.results, later.results) == ([], [("a", "A")])
 
     with_pool(scenario)
 
@@ -100,10 +100,10 @@ def test_a_failed_read_is_reported_and_frees_its_place() -> None:
         for name in "abcd":
             pool.submit(name, store.work(name, failure), waiter)
         await asyncio.sleep(1)
-        assert waiter.told == [(name, failure) for name in "abcd"]
+        assert waiter.results == [(name, failure) for name in "abcd"]
         pool.submit("e", store.work("e"), waiter)
         await asyncio.sleep(1)
-        assert waiter.told[-1] == ("e", "E")
+        assert waiter.results[-1] == ("e", "E")
 
     with_pool(scenario)
 
@@ -117,6 +117,6 @@ def test_nothing_is_read_once_it_has_stopped() -> None:
         with pytest.raises(KafkaError) as refused:
             pool.submit("b", store.work("b"), waiter)
         assert refused.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
-        assert waiter.told == []
+        assert waiter.results == []
 
     with_pool(scenario)

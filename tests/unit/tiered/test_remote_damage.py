@@ -1,4 +1,4 @@
-"""What lies in the tier may be damaged: a read is refused, and never passes silently to later records."""
+"""Objects in the tier may be damaged: a read fails, and never continues silently with later records."""
 
 from __future__ import annotations
 

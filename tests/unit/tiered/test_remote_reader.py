@@ -298,7 +298,7 @@ def test_a_cut_log_is_an_error() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_readers_of_committed_records_hear_of_aborted_transactions_wherever_their_markers_are(seed: int) -> None:
-    """A14: some markers lie in the same segment, some in a later one, with segments without any in between, some in
+    """A14: some markers are in the same segment, some in a later one, with segments without any in between, some in
     the local log."""
 
     async def scenario(bench: Bench, reader: RemoteLogReader) -> None:
@@ -316,9 +316,9 @@ def test_readers_of_committed_records_hear_of_aborted_transactions_wherever_thei
             found = await reader.read(PARTITION, log, wanted(offset, random.choice([1, 1 << 20]), committed=True))
             assert found is not None
             assert found.aborted is not None
-            told = set(found.aborted)
+            aborted = set(found.aborted)
             last = max(batch.last_offset for batch in iter_batches(memoryview(contents(found))))
             due = {one for one in expected[offset] if one[1] <= last}
-            assert due <= told <= expected[offset]
+            assert due <= aborted <= expected[offset]
 
     read(scenario, index_interval_bytes=0)

@@ -18,6 +18,7 @@ from milena.tiered.work.copying import copy_round
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.expiration import expire_round, follow_round
 from milena.tiered.work.former_deletions import unjustified
+from milena.tiered.work.republishing import PREFIX
 from milena.tiered.work.retention import LogView
 from milena.tiered.work.roles import ReplicaRole
 from tests.unit.tiered.remote_reads import lose_local
@@ -57,19 +58,19 @@ def test_what_is_still_wanted_is_read_at_once_and_published_under_a_new_id(numbe
         role = await with_mark(bench, number=number)
         assert served(bench, role, at=2 * number) is None
         await copy_round(bench.tier, role)
-        overruled = served(bench, role, at=2 * number)
-        assert overruled is not None and overruled.at_risk
+        at_risk_segment = served(bench, role, at=2 * number)
+        assert at_risk_segment is not None and at_risk_segment.at_risk
         assert bench.log.log_start_offset == 0
         await expire_round(bench.tier, role)
         again = served(bench, role, at=2 * number)
-        assert again is not None and again.id != overruled.id and not again.at_risk
-        assert (again.epochs, again.size, again.leader_epoch) == (overruled.epochs, overruled.size, PRESENT)
-        assert (bench.stored(), [one.id for one in bench.store.deleted]) == ([0, 2, 4], [overruled.id])
+        assert again is not None and again.id != at_risk_segment.id and not again.at_risk
+        assert (again.epochs, again.size, again.leader_epoch) == (at_risk_segment.epochs, at_risk_segment.size, PRESENT)
+        assert (bench.stored(), [one.id for one in bench.store.deleted]) == ([0, 2, 4], [at_risk_segment.id])
         for suffix in (".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint"):
             assert bench.stored(suffix) == [0, 2, 4]
         data = await (await bench.store.fetch(again, 0)).read()
         assert len(data) == again.size
-        assert [name for name in bench.runtime.disk.list(bench.log.folder) if name.startswith("overruled")] == []
+        assert [name for name in bench.runtime.disk.list(bench.log.folder) if name.startswith(PREFIX)] == []
 
     on_bench(scenario)
 
@@ -149,7 +150,7 @@ def test_what_has_expired_for_the_present_leader_too_goes() -> None:
 
 
 def test_what_is_local_is_copied_from_there() -> None:
-    """Nothing is overruled: the local segment is copied again, and the marked one deleted."""
+    """No deletion is withdrawn: the local segment is copied again, and the other one deleted."""
 
     async def scenario(bench: Bench) -> None:
         role = await with_mark(bench, local=True)
@@ -189,7 +190,7 @@ def test_a_store_that_fails_is_tried_again() -> None:
 
 
 def test_the_next_leader_goes_on_where_one_has_crashed() -> None:
-    """After the mark was overruled, and before the segment was published again."""
+    """After the deletion was withdrawn, and before the segment was republished."""
 
     async def scenario(bench: Bench) -> None:
         role = await with_mark(bench)

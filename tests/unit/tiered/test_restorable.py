@@ -40,12 +40,12 @@ def begun(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
 
 
 @on_a_tier
-async def test_a_partition_of_which_the_metadata_tells_nothing_is_taken_from_its_files(tier: WholeTier) -> None:
+async def test_a_partition_without_metadata_is_restored_from_its_files(tier: WholeTier) -> None:
     """As where a partition of the metadata topic is lost."""
     tier.put(1, 0, 3, {0: 0})
     lost = [
         tier.put(
-            number, 10 * number, 10 * number + 9, {0: 10 * number}, checkpoint={0: 0}, partition=SECOND, told=False
+            number, 10 * number, 10 * number + 9, {0: 10 * number}, checkpoint={0: 0}, partition=SECOND, listed=False
         )
         for number in range(2, 5)
     ]
@@ -62,8 +62,8 @@ async def test_a_partition_of_which_the_metadata_tells_nothing_is_taken_from_its
 async def test_metadata_older_than_the_tier_is_completed_from_the_files(tier: WholeTier) -> None:
     """The replicas beside it are as old."""
     tier.put(1, 0, 3, {0: 0})
-    tier.put(2, 4, 7, {0: 4}, checkpoint={0: 0}, told=False)
-    tier.put(3, 8, 11, {2: 8}, checkpoint={0: 0, 2: 8}, told=False)
+    tier.put(2, 4, 7, {0: 4}, checkpoint={0: 0}, listed=False)
+    tier.put(3, 8, 11, {2: 8}, checkpoint={0: 0, 2: 8}, listed=False)
     for old in (None, lineage({0: 0}, 4, 0), lineage({0: 0, 1: 4}, 4, 0)):
         log = await log_of(tier, with_metadata=True, replicas={PARTITION: old} if old else None)
         assert (bounds(log), log.leader_epoch, ids(log)) == ((0, 12), 3, [1, 2, 3])
@@ -75,9 +75,9 @@ async def test_metadata_older_than_the_tier_is_completed_from_the_files(tier: Wh
 @on_a_tier
 async def test_a_copy_without_a_finished_record_counts_if_it_is_whole(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
-    whole = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, told=False)
+    whole = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, listed=False)
     begun(tier, whole)
-    part = tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0}, told=False)
+    part = tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0}, listed=False)
     begun(tier, part)
     tier.remove(part, ".log")
     result = await restored(tier, with_metadata=True)
@@ -92,7 +92,7 @@ async def test_a_copy_without_a_finished_record_counts_if_it_is_whole(tier: Whol
 @on_a_tier
 async def test_a_copy_that_contradicts_its_announcement_is_left_out(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
-    other = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, told=False)
+    other = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, listed=False)
     begun(tier, replace(other, end_offset=Offset(24), size=other.size + 500))
     result = await restored(tier, with_metadata=True)
     assert bounds(result.topics[0].logs[0]) == (0, 10)
@@ -107,7 +107,7 @@ def test_a_gap_in_the_metadata_is_filled(lost: str) -> None:
     @on_a_tier
     async def scenario(tier: WholeTier) -> None:
         tier.put(1, 0, 9, {0: 0})
-        middle = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, told=False)
+        middle = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, listed=False)
         if lost == "beginning":
             tier.tell(update(middle, COPIED))
         tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0})
@@ -118,7 +118,7 @@ def test_a_gap_in_the_metadata_is_filled(lost: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "listed",
     [
         [COPYING, COPIED, DELETING],
         [COPYING, COPIED, DELETING, DELETED],
@@ -128,11 +128,11 @@ def test_a_gap_in_the_metadata_is_filled(lost: str) -> None:
         [DELETED],
     ],
 )
-def test_what_was_deleted_does_not_come_back(told: Sequence[RemoteLogSegmentState]) -> None:
+def test_what_was_deleted_does_not_come_back(listed: Sequence[RemoteLogSegmentState]) -> None:
     @on_a_tier
     async def scenario(tier: WholeTier) -> None:
-        deleted = tier.put(1, 0, 9, {0: 0}, told=False)
-        for state in told:
+        deleted = tier.put(1, 0, 9, {0: 0}, listed=False)
+        for state in listed:
             tier.tell(replace(deleted, state=COPYING) if state is COPYING else update(deleted, state))
         tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0})
         assert bounds(await log_of(tier, with_metadata=True)) == (10, 20)
@@ -149,8 +149,8 @@ def test_what_was_deleted_does_not_come_back(told: Sequence[RemoteLogSegmentStat
 @on_a_tier
 async def test_files_that_add_nothing_are_left_in_the_tier(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
-    again = tier.put(2, 0, 9, {0: 0}, told=False)
-    dead = tier.put(3, 5, 9, {0: 5, 1: 7}, checkpoint={0: 0, 1: 7}, told=False)
+    again = tier.put(2, 0, 9, {0: 0}, listed=False)
+    dead = tier.put(3, 5, 9, {0: 5, 1: 7}, checkpoint={0: 0, 1: 7}, listed=False)
     tier.put(4, 10, 19, {0: 10, 2: 12}, checkpoint={0: 0, 2: 12})
     result = await restored(tier, with_metadata=True)
     log = result.topics[0].logs[0]
@@ -162,18 +162,18 @@ async def test_files_that_add_nothing_are_left_in_the_tier(tier: WholeTier) -> N
     assert dead.id not in {one.id for one in log.segments}
 
 
-@pytest.mark.parametrize("told", [(), (1,), (2,), (1, 4)])
+@pytest.mark.parametrize("listed", [(), (1,), (2,), (1, 4)])
 def test_of_several_sets_as_few_are_taken_as_it_needs_those_of_the_lineage_as_a_whole_first(
-    told: Sequence[int],
+    listed: Sequence[int],
 ) -> None:
     @on_a_tier
     async def scenario(tier: WholeTier) -> None:
-        tier.put(1, 0, 4, {0: 0}, told=1 in told)
-        tier.put(2, 5, 9, {0: 5}, checkpoint={0: 0}, told=2 in told)
-        tier.put(3, 0, 11, {0: 0, 1: 10}, told=False)
-        tier.put(4, 10, 19, {2: 10}, checkpoint={0: 0, 2: 10}, told=4 in told)
-        tier.put(5, 10, 14, {2: 10}, checkpoint={0: 0, 2: 10}, told=False)
-        tier.put(6, 15, 19, {2: 15}, checkpoint={0: 0, 2: 10}, told=False)
+        tier.put(1, 0, 4, {0: 0}, listed=1 in listed)
+        tier.put(2, 5, 9, {0: 5}, checkpoint={0: 0}, listed=2 in listed)
+        tier.put(3, 0, 11, {0: 0, 1: 10}, listed=False)
+        tier.put(4, 10, 19, {2: 10}, checkpoint={0: 0, 2: 10}, listed=4 in listed)
+        tier.put(5, 10, 14, {2: 10}, checkpoint={0: 0, 2: 10}, listed=False)
+        tier.put(6, 15, 19, {2: 15}, checkpoint={0: 0, 2: 10}, listed=False)
         tier.put(7, 0, 9, {0: 0}, partition=SECOND)
         log = await log_of_first(tier)
         assert (bounds(log), ids(log)) == ((0, 20), [1, 2, 4])
@@ -188,13 +188,13 @@ async def log_of_first(tier: WholeTier) -> RestoredLog:
 @on_a_tier
 async def test_a_second_copy_of_all_there_is_is_not_taken(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
-    tier.put(2, 0, 9, {0: 0}, told=False)
+    tier.put(2, 0, 9, {0: 0}, listed=False)
     assert ids(await log_of(tier, with_metadata=True)) == [1]
 
 
 @on_a_tier
 async def test_files_below_the_old_log_start_are_left_in_the_tier(tier: WholeTier) -> None:
-    tier.put(1, 0, 9, {0: 0}, told=False)
+    tier.put(1, 0, 9, {0: 0}, listed=False)
     tier.put(2, 20, 29, {0: 20}, checkpoint={0: 0})
     for log_start in (15, 20):
         log = await log_of(tier, with_metadata=True, replicas={PARTITION: lineage({0: 0}, 30, log_start)})
@@ -202,7 +202,7 @@ async def test_files_below_the_old_log_start_are_left_in_the_tier(tier: WholeTie
 
 
 @on_a_tier
-async def test_gaps_below_the_start_of_the_log_are_none_and_a_lost_beginning_is_told(tier: WholeTier) -> None:
+async def test_gaps_below_the_log_start_are_ignored_and_a_lost_beginning_is_reported(tier: WholeTier) -> None:
     tier.put(1, 0, 4, {0: 0})
     tier.put(2, 20, 29, {0: 20}, checkpoint={0: 0})
     log = await log_of(tier, with_metadata=True, replicas={PARTITION: lineage({0: 0}, 30, 20)})
@@ -221,7 +221,7 @@ async def test_gaps_below_the_start_of_the_log_are_none_and_a_lost_beginning_is_
 @on_a_tier
 async def test_damaged_files_without_metadata_are_named_with_the_gap(tier: WholeTier) -> None:
     tier.put(1, 0, 9, {0: 0})
-    middle = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, told=False)
+    middle = tier.put(2, 10, 19, {0: 10}, checkpoint={0: 0}, listed=False)
     tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0})
     data = bytearray(tier.read(middle, ".log"))
     data[70] ^= 1
@@ -262,7 +262,7 @@ def test_whatever_the_metadata_has_lost_the_log_is_the_same(seed: int) -> None:
                 number += 1
                 starts = {first // 20: first} | {one: one * 20 for one in range(3) if first < one * 20 < after}
                 known = {one: one * 20 for one in range(3) if one * 20 < after}
-                segment = tier.put(number, first, after - 1, starts, checkpoint=known, told=False)
+                segment = tier.put(number, first, after - 1, starts, checkpoint=known, listed=False)
                 events = list(events_of(segment))
                 tier.tell(*random.choice([events, events, events[:1], events[1:], []]))
         result = await restored(tier, with_metadata=True)

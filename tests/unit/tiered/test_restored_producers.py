@@ -20,7 +20,7 @@ from tests.unit.tiered.whole_tier import FIRST_TIME, WholeTier, lineage, on_a_ti
 def put(tier: WholeTier, number: int, start: int, starts: dict[int, int], *producers: int) -> RemoteLogSegmentMetadata:
     """A segment with a record of each of ``producers``, and their snapshot."""
     end = start + len(producers) - 1
-    segment = tier.put(number, start, end, starts, told=False)
+    segment = tier.put(number, start, end, starts, listed=False)
     data, state = b"", ProducerState()
     for offset, producer in enumerate(producers, start):
         epoch = max(epoch for epoch, first in starts.items() if first <= offset)
@@ -52,7 +52,7 @@ async def producers(
 
 
 @on_a_tier
-async def test_kip405_5_of_two_segments_with_one_end_the_lineage_tells_which(tier: WholeTier) -> None:
+async def test_kip405_5_of_two_segments_with_one_end_the_lineage_decides(tier: WholeTier) -> None:
     put(tier, 9, 0, {0: 0}, 1, 1, 7, 7)
     put(tier, 2, 0, {0: 0, 1: 2}, 1, 1, 8, 8)
     assert await producers(tier) == ([1, 8], [])

@@ -210,7 +210,7 @@ async def test_a_lost_producer_state_is_reported(tier: WholeTier) -> None:
 
 
 @on_a_tier
-async def test_the_new_metadata_topic_tells_of_every_segment_in_its_state(tier: WholeTier) -> None:
+async def test_the_new_metadata_topic_lists_every_segment_in_its_state(tier: WholeTier) -> None:
     first, _ = two_epochs(tier)
     tier.tell(update(first, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
     tier.put(3, 0, 4, {1: 0}, partition=SECOND)
@@ -219,12 +219,12 @@ async def test_the_new_metadata_topic_tells_of_every_segment_in_its_state(tier: 
     for number, batches in metadata_batches(topics, 7, FIRST_TIME).items():
         disk.make_folders(f"/new/__remote_log_metadata-{number}")
         disk.write_atomic(f"/new/__remote_log_metadata-{number}/{0:020d}.log", b"".join(batches))
-    told = read_history(disk, ["/new"])
-    assert told.unreadable == [] and all(one.accepted for events in told.events.values() for one in events)
+    listed = read_history(disk, ["/new"])
+    assert listed.unreadable == [] and all(one.accepted for events in listed.events.values() for one in events)
     for log in topics[0].logs.values():
-        assert [replace(one, broker_id=log.segments[0].broker_id) for one in told.segments(log.partition)] == [
-            replace(one, event_timestamp_ms=told_of.event_timestamp_ms, broker_id=log.segments[0].broker_id)
-            for one, told_of in zip(log.segments, told.segments(log.partition), strict=True)
+        assert [replace(one, broker_id=log.segments[0].broker_id) for one in listed.segments(log.partition)] == [
+            replace(one, event_timestamp_ms=known.event_timestamp_ms, broker_id=log.segments[0].broker_id)
+            for one, known in zip(log.segments, listed.segments(log.partition), strict=True)
         ]
 
 

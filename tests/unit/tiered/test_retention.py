@@ -197,7 +197,7 @@ def test_epochs_without_records_do_not_keep_segments() -> None:
 
 
 def test_segments_of_epochs_before_the_logs_first_one_dangle() -> None:
-    """An unclean leader began anew at offset 0: what is there of older epochs belongs to no log."""
+    """An unclean leader started again at offset 0: segments of older epochs belong to no log."""
     old = (finished(0, 0, 9, {0: 0}), finished(1, 10, 19, {0: 10, 1: 15}))
     assert expire(*old, log=view({2: 0})) == ([], None, [0, 1])
     mixed = finished(2, 0, 9, {1: 0, 2: 5})
@@ -205,7 +205,7 @@ def test_segments_of_epochs_before_the_logs_first_one_dangle() -> None:
 
 
 def test_a_log_that_lost_its_oldest_epochs_condemns_nothing() -> None:
-    """Its checkpoint was built anew from the local batches: that says nothing about what came before them."""
+    """Its checkpoint was rebuilt from the local batches: it has no epochs of earlier records."""
     assert expire(*TENS, log=view({3: 50})) == ([], None, [])
 
 

@@ -51,7 +51,7 @@ def test_what_loses_nothing_is_not_copied_again_and_the_next_pass_begins_behind_
 def test_the_replacement_has_indexes_epochs_and_the_producers_of_its_end() -> None:
     async def scenario(tier: CleanedTier) -> None:
         tier.segment(*keyed(("a", "1"), ("b", "1")))
-        tier.lead_anew(3)
+        tier.lead_again(3)
         tier.batch(*keyed(("a", "2")), producer=(7, 0, 0))
         tier.log.roll()
         await tier.copy()
@@ -94,7 +94,7 @@ def test_what_was_replaced_is_deleted_after_a_delay() -> None:
 
 
 def test_a_replacement_that_appears_beside_that_of_the_next_pass_is_deleted_too() -> None:
-    """The end of its copy was written, and read only after the next pass. Nothing replaces it, and nobody reads it."""
+    """The end of its copy was written, and read only after the next pass. Nothing replaces it, and it is not read."""
 
     async def scenario(tier: CleanedTier) -> None:
         for number in range(4):
@@ -142,7 +142,7 @@ def test_the_delay_goes_on_under_other_leaders() -> None:
             await tier.expire()
             assert len(tier.listed()) == 3
             await tier.wait(11)
-            tier.lead_anew(epoch)
+            tier.lead_again(epoch)
         await tier.wait(6)
         await tier.expire()
         assert len(tier.listed()) == 1
@@ -291,7 +291,7 @@ def test_a_copy_of_another_lineage_is_cleaned_as_far_as_it_serves_and_stays() ->
         await tier.clean()
         assert (await tier.offsets(), tier.cleaned_to()) == ([1, 4], (0, 5))
         tier.log.truncate_to(Offset(4))
-        tier.lead_anew(1)
+        tier.lead_again(1)
         tier.segment(*keyed(("c", "1"), ("c", "2")))
         await tier.copy()
         await tier.clean()
@@ -308,13 +308,13 @@ def test_what_an_unclean_election_has_cut_off_does_not_make_the_log_dirty_for_ev
 
     async def scenario(tier: CleanedTier) -> None:
         tier.segment(*keyed(("a", "1"), ("a", "2")))
-        tier.lead_anew(1)
+        tier.lead_again(1)
         tier.segment(*keyed(("b", "1"), ("b", "lost")))
         await tier.copy()
         await tier.clean()
         assert tier.cleaned_to() == (1, 4)
         tier.log.truncate_to(Offset(2))
-        tier.lead_anew(2)
+        tier.lead_again(2)
         tier.segment(*keyed(("c", "1"), ("c", "2")))
         await tier.copy()
         await tier.clean()
@@ -344,7 +344,7 @@ def test_what_a_former_leader_has_marked_is_deleted_wherever_it_lies() -> None:
             await tier.expire()
         assert [one[2] for one in tier.listed()].count("DELETE") == 1
         tier.bench.store.deleting = lambda: None
-        tier.lead_anew(1)
+        tier.lead_again(1)
         await tier.expire()
         assert [one[2] for one in tier.listed()].count("DELETE") == 0
 
@@ -360,7 +360,7 @@ def test_a_former_leaders_cleaning_that_is_rejected_is_deleted() -> None:
         tier.segment(*keyed(("a", "1"), ("b", "1")))
         tier.segment(*keyed(("a", "2"), ("b", "2")))
         await tier.copy()
-        tier.lead_anew(1)
+        tier.lead_again(1)
         await tier.clean()
         (new,) = tier.served()
         stale = replace(

@@ -131,7 +131,7 @@ def listed_again(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
     tier.tell(replace(segment, state=COPYING, end_offset=Offset(segment.end_offset - 1)))
 
 
-def told_backwards(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
+def listed_backwards(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
     tier.tell(update(segment, DELETED))
 
 
@@ -177,7 +177,7 @@ def unlisted(tier: WholeTier, segment: RemoteLogSegmentMetadata) -> None:
         (unlisted, ["orphan", "gap"]),
         (foreign, ["foreign"]),
         (listed_again, ["listed-twice"]),
-        (told_backwards, ["transition"]),
+        (listed_backwards, ["transition"]),
         (unknown(b"\x01\x09\x00"), ["unknown-record"]),
         (unknown(b"\x01\x00\x07"), ["unknown-record"]),
         (unknown(b"\x01\x00\x00\xff"), ["bad-record"]),
@@ -325,11 +325,11 @@ def test_records_may_go_from_a_segment_before_it_is_copied(with_metadata: bool) 
 
     async def run(world: World) -> None:
         tier = WholeTier(world)
-        told = tier.put(1, 0, 9, {0: 0, 1: 4}, checkpoint={1: 6})
-        tier.values[:] = map(serialize, events_of(replace(told, epochs=epochs({1: 6}))))
+        listed = tier.put(1, 0, 9, {0: 0, 1: 4}, checkpoint={1: 6})
+        tier.values[:] = map(serialize, events_of(replace(listed, epochs=epochs({1: 6}))))
         found = await tier.verified(lineage({1: 6}, 20, log_start=6), with_metadata=with_metadata)
         assert found.findings == []
-        tier.write(told, ".leader_epoch_checkpoint", b"0\n1\n2 6\n")
+        tier.write(listed, ".leader_epoch_checkpoint", b"0\n1\n2 6\n")
         assert "epochs" in kinds(await tier.verified(lineage({1: 6}, 20, log_start=6)))
 
     simulate(run, seed=1)
@@ -345,7 +345,7 @@ async def test_what_is_found_once_was_the_clusters_work(tier: WholeTier) -> None
     async def look(again: object) -> Verification:
         looks.append(again)
         if len(looks) == 2:
-            tier.put(2, 10, 19, {0: 10, 1: 15}, checkpoint={0: 0, 1: 15}, told=False)
+            tier.put(2, 10, 19, {0: 10, 1: 15}, checkpoint={0: 0, 1: 15}, listed=False)
         return await tier.verified()
 
     assert kinds(await confirmed(look)) == ["index"]

@@ -55,7 +55,7 @@ class Store(LocalTier):
         self.custom: bytes | None = None
         self.deleted: list[RemoteLogSegmentMetadata] = []
         self.swept: list[set[UUID]] = []
-        """Of each sweep, what it was told not to touch."""
+        """For each sweep, the segments that it must not remove."""
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
         waiting = self.copying()

@@ -110,7 +110,7 @@ def write_segment(
 
 
 class WholeTier:
-    """``put`` stores segments and tells of them; what is written directly is nobody else's business."""
+    """``put`` stores and lists segments; files that are written directly are not listed."""
 
     def __init__(self, world: World) -> None:
         self.runtime = world.machine("broker").start()
@@ -129,9 +129,9 @@ class WholeTier:
         checkpoint: Mapping[int, int] | None = None,
         partition: TopicIdPartition = PARTITION,
         cleaned: Cleaned = NOT_CLEANED,
-        told: bool = True,
+        listed: bool = True,
     ) -> RemoteLogSegmentMetadata:
-        """As ``write_segment``; ``told``: in the metadata topic too."""
+        """As ``write_segment``; ``listed``: also in the metadata topic."""
         metadata = write_segment(
             self.disk,
             FOLDER,
@@ -143,7 +143,7 @@ class WholeTier:
             partition=partition,
             cleaned=cleaned,
         )
-        if told:
+        if listed:
             self.tell(*events_of(metadata))
         return metadata
 

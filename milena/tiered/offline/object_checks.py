@@ -74,7 +74,7 @@ async def check_objects(
 
 
 async def check_description(storage: RemoteStorage, metadata: RemoteLogSegmentMetadata) -> list[Problem]:
-    """What is kept of a cleaned segment beside it must say what the metadata does: a restoration may need it."""
+    """Check that the description of a cleaned segment agrees with its metadata: a restoration may need it."""
     try:
         data = await storage.description(metadata.segment_id, metadata.start_offset)
         if data is None:

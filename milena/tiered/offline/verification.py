@@ -52,7 +52,7 @@ LineageOf = Callable[[TopicIdPartition, list[RemoteLogSegmentMetadata]], Awaitab
 
 @dataclass(slots=True)
 class Verification:
-    """What was checked, and the findings."""
+    """The result of a verification: numbers of checked items, and findings."""
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)

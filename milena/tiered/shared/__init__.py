@@ -1,1 +1,1 @@
-"""What copying, deleting and reading share on one broker."""
+"""State that copying, deleting and reading share on one broker."""

@@ -345,7 +345,7 @@ class CleaningPass:
     async def _finish(self, end: Offset) -> None:
         """Publish the first dirty offset of the next pass."""
         if self._cache.copied_again != self._window.copied_again:
-            raise PassEnded("segments were copied again meanwhile, with records that had been cleaned away")
+            raise PassEnded("segments were copied again during the pass, with records that had been cleaned away")
         tier, partition = self._tier, self._role.partition
         await tier.metadata.update(
             RemoteLogSegmentUpdate(
@@ -359,7 +359,7 @@ class CleaningPass:
             )
         )
         if self._cache.cleaned_to != CleanedTo(self._by, end):
-            raise Deposed(f"the end of a cleaning up to {end} in leader epoch {self._by} is void")
+            raise Deposed(f"the end of a cleaning up to {end} in leader epoch {self._by} is fenced")
 
 
 async def _aborted_in(storage: RemoteStorage, source: Source) -> list[AbortedTxn]:

@@ -86,6 +86,7 @@ class Brokers:
         tier_metadata, read = PLAN_CACHE.take(key, self._unread)
         numbers = sorted({metadata_partition(one, len(view.partitions)) for one in partitions})
         bounds = {number: self.bounds(REMOTE_LOG_METADATA_TOPIC, number) for number in numbers}
+        # After an unclean election of the metadata topic's leader, the records that were read may not exist any more.
         if not all(self._is_there(number, read[number]) for number in numbers if number in read):
             tier_metadata, read = self._unread()
         for number, (first, end) in bounds.items():

@@ -220,6 +220,7 @@ async def _surveyed(
                 metadata, cut = await surveyed(storage, stored)
             except NotASegment as error:
                 what = f"{path} is not a segment's: {error}"
+                # Without a log, these are objects of an unfinished copy or deletion.
                 if strict and LOG_SUFFIX in stored.objects:
                     raise PipelineError(what) from None
                 get_logger("pipeline").warning("left out", object=what)

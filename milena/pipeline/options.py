@@ -121,6 +121,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
         raise PipelineError("option metadata has the metadata of a tier: it needs option tier")
     if options.text("storageOptions") and "://" not in tier:
         raise PipelineError(f"option storageOptions goes with a URL, and the tier is {tier or 'not named'}")
+    # The texts of the following errors are those of Spark's Kafka source.
     if streaming and (options.text("endingOffsets") or options.text("endingTimestamp")):
         option = "endingOffsets" if options.text("endingOffsets") else "endingTimestamp"
         raise PipelineError(f"option {option}: ending offset not valid in streaming queries")

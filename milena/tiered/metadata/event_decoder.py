@@ -140,6 +140,7 @@ class PartitionEvents:
         if self._cache is not None or len(value) <= at + _UPDATE.size:
             return False
         tag, id_bytes, more, broker, event_ms, custom, number = _UPDATE.unpack_from(value, at)
+        # Tagged fields, custom metadata or an unknown state: `deserialize` decodes these.
         if tag or more or custom or not 0 <= number <= _DELETED:
             return False
         tail = value[at + _UPDATE.size :]
@@ -152,6 +153,7 @@ class PartitionEvents:
             return True
         known = self._plain.get(id_bytes)
         state = _STATES[number]
+        # A fence names no segment; updates of unknown segments and invalid transitions are ignored, as by the cache.
         if known is None or not allowed(known.state, state):
             return True
         if state is _DELETED:

@@ -111,6 +111,7 @@ async def plan(
             found = await restorable(
                 storage, history, partition, stored.get(partition, []), of_old, deleted.get(partition, ())
             )
+            # Only the metadata shows which segments were replaced: serving a replaced one would restore old values.
             if found.undescribed and (history is None or partition not in history.caches):
                 raise CannotRestore(
                     f"{_name(partition)}: {found.undescribed[0]}. Without the old metadata topic (--metadata) it "

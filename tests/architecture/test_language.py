@@ -72,6 +72,8 @@ CLEAN: Final = (
     "milena/form.py",
     "milena/lab/chaos",
     "milena/lab/cluster.py",
+    "milena/lab/histories",
+    "milena/lab/invariants",
     "milena/lab/scenarios",
     "milena/lab/world",
     "milena/node",

@@ -1,1 +1,1 @@
-"""Histories of clients, and the checker that judges them: plain data from the simulation, processes or containers."""
+"""Histories of clients, and their checker. Histories are plain data from the simulation, processes or containers."""

@@ -1,4 +1,4 @@
-"""The anomalies by name, and what the checker says of one that it found (rules: ``checker``)."""
+"""The names of anomalies, and the checker's description of one (rules: ``checker``)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from enum import Enum
 
 
 class Anomaly(Enum):
+    """The anomalies; the values are their names in reports."""
+
     LOST_WRITE = "lost write"
     LOST_IN_LANE = "lost in a lane"
     DUPLICATE = "duplicate"
@@ -39,7 +41,7 @@ class Anomaly(Enum):
     OLD_GENERATION = "commit of an old generation"
     GENERATION_BACK = "generation goes back"
     GENERATION_TWICE = "generation used twice"
-    NEVER_SENT = "assignment that nobody sent"
+    NEVER_SENT = "assignment that was never sent"
     TWO_IDS = "two ids of one instance"
     NEVER_ANSWERED = "never answered"
     NOT_RECOVERED = "no recovery"
@@ -61,8 +63,8 @@ class Violation:
 
 
 def counts(violations: Iterable[Violation]) -> Mapping[Anomaly, int]:
-    """The number of violations of each anomaly."""
-    found: dict[Anomaly, int] = {}
+    """Return the number of violations of each anomaly."""
+    numbers: dict[Anomaly, int] = {}
     for violation in violations:
-        found[violation.anomaly] = found.get(violation.anomaly, 0) + 1
-    return found
+        numbers[violation.anomaly] = numbers.get(violation.anomaly, 0) + 1
+    return numbers

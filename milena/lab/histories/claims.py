@@ -1,4 +1,5 @@
-"""The offsets of a compacted partition, over all keys: they tell what a later write of a key covers up."""
+"""Checks the offsets of a compacted partition over all keys. This finds lost writes that a later write of the same key
+hides from the checks of single keys."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ Claim: TypeAlias = tuple[int, str, str | None]
 
 
 class Acknowledged(NamedTuple):
-    """A write."""
+    """An acknowledged write."""
 
     offset: int
     begun: float
@@ -20,18 +21,18 @@ class Acknowledged(NamedTuple):
 
 
 def conflicts(claims: Iterable[Claim]) -> Iterator[str]:
-    """A sentence for each offset that has two records."""
-    there: dict[int, tuple[str, str | None]] = {}
-    told: set[Claim] = set()
+    """Yield a description of each offset with two records."""
+    records: dict[int, tuple[str, str | None]] = {}
+    reported: set[Claim] = set()
     for offset, key, value in claims:
-        first = there.setdefault(offset, (key, value))
-        if first != (key, value) and (offset, key, value) not in told:
-            told.add((offset, key, value))
+        first = records.setdefault(offset, (key, value))
+        if first != (key, value) and (offset, key, value) not in reported:
+            reported.add((offset, key, value))
             yield f"{first[1]} of {first[0]} and {value} of {key} were at {offset}"
 
 
-def falls(acknowledged: Iterable[Acknowledged]) -> Iterator[str]:
-    """A sentence for each write below one that had been acknowledged before it began."""
+def order_violations(acknowledged: Iterable[Acknowledged]) -> Iterator[str]:
+    """Yield a description of each write at a lower offset than one that had been acknowledged before it began."""
     first: Acknowledged | None = None
     for write in sorted(acknowledged, key=lambda write: write.offset, reverse=True):
         if first is not None and first.ended < write.begun:

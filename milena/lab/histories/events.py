@@ -1,8 +1,9 @@
 """The events of a history: operations of clients with their outcomes, and faults of the cluster. Plain data.
 
-Times are seconds on any one clock. Values are texts that are unique within a partition. Events come in any order that
-keeps each client's own; a history on disk is one JSON object per line, ``{"event": "send", ...}``. Lanes and sessions
-are named ``LIBRARY/...`` where several client libraries are at work: reports tell them apart by that.
+Times are seconds on one clock. Values are texts that are unique within a partition. The events of each client are in
+order; those of different clients may be interleaved in any way. A history on disk has one JSON object per line,
+``{"event": "send", ...}``. If several client libraries are used, the names of lanes and sessions are ``LIBRARY/...``,
+and reports count them by library.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ ACKS_ALL: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One record. ``offset`` is -1 if it is unknown. ``lane`` names a sequence of sends with a guaranteed order: a
-    producer and its partition if the producer numbers its batches or has one in flight at a time; "" for none.
-    ``once``: the producer is idempotent. Such a producer starts a new lane with each producer id: records that it gave
-    up under the last id may be appended later, or never."""
+    """One record. ``offset`` is -1 if unknown. ``lane`` names a send sequence, whose order is guaranteed: a producer
+    and its partition, if the producer is idempotent or has one batch in flight at a time; "" for none. ``once``: the
+    producer is idempotent. Such a producer starts a new lane with each producer id, since records of unknown outcome
+    under the former id may be appended later, or never."""
 
     partition: TopicPartition
     value: str
@@ -47,8 +48,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """The result of one call for one partition. Within a ``session`` the reader was neither moved nor given a new
-    assignment, so that its records must be consecutive. An empty poll means that a reader has reached the end."""
+    """The result of one poll for one partition. Within a ``session`` the reader did not seek and its assignment did not
+    change, so that the records must be consecutive. An empty poll means that a reader has reached the end."""
 
     partition: TopicPartition
     session: str
@@ -56,16 +57,16 @@ class Poll:
     records: tuple[tuple[int, str], ...]
     """(offset, value)."""
     series: str = ""
-    """Readers that go on where others of it have stopped: together they have read all from the log's start on, up to
-    the highest offset of any, or after an empty poll up to the end. "" for none."""
+    """A name for readers each of which continues where another of the series has stopped: together they have read all
+    records from the log start to their highest offset, or, after an empty poll, to the end. "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Void:
     """The promises for records sent to a partition before ``at`` are void, because of ``reason``: an unclean election,
-    or an ISR whose members have all lost unsynced data (``lab.invariants``). ``since``: from then to ``at`` there were
-    two logs, for example while a leader did not know that it was replaced; None means ``at``. Records below the offset
-    ``kept`` are on all possible leaders, and stay."""
+    or an ISR whose members have all lost unsynced data (``lab.invariants``). ``since``: from ``since``
+    to ``at`` there were two logs, for example while a leader did not know that it was replaced; None means ``at``.
+    Records below the offset ``kept`` are on all possible leaders, and stay."""
 
     partition: TopicPartition
     at: float
@@ -76,8 +77,8 @@ class Void:
 
 @dataclass(frozen=True, slots=True)
 class AllowedDeletion:
-    """Records below an offset of a partition may be deleted: ``reason``. None: as many as retention permits, which this
-    history does not determine."""
+    """Records below the offset ``before`` of a partition may be deleted, for ``reason``. None: retention may delete any
+    number of records."""
 
     partition: TopicPartition
     before: int | None
@@ -93,7 +94,7 @@ class FinalLog:
     """(offset, value, leader epoch)."""
     start: int = 0
     dense: bool = False
-    """Nothing in it is hidden or may be compacted: offsets are consecutive."""
+    """Whether the offsets must be consecutive: no record is hidden from readers or removed by compaction."""
     holes: tuple[tuple[int, int], ...] = ()
     """(first, last offset) of reads that were rejected with an error, since the only objects with these records are
     lost."""
@@ -130,17 +131,18 @@ class FinalTopic:
 
 @dataclass(frozen=True, slots=True)
 class AllTopics:
-    """The topics that exist at the end were listed: ``count`` times ``FinalTopic``. Without it nobody knows them."""
+    """The topics that exist at the end were listed: ``count`` times ``FinalTopic``. Without this event
+    the topics at the end are unknown."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """An operation has begun: ``send``, ``keyed``, ``offset commit`` (``key``: the group, ``value``: the offset),
-    ``change`` (``value``: the topic, ``acks``: 1 if it is made) or ``fault`` (``value``: its kind, ``key``: its nodes
-    with spaces between them; one without an end lasts). Its end is the event with the same ``begun``; one
-    without an end has an unknown outcome."""
+    """An operation has started: ``send``, ``keyed``, ``offset commit`` (``key``: the group, ``value``: the offset),
+    ``change`` (``value``: the topic, ``acks``: 1 if it is made) or ``fault`` (``value``: its kind, ``key``: its nodes,
+    separated by spaces). The event with the same ``begun`` is its end. An operation without an end has an unknown
+    outcome; a fault without an end lasts until the end of the history."""
 
     operation: str
     begun: float
@@ -191,15 +193,15 @@ _FIELDS: Final = {kind: tuple(one.name for one in fields(kind)) for kind in KIND
 _ENDS: Final = {
     kind: name for kind, names in _FIELDS.items() for name in ("ended", "mended") if name in names and "begun" in names
 }
-"""Kinds of events that last, and the field with their end."""
+"""Kinds of events with a duration, and the field with their end."""
 _SHARED: Final = frozenset({"lane", "session", "series", "reader", "group", "node", "member", "instance", "key"})
-"""Texts that occur in many events: equal ones share one object."""
+"""Fields whose texts occur in many events; equal texts share one object to save memory."""
 _SHARED_FIELDS: Final = {kind: _SHARED & set(names) for kind, names in _FIELDS.items()}
 _JSON: Final = msgspec.json.Decoder[Any]()
 
 
 def to_line(event: Event) -> str:
-    """One line of JSON, without a line break."""
+    """Return the event as one line of JSON, without a line break."""
     values: dict[str, object] = {"event": _NAMES[type(event)]}
     for name in _FIELDS[type(event)]:
         value = getattr(event, name)
@@ -224,10 +226,10 @@ def from_line(line: str | bytes) -> Event:
     except msgspec.MsgspecError as error:
         raise ValueError(f"{error}: {_shown(line)}") from None
     if "partition" in values:
-        # The event is new and nothing else has it yet, so it may be changed although its class is frozen.
+        # No other code has a reference to the new event, so this changes it although its class is frozen.
         object.__setattr__(event, "partition", _partition(*values["partition"]))
     if isinstance(event, Invoke) and event.operation == "fault":
-        Kind(event.value), [int(node) for node in event.key.split()]
+        Kind(event.value), [int(node) for node in event.key.split()]  # raise ValueError for invalid ones
     ended = _ENDS.get(kind)
     if ended is not None and getattr(event, ended) < values["begun"]:
         raise ValueError(f"{ended} is before begun: {_shown(line)}")
@@ -240,15 +242,15 @@ def _shown(line: str | bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def _partition(topic: str, number: int) -> TopicPartition:
-    """The same object for all events of a partition."""
+    """Return the same tuple for all events of a partition, to save memory."""
     return topic, number
 
 
 def write(events: Iterable[Event]) -> Iterator[str]:
-    """The lines of a history, with line breaks."""
+    """Return the lines of a history, with line breaks."""
     return (to_line(event) + "\n" for event in events)
 
 
 def read(lines: Iterable[str | bytes]) -> Iterator[Event]:
-    """The events in the lines of a file; empty lines are skipped. Raises ValueError."""
+    """Return the events in the lines of a file; empty lines are skipped. Iteration raises ValueError."""
     return (from_line(line) for line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""The kinds of faults, by name, and what one that was injected has to be judged by."""
+"""The kinds of faults, and the description of an injected fault that the checker needs."""
 
 from __future__ import annotations
 
@@ -9,96 +9,100 @@ from milena.protocol.types import TopicPartition
 
 
 class Kind(Enum):
-    """The value is the name on the command line and in reports."""
+    """Kinds of faults. The values are the names on the command line and in reports."""
 
     KILL = "kill"
     """SIGKILL, and a new process on the same directories."""
     STOP = "stop"
-    """SIGSTOP until after the session's end, then SIGCONT: the node wakes up and believes that it leads."""
+    """SIGSTOP until after the broker session has expired, then SIGCONT: the node does not know that it was replaced."""
     HANG = "hang"
-    """SIGSTOP for less than the session: to the others a network that hangs."""
+    """SIGSTOP for less than the session timeout: to the other nodes it looks like a slow network."""
     RESTART = "restart"
-    """SIGTERM, the controlled shutdown, and a start."""
+    """SIGTERM (controlled shutdown), then a start."""
     ISOLATE = "isolate"
-    """No node reaches the broker, nor it them; clients do."""
+    """The broker cannot communicate with other nodes; clients can reach it."""
     CUT_CONTROLLER = "cut-controller"
-    """A leader and the controller do not reach each other; its followers reach it."""
+    """A leader and the controller cannot communicate; the followers can reach the leader."""
     CUT_FOLLOWERS = "cut-followers"
-    """A leader's followers do not reach it; the controller does."""
+    """A leader's followers cannot reach it; the controller can."""
     CUT_ONE_WAY = "cut-one-way"
-    """What a broker sends to another node is lost, in one direction alone."""
+    """Data from a broker to another node is lost; the opposite direction works."""
     WIPE = "wipe"
-    """Killed, its log directories emptied as by a replaced disk, and started."""
+    """The broker is killed, its log directories are emptied, as after the replacement of a disk, and it is started."""
     POWER_LOSS = "power-loss"
-    """What the node has not synced is lost."""
+    """The node ends, and all data that it has not synced is lost."""
     FULL_DISK = "full-disk"
     """Writes to a log directory fail with ENOSPC for a while; then the broker is started again."""
     LOST_DIRECTORY = "lost-directory"
     """All access to one of a broker's log directories fails with EIO for a while; then the broker is started again."""
     SLOW_DISK = "slow-disk"
     TIER_AWAY = "tier-away"
-    """Each call of the tier fails."""
+    """Each call of the tier's store fails."""
     TIER_UNMOUNTED = "tier-unmounted"
-    """Brokers find an empty folder in place of the tier's folder."""
+    """The tier's folder is replaced by an empty one, as if it was unmounted."""
     ODD_TIER = "odd-tier"
-    """The tier's store gives wrong answers: an error page in place of an object, a part of it, errors of a library."""
+    """The tier's store returns wrong results: an error page or a part of an object, or an unexpected exception."""
     SLOW_OBJECTS = "slow-objects"
     LOST_OBJECTS = "lost-objects"
-    """Some new objects of the tier are lost right after they were written, as by a store that forgets. Their records
-    are lost if the local copies are gone: told as holes."""
+    """Some new objects of the tier are lost after they were written. Their records are lost if the local copies have
+    been deleted; the history has them as holes."""
     CONTROLLER = "controller"
-    """The controller is killed, and comes back."""
+    """The controller is killed and started again."""
     CLOCK = "clock"
     """A node's wall clock jumps, forwards or back."""
     ROLLING = "rolling"
-    """Each node in turn, controller last, is shut down in order and started, each as soon as all are in sync."""
+    """Each node in turn, the controller last, is shut down (controlled shutdown) and started, once all are in sync."""
     REASSIGN = "reassign"
-    """Replicas of a partition move to other brokers and back while all else goes on."""
+    """Replicas of a partition are reassigned to other brokers and back."""
     UNCLEAN = "unclean"
-    """All in-sync replicas of a partition but a stale one end. Where unclean election is permitted the stale one leads,
-    and records are lost; elsewhere the partition has no leader until one of the ISR is back."""
+    """All replicas of a partition end except one outside of the ISR. If unclean elections are enabled, this replica is
+    elected and records are lost; otherwise the partition has no leader until a member of the ISR returns."""
 
 
 class Effect(Enum):
+    """Whether the runner has observed the effect of a fault."""
+
     SEEN = "seen"
     NOT_SEEN = "not seen"
     HIDDEN = "hidden"
-    """By another fault at the same time."""
+    """Another fault at the same time hides the effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault that was injected. Times are seconds of the run's clock."""
+    """One injected fault. Times are seconds of the run's clock."""
 
     kind: Kind
     nodes: tuple[int, ...]
     begun: float
     mended: float
     writable: tuple[TopicPartition, ...] = ()
-    """These must take acknowledged writes, and give them to readers, while it lasts: enough of their replicas are not
+    """Partitions that must acknowledge writes, and serve readers, during the fault: enough of their replicas are not
     affected."""
     within: float = 0.0
-    """Seconds after ``begun`` from which on ``writable`` must be."""
+    """Seconds after ``begun`` after which ``writable`` must make progress."""
     recovers: float = 0.0
-    """Seconds after ``mended`` by which all partitions must take writes again."""
+    """Seconds after ``mended`` after which all partitions must acknowledge writes again."""
     groups: tuple[str, ...] = ()
-    """These must get commits through while it lasts."""
+    """Groups whose commits must be acknowledged during the fault."""
     text: str = ""
-    """Details for people: what was cut, how far the clock jumped."""
+    """Details for reports: which links were cut, how far the clock jumped."""
     stale: bool = False
-    """Consumers reach a leader that was replaced and does not know it. It answers them with nothing new, and no error
-    makes them ask for another: partitions need not be read while it lasts."""
+    """Whether consumers may fetch from a replaced leader that does not know that it was replaced. It answers without
+    new records and without an error, so that consumers do not look for the new leader: no reads are required during the
+    fault."""
     effect: Effect | None = None
-    """What was seen of it while it lasted; None if nobody looked."""
+    """Whether the fault's effect was observed; None if that was not checked."""
     late: tuple[TopicPartition, ...] = ()
-    """These took no write within ``recovers`` seconds after ``mended``, although no other fault began meanwhile."""
+    """Partitions that acknowledged no write within ``recovers`` seconds after ``mended``, without another fault in that
+    time."""
     doomed: tuple[TopicPartition, ...] = ()
-    """What these acknowledged from ``doomed_from`` to ``doomed_until`` is lost, as their settings permit: their leader
-    had it alone, and another one, without it, took its place."""
+    """Partitions whose records acknowledged from ``doomed_from`` to ``doomed_until`` must be lost, as their
+    configuration permits: only the former leader had these records."""
     doomed_from: float = 0.0
     doomed_until: float = 0.0
 
     @property
-    def told(self) -> str:
-        """For people."""
+    def description(self) -> str:
+        """The fault in the text of a violation."""
         return f"{self.kind.value} {' '.join(map(str, self.nodes))}".rstrip() + f" was mended at {self.mended:.3f}"

@@ -1,7 +1,7 @@
-"""Histories in files, judged part by part: what is in memory at a time are the events of one part.
+"""Checks histories in files part by part, with the events of one part in memory at a time.
 
-The file is read twice. The first time each line is checked and noted as a place in the file, by its part: some 20 bytes
-for each event. Then the lines of one part after the other are read again and judged.
+The file is read twice. The first pass validates each line and records its position by part, with some 20 bytes per
+event. The second pass reads the lines of one part after another and checks them.
 """
 
 from __future__ import annotations
@@ -14,43 +14,44 @@ from typing import Final, TypeVar
 
 from milena.lab.histories.anomalies import Violation
 from milena.lab.histories.events import Event, from_line
-from milena.lab.histories.invocations import UnderWay
+from milena.lab.histories.invocations import OpenOperations
 from milena.lab.histories.parts import DEFAULT, Demands, Judge, Part, is_shared, part_of
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 NOTHING: Final = "no operations of clients, so there is nothing to judge"
-"""What is said of a history without parts."""
+"""The message for a history without parts."""
 
 
 class BadLine(ValueError):
-    """A line that is not an event. The message names file and line."""
+    """A line is not a valid event. The message has the file name and line number."""
 
 
 class HistoryFile:
-    """A history on disk. ``lines``: events read; ``cut_off``: the number of a last line that was not written to its
-    end, as by a run that died, which counts for nothing; None if there is none.
+    """A history on disk. ``events`` is the number of events. ``cut_off`` is the number of an incomplete last line,
+    which is ignored (the run ended while it was written); None if there is none.
 
     Raises OSError, BadLine."""
 
     def __init__(self, path: Path, seen: Callable[[Event], object] | None = None) -> None:
-        """Reads the file for the first time. ``seen`` is called with each event."""
+        """Read the file for the first time. ``seen`` is called with each event."""
         self.path = path
         self.events = 0
         self.cut_off: int | None = None
         self.shared: list[tuple[Part | None, Event]] = []
-        self._parts: dict[Part, _Places] = {}
+        self._parts: dict[Part, _LinePositions] = {}
         self._ends: dict[Part, list[Event]] = {}
-        """Of operations whose end is missing in the file."""
+        """Ends of unknown outcome for operations whose end is missing in the file."""
         self._index(seen)
 
     @property
     def parts(self) -> list[Part]:
-        """In the order of verdicts. Without any there is nothing to judge, and no anomaly says nothing."""
-        return sorted(self._parts, key=lambda part: part.place)
+        """The parts in the order of reports. Without parts there is nothing to check, so the absence of violations has
+        no meaning."""
+        return sorted(self._parts, key=lambda part: part.sort_key)
 
     def _index(self, seen: Callable[[Event], object] | None) -> None:
         offset = 0
-        under_way = UnderWay()
+        open_operations = OpenOperations()
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.isspace():
@@ -63,37 +64,37 @@ class HistoryFile:
                         self.cut_off = number
                         break
                     raise BadLine(f"{self.path}, line {number}: {error}") from None
-                under_way.add(event)
+                open_operations.add(event)
                 part = part_of(event)
                 if part is not None:
-                    self._places(part).add(offset, len(line))
+                    self._positions(part).add(offset, len(line))
                 if is_shared(event):
                     self.shared.append((part, event))
                 if seen is not None:
                     seen(event)
                 offset += len(line)
                 self.events += 1
-        self._end(under_way, seen)
+        self._end(open_operations, seen)
 
-    def _end(self, under_way: UnderWay, seen: Callable[[Event], object] | None) -> None:
-        for event in under_way.ends():
+    def _end(self, open_operations: OpenOperations, seen: Callable[[Event], object] | None) -> None:
+        for event in open_operations.ends():
             part = part_of(event)
             if part is not None:
-                self._places(part)
+                self._positions(part)
                 self._ends.setdefault(part, []).append(event)
             if is_shared(event):
                 self.shared.append((part, event))
             if seen is not None:
                 seen(event)
 
-    def _places(self, part: Part) -> _Places:
-        found = self._parts.get(part)
-        if found is None:
-            found = self._parts[part] = _Places()
-        return found
+    def _positions(self, part: Part) -> _LinePositions:
+        positions = self._parts.get(part)
+        if positions is None:
+            positions = self._parts[part] = _LinePositions()
+        return positions
 
     def read(self, part: Part) -> Iterator[Event]:
-        """The events of a part, in order, and behind them all shared ones that are not among them."""
+        """Yield the events of a part, in order, and then all shared events of other parts."""
         with self.path.open("rb") as file:
             yield from map(from_line, self._parts[part].lines(file.fileno()))
         yield from self._ends.get(part, ())
@@ -101,9 +102,9 @@ class HistoryFile:
             if own != part:
                 yield event
 
-    def each(self, body: Callable[[Judge], Found], demands: Demands = DEFAULT) -> Iterator[Found]:
-        """What ``body`` returns for each part, which has all its events, in the order of verdicts. It must not keep the
-        part: then one at a time is in memory."""
+    def each(self, body: Callable[[Judge], Result], demands: Demands = DEFAULT) -> Iterator[Result]:
+        """Yield the result of ``body`` for each part, in the order of ``parts``. ``body`` must not keep a reference to
+        the judge, so that only one part is in memory."""
         for part in self.parts:
             yield body(self._judge(part, demands))
 
@@ -114,8 +115,8 @@ class HistoryFile:
         return judge
 
 
-class _Places:
-    """Lines of a file."""
+class _LinePositions:
+    """Positions and lengths of lines in a file."""
 
     def __init__(self) -> None:
         self._offsets = array("Q")
@@ -131,10 +132,10 @@ class _Places:
 
 
 def judge_file(path: Path, demands: Demands = DEFAULT) -> list[Violation]:
-    """The violations in a history on disk, the same as those of ``checker.check``. Raises OSError, BadLine."""
-    return [violation for found in HistoryFile(path).each(violations_of, demands) for violation in found]
+    """Return the violations in a history on disk, the same as ``checker.check``. Raises OSError, BadLine."""
+    return [violation for of_part in HistoryFile(path).each(violations_of, demands) for violation in of_part]
 
 
 def violations_of(judge: Judge) -> list[Violation]:
-    """For ``HistoryFile.each``."""
+    """Return the violations of one part, for ``HistoryFile.each``."""
     return list(judge.finish())

@@ -1,7 +1,7 @@
-"""The events of consumer groups: requests to coordinators with their outcomes, and times of trouble.
+"""The events of consumer groups: requests to coordinators with their outcomes, and times with faults.
 
-``node`` is the node that answered, "" if the client cannot tell. A request took effect, if it did, between ``begun``
-and ``ended``; one whose outcome is unknown may also do so later. Partitions are (topic, number).
+``node`` is the node that answered, "" if the client does not know it. A request took effect between ``begun`` and
+``ended``; one of unknown outcome may take effect later, or never. Partitions are (topic, number).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_OFFSET: Final = -1
 
 
 class RequestOutcome(Enum):
-    """``UNKNOWN``: it may have happened, or may happen later."""
+    """The outcome of a request. ``UNKNOWN``: it may have taken effect, or may take effect later."""
 
     OK = "ok"
     FAILED = "failed"
@@ -82,9 +82,9 @@ class OffsetCommit(AsMember):
     offset: int = 0
     metadata: str = ""
     retention: float | None = None
-    """Seconds after which it expires (up to version 4), None if it does not."""
+    """Seconds after which the offset expires (OffsetCommit up to version 4); None if it does not."""
     retried: bool = False
-    """The number of times that the client may have sent it: each but the last may take effect later."""
+    """Whether the client may have sent the request several times: each but the last may take effect later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class GroupDelete(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """From ``at`` on all faults have ended: no broker believes to be a coordinator that is none any more, and earlier
-    requests without an answer have taken effect, or never will."""
+    """From ``at`` on all faults have ended: no replaced coordinator still acts as one, and earlier requests without an
+    answer have taken effect, or never will."""
 
     at: float
 
@@ -130,8 +130,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """From ``at`` on coordinators search for empty groups without offsets and remove them, within the history's
-    time."""
+    """From ``at`` on coordinators may remove empty groups without offsets."""
 
     at: float
 

@@ -1,5 +1,5 @@
-"""Operations that have begun and of which no end was written: the run died, or their client was cut off. Their outcome
-is unknown, and a fault lasts for ever."""
+"""Operations without an end in the history, because the run ended or the client lost its connection: their outcome is
+unknown, and a fault lasts until the end of the history."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import KeyedWrite
 
 
-class UnderWay:
-    """What is under way at a place in a history. Memory: that alone."""
+class OpenOperations:
+    """The operations that have started and not ended, up to a position in a history."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[object, ...], Invoke] = {}
@@ -25,22 +25,22 @@ class UnderWay:
             self._begun.pop(_name(event), None)
 
     def ends(self) -> Iterator[Event]:
-        """An end of unknown outcome for each."""
+        """Return an end of unknown outcome for each open operation."""
         return map(unknown_end, self._begun.values())
 
 
 def completed(events: Iterable[Event]) -> Iterator[Event]:
-    """The events without ``Invoke``, and behind them the ends that are missing."""
-    under_way = UnderWay()
+    """Yield the events without ``Invoke``, and then the missing ends."""
+    open_operations = OpenOperations()
     for event in events:
-        under_way.add(event)
+        open_operations.add(event)
         if not isinstance(event, Invoke):
             yield event
-    yield from under_way.ends()
+    yield from open_operations.ends()
 
 
 def _name(event: Event) -> tuple[object, ...]:
-    """The same for an operation's beginning and its end."""
+    """Return a key that is the same for an operation's start and its end."""
     match event:
         case Invoke():
             return event.operation, event.partition, event.key, event.value, event.begun
@@ -59,12 +59,12 @@ def _name(event: Event) -> tuple[object, ...]:
 
 
 def nodes_text(nodes: Iterable[int]) -> str:
-    """The ``key`` of a fault's ``Invoke``."""
+    """Return the ``key`` of a fault's ``Invoke``."""
     return " ".join(map(str, nodes))
 
 
 def unknown_end(invoke: Invoke) -> Event:
-    """Of an operation whose end was not written."""
+    """Return the end of unknown outcome of an operation."""
     outcome, begun = RequestOutcome.UNKNOWN, invoke.begun
     match invoke.operation:
         case "send":

@@ -1,4 +1,4 @@
-"""Which events a history must have for an anomaly to be judged, and what Jepsen's workload for Kafka calls it."""
+"""The events that a history must have so that an anomaly can be found, and the names in Jepsen's workload for Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milena.lab.histories.keyed import FullRead, KeyedWrite
 
 Kinds: TypeAlias = tuple[type, ...]
 STORED: Final[Kinds] = (FinalLog, Poll)
-"""Where records were seen."""
+"""Events that contain records."""
 NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.LOST_WRITE: ((Send,), STORED),
     Anomaly.LOST_IN_LANE: ((Send,), (FinalLog,)),
@@ -54,7 +54,7 @@ NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.NO_READS: ((Fault,), (Send, KeyedWrite), (Poll,)),
     Anomaly.NO_COMMITS: ((Fault,), (OffsetCommit,)),
 }
-"""One of each of these kinds."""
+"""A history must have an event of each of these groups of kinds."""
 JEPSEN: Final[Mapping[Anomaly, str]] = {
     Anomaly.LOST_WRITE: "lost-write",
     Anomaly.DUPLICATE: "duplicate",
@@ -68,9 +68,9 @@ JEPSEN: Final[Mapping[Anomaly, str]] = {
     Anomaly.POLL_SKIP: "poll-skip",
     Anomaly.UNSEEN: "unseen",
 }
-"""The others have no name there."""
+"""Jepsen's names; the other anomalies do not exist there."""
 
 
 def is_judged(anomaly: Anomaly, kinds: Collection[type[Event]]) -> bool:
-    """Whether a history with events of these kinds can show it."""
+    """Whether the anomaly can be found in a history with events of these kinds."""
     return all(any(issubclass(kind, one_of) for kind in kinds) for one_of in NEEDS[anomaly])

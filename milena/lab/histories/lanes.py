@@ -1,4 +1,5 @@
-"""Lanes: sequences of sends with a guaranteed order; and the order by time, without lanes (rules: ``checker``)."""
+"""Lanes: send sequences with a guaranteed order. Also checks the order by time of sends without a lane (rules:
+``checker``)."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from milena.lab.histories.events import RequestOutcome, Send
 
-Fall = tuple[Send, int, Send, int]
-"""A record and its offset, and one that was sent after it and is at a lower offset."""
+OrderViolation = tuple[Send, int, Send, int]
+"""A record and its offset, and a record that was sent later and has a lower offset."""
 
 Gap = tuple[Send | None, Send, Send]
-"""Two neighbours in an idempotent lane: one of unknown outcome that is not stored, and the next that is."""
+"""The last stored record before a gap in an idempotent lane (None if there is none), the first record of unknown
+outcome in the gap, which is not stored, and the next stored record."""
 
 
 class Lanes:
@@ -22,20 +24,20 @@ class Lanes:
     def add(self, send: Send) -> None:
         self._sends.append(send)
 
-    def falls(self, stored: Mapping[str, int]) -> Iterator[Fall]:
-        """Each pair once."""
-        falls = list(self._told_falls())
-        told = {(before.value, after.value) for before, after in falls}
-        for before, after in falls:
+    def violations(self, stored: Mapping[str, int]) -> Iterator[OrderViolation]:
+        """Yield each pair of records in the wrong order once."""
+        violations = list(self._acknowledged_violations())
+        reported = {(before.value, after.value) for before, after in violations}
+        for before, after in violations:
             yield before, before.offset, after, after.offset
-        for before, after in (*self._stored_falls(stored), *self._late(stored)):
-            if (before.value, after.value) not in told:
-                told.add((before.value, after.value))
+        for before, after in (*self._stored_violations(stored), *self._below_acknowledged(stored)):
+            if (before.value, after.value) not in reported:
+                reported.add((before.value, after.value))
                 yield before, stored[before.value], after, stored[after.value]
 
-    def _told_falls(self) -> Iterator[tuple[Send, Send]]:
-        """Neighbours in a lane, by the offsets that the producer was told. Clients may be told in another order than
-        they have sent."""
+    def _acknowledged_violations(self) -> Iterator[tuple[Send, Send]]:
+        """Yield neighbours in a lane in the wrong order, according to the acknowledged offsets. Acknowledgements may
+        come in another order than the sends."""
         last: dict[str, Send] = {}
         for send in sorted(self._sends, key=lambda send: send.begun):
             if send.lane and send.outcome is RequestOutcome.OK and send.offset >= 0:
@@ -45,16 +47,16 @@ class Lanes:
                 last[send.lane] = send
 
     def _of_lanes(self) -> Iterator[list[Send]]:
-        """The sends of each idempotent lane, in order."""
-        found: dict[str, list[Send]] = {}
+        """Yield the sends of each idempotent lane, in order."""
+        lanes: dict[str, list[Send]] = {}
         for send in self._sends:
             if send.lane and send.once:
-                found.setdefault(send.lane, []).append(send)
-        for lane in found.values():
+                lanes.setdefault(send.lane, []).append(send)
+        for lane in lanes.values():
             lane.sort(key=lambda send: send.begun)
             yield lane
 
-    def _stored_falls(self, stored: Mapping[str, int]) -> Iterator[tuple[Send, Send]]:
+    def _stored_violations(self, stored: Mapping[str, int]) -> Iterator[tuple[Send, Send]]:
         for lane in self._of_lanes() if stored else ():
             last: Send | None = None
             for send in lane:
@@ -64,19 +66,20 @@ class Lanes:
                     yield last, send
                 last = send
 
-    def _late(self, stored: Mapping[str, int]) -> Iterator[tuple[Send, Send]]:
-        """Sends at an offset below one that had been acknowledged before they were sent."""
+    def _below_acknowledged(self, stored: Mapping[str, int]) -> Iterator[tuple[Send, Send]]:
+        """Yield sends at a lower offset than one that had been acknowledged before they were sent."""
         there = [send for send in self._sends if send.value in stored]
         first: Send | None = None
         for send in sorted(there, key=lambda send: stored[send.value], reverse=True):
             if first is not None and first.ended < send.begun:
                 yield first, send
-            told = send.offset == stored[send.value] or (send.offset < 0 and send.once)
-            is_known = send.outcome is RequestOutcome.OK and told
+            reported = send.offset == stored[send.value] or (send.offset < 0 and send.once)
+            is_known = send.outcome is RequestOutcome.OK and reported
             if is_known and (first is None or send.ended < first.ended):
                 first = send
 
     def gaps(self, stored: Mapping[str, int]) -> Iterator[Gap]:
+        """Yield the gaps in idempotent lanes."""
         for lane in self._of_lanes():
             before: Send | None = None
             missing: Send | None = None

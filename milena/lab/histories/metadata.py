@@ -1,4 +1,4 @@
-"""Rules for topics: acknowledged changes stay, and no topic exists that nobody created (rules: ``checker``)."""
+"""Rules for topics: acknowledged changes stay, and every topic was created by a client (rules: ``checker``)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from milena.lab.histories.events import AllTopics, Event, FinalTopic, RequestOutcome, TopicChange
 
-UNDER_WAY: Final = 60.0
+MAX_REQUEST_DELAY: Final = 60.0
 """Seconds for which a request may wait in a connection, or in a paused node, before it is executed."""
 
 
 class MetadataRules:
-    """Topics are only checked if the history names all that exist at the end: a run that died has not looked."""
+    """Checks topics, if the history lists all that exist at the end; a run that was interrupted has no such list."""
 
     def __init__(self) -> None:
         self._changes: dict[str, list[TopicChange]] = {}
@@ -20,7 +20,7 @@ class MetadataRules:
         self._listed = False
 
     def add(self, event: Event) -> None:
-        """Events of other parts are passed over."""
+        """Add an event; those of other parts are ignored."""
         match event:
             case TopicChange():
                 self._changed(event)
@@ -30,19 +30,21 @@ class MetadataRules:
                 self._listed = True
 
     def _changed(self, change: TopicChange) -> None:
-        """An acknowledged change replaces all before it; one of unknown outcome may have happened after it, or not. A
-        request without an answer may still be in flight, and reach the controller after an acknowledged one."""
+        """An acknowledged change replaces all changes before it. A change of unknown outcome may take effect after an
+        acknowledged one, since its request may still be in flight."""
         if change.outcome is RequestOutcome.OK:
             before = self._changes.get(change.name, [])
             late = [
-                one for one in before if one.outcome is RequestOutcome.UNKNOWN and change.begun - one.begun < UNDER_WAY
+                one
+                for one in before
+                if one.outcome is RequestOutcome.UNKNOWN and change.begun - one.begun < MAX_REQUEST_DELAY
             ]
             self._changes[change.name] = [change, *late]
         elif change.outcome is RequestOutcome.UNKNOWN:
             self._changes.setdefault(change.name, []).append(change)
 
-    def verdict(self) -> Iterator[tuple[str, str, str]]:
-        """(anomaly, topic, sentence)."""
+    def violations(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the violations: name of the anomaly, topic, description."""
         if not self._listed:
             return
         for name, changes in self._changes.items():
@@ -54,8 +56,8 @@ class MetadataRules:
                     yield "topic", name, "it should exist"
             elif not made:
                 only_unsure = all(change.outcome is RequestOutcome.UNKNOWN for change in changes)
-                yield "topic", name, "nobody made it" if only_unsure else "it should not exist"
+                yield "topic", name, "no client created it" if only_unsure else "it should not exist"
             elif dict(config) not in made:
                 yield "topic", name, f"it has {dict(config)} and was created with {' or '.join(map(str, made))}"
         for name in sorted(self._topics.keys() - self._changes.keys()):
-            yield "topic", name, "nobody made it"
+            yield "topic", name, "no client created it"

@@ -1,4 +1,4 @@
-"""The events of one partition, collected one by one, and the verdict on them (rules: ``checker``)."""
+"""Checks the sends, polls and final log of one partition (rules: ``checker``)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from milena.lab.histories.lanes import Lanes
 from milena.lab.histories.series import Series
 from milena.lab.histories.sessions import Jump, ReadSessions
 
-Found = tuple[str, str]
+Finding = tuple[str, str]
 EVERYTHING: Final = float("inf")
-UNDER_WAY: Final = 5.0
-"""Seconds that a record may have been in flight, or buffered, before the reader got it."""
+MAX_FETCH_DELAY: Final = 5.0
+"""Seconds for which a fetched record may have been in flight, or buffered, before the reader returned it."""
 
 
 class Observed:
-    """Offsets claimed for values by acknowledgements, reads and the final log; conflicts are judged at the end, when it
-    is known which promises are void. ``promised``: acks=1 is judged as acks=all."""
+    """The offsets of values according to acknowledgements, reads and the final log. Conflicts are checked at the end,
+    when it is known which promises are void. ``promised``: acks=1 counts as acks=all."""
 
     def __init__(self, *, promised: bool = False) -> None:
-        self._enough = frozenset((ACKS_ALL, 1) if promised else (ACKS_ALL,))
+        self._promising_acks = frozenset((ACKS_ALL, 1) if promised else (ACKS_ALL,))
         self._sends: dict[str, Send] = {}
         self._value_at: dict[int, str] = {}
         self._offset_of: dict[str, int] = {}
-        self._rivals: dict[int, dict[str, None]] = {}
+        self._values_at: dict[int, dict[str, None]] = {}
         self._places: dict[str, dict[int, None]] = {}
         self._read: dict[str, int] = {}
         """Each value that was read, and the offset at which it was last read."""
-        self._weak: set[tuple[int, str]] = set()
+        self._acked_by_leader_only: set[tuple[int, str]] = set()
         """Values acknowledged with acks=1."""
         self._reads = ReadSessions()
         self._series: dict[str, Series] = {}
@@ -38,7 +38,7 @@ class Observed:
         self._voids: list[Void] = []
         self._deletable = 0.0
         """The offset before which anything may be deleted."""
-        self._asked_upto = 0
+        self._deletion_requested_before = 0
         """The same, as requested by an administrator."""
         self._reader = False
         """Whether a reader has reached the end."""
@@ -48,10 +48,10 @@ class Observed:
         self._stored: dict[str, int] = {}
         self._highest_read = -1
 
-    # -- gathering
+    # -- events
 
     def sent(self, send: Send) -> None:
-        """Of a value that was sent again, which should not be, what was promised once still counts."""
+        """Add a send. If a value was sent again, which clients should not do, an acknowledged send is kept."""
         before = self._sends.get(send.value)
         if before is None or not self._is_acknowledged(before):
             self._sends[send.value] = send
@@ -59,8 +59,8 @@ class Observed:
         if send.outcome is not RequestOutcome.OK or send.offset < 0:
             return
         self._claim(send.offset, send.value)
-        if send.acks not in self._enough:
-            self._weak.add((send.offset, send.value))
+        if send.acks not in self._promising_acks:
+            self._acked_by_leader_only.add((send.offset, send.value))
 
     def polled(self, poll: Poll) -> None:
         self._reader = True
@@ -79,9 +79,9 @@ class Observed:
     def deleted(self, deletion: AllowedDeletion) -> None:
         before = EVERYTHING if deletion.before is None else deletion.before
         self._deletable = max(self._deletable, before)
-        self._asked_upto = max(self._asked_upto, deletion.before or 0)
+        self._deletion_requested_before = max(self._deletion_requested_before, deletion.before or 0)
 
-    def passed(self, hole: Hole) -> None:
+    def add_hole(self, hole: Hole) -> None:
         self._holes.append((hole.first, hole.last))
 
     def ended(self, final: FinalLog) -> None:
@@ -92,32 +92,32 @@ class Observed:
 
     def _claim(self, offset: int, value: str) -> None:
         if self._value_at.setdefault(offset, value) != value:
-            self._rivals.setdefault(offset, {self._value_at[offset]: None})[value] = None
+            self._values_at.setdefault(offset, {self._value_at[offset]: None})[value] = None
         if self._offset_of.setdefault(value, offset) != offset:
             self._places.setdefault(value, {self._offset_of[value]: None})[offset] = None
 
     def acknowledged_within(self, begun: float, ended: float) -> Iterator[str]:
-        """The values of writes that were sent and acknowledged in a time."""
+        """Yield the values of writes that were sent and acknowledged between two times."""
         for value, send in self._sends.items():
             if send.outcome is RequestOutcome.OK and begun <= send.begun and send.ended <= ended:
                 yield value
 
-    # -- the verdict
+    # -- violations
 
-    def verdict(self) -> Iterator[Found]:
-        """Each anomaly's name, and a sentence."""
+    def violations(self) -> Iterator[Finding]:
+        """Yield the violations: name of the anomaly, description. Call once, after the last event."""
         yield from self._lost()
-        yield from self._cut_in_the_middle()
+        yield from self._lost_in_the_middle()
         for value, places in self._places.items():
             send = self._sends.get(value)
             if send is None or (send.once and not self._is_void(send, min(places))):
                 yield "duplicate", f"{value} is at {_listed(places)}"
-        for offset, values in self._rivals.items():
+        for offset, values in self._values_at.items():
             kept = [value for value in values if self._is_promised(value, offset)]
             if len(kept) > 1:
                 yield "inconsistent offsets", f"{_listed(kept)} were at {offset}"
-        yield from self._out_of_nowhere()
-        for before, at, after, there in self._lanes.falls(self._stored):
+        yield from self._never_sent()
+        for before, at, after, there in self._lanes.violations(self._stored):
             if self._is_promised(before.value, at):
                 kind = "" if before.ended <= after.begun else "internal "
                 text = f"{after.value} is at {there}, and {before.value}, sent before it, at {at}"
@@ -137,24 +137,24 @@ class Observed:
         yield from self._of_final_log()
 
     def _is_void(self, send: Send, offset: int = -1) -> bool:
-        """Whether a fault has ended its promises, at the offset that it had; -1 if that is unknown."""
+        """Whether a fault has voided the promises of ``send``. ``offset``: that of the record; -1 if unknown."""
         return any(send.begun <= void.at and not 0 <= offset < void.kept for void in self._voids)
 
     def _is_promised(self, value: str, offset: int) -> bool:
-        """Whether a value that was found at an offset must stay there."""
+        """Whether the record with ``value`` at ``offset`` must stay there."""
         send = self._sends.get(value)
         if send is None:
             return True
         if self._is_void(send, offset):
             return False
-        if (offset, value) not in self._weak:
+        if (offset, value) not in self._acked_by_leader_only:
             return True
         return offset in (self._read.get(value), self._stored.get(value))
 
     def _is_acknowledged(self, send: Send) -> bool:
-        return send.outcome is RequestOutcome.OK and send.acks in self._enough
+        return send.outcome is RequestOutcome.OK and send.acks in self._promising_acks
 
-    def _lost(self) -> Iterator[Found]:
+    def _lost(self) -> Iterator[Finding]:
         for value, send in self._sends.items():
             acknowledged = self._is_acknowledged(send)
             if not (acknowledged or value in self._read) or value in self._stored:
@@ -166,9 +166,12 @@ class Observed:
                 how = "acknowledged" if acknowledged else "read"
                 yield "lost write", f"{value} was {how} at {offset} and is gone"
             elif value not in self._read and 0 <= offset <= self._highest_read:
-                yield "lost write", f"{value} was acknowledged at {offset}, and {self._highest_read} was read without"
+                yield (
+                    "lost write",
+                    f"{value} was acknowledged at {offset}, and {self._highest_read} was read without it",
+                )
 
-    def _cut_in_the_middle(self) -> Iterator[Found]:
+    def _lost_in_the_middle(self) -> Iterator[Finding]:
         if self._final is None or not self._voids:
             return
         missing: Send | None = None
@@ -186,7 +189,7 @@ class Observed:
         sinces = ((void.at if void.since is None else void.since, void.at) for void in self._voids)
         return any(since <= end and start <= at for since, at in sinces)
 
-    def _out_of_nowhere(self) -> Iterator[Found]:
+    def _never_sent(self) -> Iterator[Finding]:
         for value, offset in self._offset_of.items():
             send = self._sends.get(value)
             if send is None:
@@ -194,13 +197,14 @@ class Observed:
             elif send.outcome is RequestOutcome.FAILED and (value in self._stored or not self._is_void(send, offset)):
                 yield "aborted read", f"{value} at {offset} had been refused"
 
-    def _of_readers(self) -> Iterator[Found]:
+    def _of_readers(self) -> Iterator[Finding]:
         offsets: list[int] | None = None
         for jump in self._reads.jumps:
-            if self._void_within(jump.before_at - UNDER_WAY, jump.at):
+            if self._void_within(jump.before_at - MAX_FETCH_DELAY, jump.at):
                 continue
-            if jump.back and not jump.internal and jump.before + 1 < self._asked_upto:
-                continue  # only one of two leaders had deleted its position: it was reset to the start
+            if jump.back and not jump.internal and jump.before + 1 < self._deletion_requested_before:
+                # Only one of two leaders had deleted the records at the reader's position: it was reset to the start.
+                continue
             if jump.back:
                 yield f"{jump.kind}non-monotonic poll", f"{jump.session} read {jump.after} after {jump.before}"
                 continue
@@ -214,27 +218,27 @@ class Observed:
                 yield f"{jump.kind}poll skip", text
 
     def _skipped(self, jump: Jump, offsets: list[int]) -> int | None:
-        """The first offset between two reads with a record that must stay."""
+        """Return the first offset between two reads with a record that must stay."""
         return next(self._promised_in(max(jump.before + 1, self._start), jump.after, offsets), None)
 
     def _promised_in(self, first: int, end: int, offsets: list[int]) -> Iterator[int]:
-        """The offsets from ``first`` to before ``end`` with a record that must stay."""
+        """Yield the offsets in ``[first, end)`` with a record that must stay."""
         for index in range(bisect_left(offsets, first), bisect_left(offsets, end)):
             if self._is_promised(self._value_at[offsets[index]], offsets[index]):
                 yield offsets[index]
 
-    def _of_series(self) -> Iterator[Found]:
+    def _of_series(self) -> Iterator[Finding]:
         if not self._series:
             return
         offsets = sorted(self._value_at)
         end = max((record[0] for record in self._final.records), default=-1) + 1 if self._final else 0
         for name, series in self._series.items():
             for gap in series.gaps(self._start, end):
-                passed = [at for at in self._promised_in(*gap, offsets) if not self._is_in_hole(at)]
-                if passed:
-                    more = f", and {len(passed) - 1} more up to {passed[-1]}" if len(passed) > 1 else ""
-                    text = f"{name} has not read {self._value_at[passed[0]]} at {passed[0]}{more}, and went on behind"
-                    yield "poll skip", text
+                skipped = [at for at in self._promised_in(*gap, offsets) if not self._is_in_hole(at)]
+                if skipped:
+                    more = f", and {len(skipped) - 1} more up to {skipped[-1]}" if len(skipped) > 1 else ""
+                    first = f"{self._value_at[skipped[0]]} at {skipped[0]}{more}"
+                    yield "poll skip", f"{name} has not read {first}, and has continued after it"
 
     @property
     def _start(self) -> int:
@@ -246,14 +250,14 @@ class Observed:
         return self._final is not None and any(first <= offset <= last for first, last in self._final.holes)
 
     def _is_in_hole(self, offset: int) -> bool:
-        """Whether a reader's read was rejected there, or that of the final log."""
+        """Whether a read at this offset was rejected, by a reader or for the final log."""
         return self._is_refused(offset) or any(first <= offset <= last for first, last in self._holes)
 
     def _follows(self, offset: int, before: int) -> bool:
         """Whether all offsets between the two were unreadable."""
         return all(map(self._is_refused, range(before + 1, offset)))
 
-    def _of_final_log(self) -> Iterator[Found]:
+    def _of_final_log(self) -> Iterator[Finding]:
         if self._final is None:
             return
         last: tuple[int, str, int] | None = None
@@ -274,7 +278,7 @@ class Observed:
             if not self._reader or value in self._read or send is None or send.outcome is not RequestOutcome.OK:
                 continue
             if not self._is_void(send, offset) and not self._is_in_hole(offset):
-                yield "unseen", f"{value} at {offset} was read by nobody"
+                yield "unseen", f"{value} at {offset} was not read"
 
 
 def _listed(items: Iterable[object]) -> str:

@@ -1,7 +1,7 @@
-"""Whether the writes of a register have an order that explains what was read.
+"""Searches for an order of a register's writes that is consistent with its reads.
 
-Time and memory grow with the number of writes and reads, not with its square: what must precede a write is the
-beginning of a list by time, and only its last entry that has no place yet is looked for.
+Time and memory are linear in the number of writes and reads: the writes that must precede a given one are a prefix of a
+list sorted by time, and only the last entry of the prefix that is not in the order yet is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NONE: Final = -1
 
 
 def lasts(writes: Iterable[Write], seen: Mapping[Read, Write]) -> dict[Write, float]:
-    """The latest time at which each write had taken effect: it was acknowledged, or read."""
+    """Return for each write the time at which it had taken effect at the latest: it was acknowledged, or read."""
     last = {write: write.ended for write in writes}
     for read, write in seen.items():
         last[write] = min(last[write], read.ended)
@@ -28,8 +28,8 @@ def lasts(writes: Iterable[Write], seen: Mapping[Read, Write]) -> dict[Write, fl
 
 
 def in_order(writes: Sequence[Write], seen: Mapping[Read, Write]) -> bool:
-    """Whether the effective writes have an order: a write precedes all that began after it had taken effect, and the
-    write that a read saw follows all that the reader's node had returned before."""
+    """Whether the effective writes can be ordered so that a write precedes all writes that began after it had taken
+    effect, and the write that a read returned follows all writes that the node had returned before."""
     effective = {write for write in writes if write.sure} | set(seen.values())
     kept = [write for write in writes if write in effective]
     order = {write: index for index, write in enumerate(writes)}
@@ -38,7 +38,7 @@ def in_order(writes: Sequence[Write], seen: Mapping[Read, Write]) -> bool:
     free: list[tuple[float, int]] = []
     blocked: dict[Write, list[Write]] = {}
 
-    def look(write: Write) -> None:
+    def enqueue(write: Write) -> None:
         before = waits.before(write)
         if before is None:
             heapq.heappush(free, (write.begun, order[write]))
@@ -46,7 +46,7 @@ def in_order(writes: Sequence[Write], seen: Mapping[Read, Write]) -> bool:
             blocked.setdefault(before, []).append(write)
 
     for write in kept:
-        look(write)
+        enqueue(write)
     ends = deque(sorted((last[write], order[write]) for write in kept))
     done: set[Write] = set()
     while len(done) < len(kept):
@@ -56,7 +56,7 @@ def in_order(writes: Sequence[Write], seen: Mapping[Read, Write]) -> bool:
         done.add(placed)
         waits.placed(placed)
         for write in blocked.pop(placed, ()):
-            look(write)
+            enqueue(write)
     return True
 
 
@@ -67,7 +67,7 @@ def _next(
     done: Collection[Write],
     waits: _Waits,
 ) -> Write | None:
-    """One of the remaining writes that none of the others must precede."""
+    """Return one of the remaining writes that no other remaining write must precede; None if there is none."""
     while free and writes[free[0][1]] in done:
         heapq.heappop(free)
     while writes[ends[0][1]] in done:
@@ -82,16 +82,16 @@ def _next(
 
 
 class _Waits:
-    """Which writes must precede each one: those that were known, at a reader's node or anywhere, when the reader asked
-    that saw it."""
+    """The writes that must precede each write: if a read returned the write, those that were known before the read
+    began, at the reader's node or at any node."""
 
     def __init__(self, writes: Iterable[Write], seen: Mapping[Read, Write]) -> None:
-        told = [(write.ended, write.node, write) for write in writes if write.sure]
-        told += [(read.ended, read.node, write) for read, write in seen.items()]
-        told.sort(key=lambda known: known[0])
-        self._everywhere = _Known([(at, write) for at, _, write in told])
+        effects = [(write.ended, write.node, write) for write in writes if write.sure]
+        effects += [(read.ended, read.node, write) for read, write in seen.items()]
+        effects.sort(key=lambda known: known[0])
+        self._everywhere = _Known([(at, write) for at, _, write in effects])
         at_node: dict[str, list[tuple[float, Write]]] = {}
-        for at, node, write in told:
+        for at, node, write in effects:
             if node:
                 at_node.setdefault(node, []).append((at, write))
         self._at_node = {node: _Known(known) for node, known in at_node.items()}
@@ -103,7 +103,7 @@ class _Waits:
                 needs[known] = max(needs.get(known, 0), known.until(read.begun))
 
     def before(self, write: Write) -> Write | None:
-        """One that must precede ``write`` and has no place yet."""
+        """Return a write that must precede ``write`` and is not in the order yet; None if there is none."""
         for known, count in self._needs.get(write, {}).items():
             found = known.left(count, write)
             if found is not None:
@@ -117,19 +117,20 @@ class _Waits:
 
 
 class _Known:
-    """What was known at a node, or anywhere, by the time since when it was."""
+    """The writes that were known at a node, or at any node, sorted by the time since when."""
 
     def __init__(self, known: Sequence[tuple[float, Write]]) -> None:
         self._times = [at for at, _ in known]
         self._writes = [write for _, write in known]
         self._left = list(range(len(known)))
-        """For each entry the last one up to it, or an earlier one on the way there, whose write has no place yet."""
+        """A union-find structure: for each entry, itself if its write is not in the order yet, else an earlier
+        entry."""
         self._entries: dict[Write, list[int]] = {}
         for index, write in enumerate(self._writes):
             self._entries.setdefault(write, []).append(index)
 
     def until(self, at: float) -> int:
-        """How many entries there were at this time."""
+        """Return the number of entries at this time."""
         return bisect_right(self._times, at)
 
     def placed(self, write: Write) -> None:
@@ -137,14 +138,14 @@ class _Known:
             self._left[index] = index - 1
 
     def left(self, count: int, but: Write) -> Write | None:
-        """The last of the first ``count`` entries that has no place yet and is not ``but``."""
+        """Return the last of the first ``count`` entries whose write is not in the order yet and is not ``but``."""
         index = self._up_to(count - 1)
         while index != _NONE and self._writes[index] is but:
             index = self._up_to(index - 1)
         return None if index == _NONE else self._writes[index]
 
     def _up_to(self, index: int) -> int:
-        """The last entry up to this one whose write has no place yet; the way there is shortened."""
+        """Return the last entry up to ``index`` whose write is not in the order yet. The path to it is compressed."""
         found = index
         while found != _NONE and self._left[found] != found:
             found = self._left[found]

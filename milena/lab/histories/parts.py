@@ -1,8 +1,8 @@
-"""The parts of a history, each of which is judged by itself: a partition, a group, and all topics together.
+"""The parts of a history, which are checked independently: each partition, each group, and all topics together.
 
-``part_of`` names the part that an event belongs to, ``is_shared`` those events that other parts need too: there are few
-of them, since they tell of faults and topics. So a history can be split by any means, and its parts judged in any order
-and place: ``judge`` is a pure function.
+``part_of`` returns the part of an event, ``is_shared`` whether other parts need the event, too: faults and topic
+changes, of which there are few. So a history can be split, and its parts checked in any order and in different
+processes: ``judge`` is a pure function.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ KINDS: Final = (PARTITION, TOPICS, GROUP)
 
 
 class Part(NamedTuple):
-    """``name``: of the topic or the group. ``number``: of the partition."""
+    """A part. ``name`` is that of the topic or group, ``number`` that of the partition."""
 
     kind: str
     name: str = ""
     number: int = 0
 
     @property
-    def place(self) -> tuple[int, str, int]:
-        """The order in verdicts."""
+    def sort_key(self) -> tuple[int, str, int]:
+        """The order of parts in reports."""
         return KINDS.index(self.kind), self.name, self.number
 
     def __str__(self) -> str:
@@ -58,8 +58,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """``promised``: topics of which each acknowledged write must stay, also with acks=1, and whatever promises a
-    ``Void`` ends. ``patience``: seconds without progress that are none too long (``progress``)."""
+    """The checker's options. ``promised``: topics whose acknowledged writes must all stay, also with acks=1 and in
+    spite of a ``Void``. ``patience``: tolerated seconds without progress (``progress``)."""
 
     promised: frozenset[str] = frozenset()
     patience: float = PATIENCE
@@ -69,7 +69,7 @@ DEFAULT: Final = Demands()
 
 
 def part_of(event: Event) -> Part | None:
-    """None if it belongs to no part alone."""
+    """Return the part of an event; None if it does not belong to a single part."""
     match event:
         case Send() | Poll() | KeyedWrite() | FullRead() | Void() | AllowedDeletion() | Hole() | FinalLog():
             return Part(PARTITION, *event.partition)
@@ -82,14 +82,14 @@ def part_of(event: Event) -> Part | None:
 
 
 def is_shared(event: Event) -> bool:
-    """Whether parts need it that it does not belong to."""
+    """Whether other parts than its own need the event."""
     if isinstance(event, Void):
         return event.partition[0] == OFFSETS_TOPIC
     return isinstance(event, Fault | MachineStall | Trouble | Settled | Expiry | TopicChange)
 
 
 class Judge:
-    """Takes the events of one part, and those that are shared, which come in any place among them."""
+    """Checks one part: takes its events in order, and the shared events at any position among them."""
 
     def __init__(self, part: Part, demands: Demands = DEFAULT) -> None:
         promised = part.kind == PARTITION and part.name in demands.promised
@@ -106,15 +106,16 @@ class Judge:
         self._rules.add(event)
 
     def stalls(self, seconds: float) -> Iterator[Stall]:
-        """Times of more than so many seconds in which writes to a partition waited and none was acknowledged."""
+        """Yield the times, longer than ``seconds``, in which writes to a partition waited and none was acknowledged."""
         return self._rules.writes.longer_than(seconds) if isinstance(self._rules, PartitionRules) else iter(())
 
     def unjudged(self) -> Iterator[Unjudged]:
-        """Faults of which the progress of a partition was not judged, since nobody tried to write for long enough."""
+        """Yield the faults for which the progress of a partition could not be checked, since no client tried to write
+        for long enough."""
         return self._rules.unjudged() if isinstance(self._rules, PartitionRules) else iter(())
 
     def doomed(self) -> Iterator[str]:
-        """Values that were acknowledged where that promises nothing, and must be lost (``Fault.doomed``)."""
+        """Yield the values of acknowledged writes that must be lost (``Fault.doomed``)."""
         return self._rules.doomed() if isinstance(self._rules, PartitionRules) else iter(())
 
     @property
@@ -122,19 +123,20 @@ class Judge:
         return self._part
 
     def finish(self) -> Iterator[Violation]:
-        for name, where, text in self._rules.verdict():
+        """Yield the violations. Call once, after the last event."""
+        for name, where, text in self._rules.violations():
             yield Violation(Anomaly(name), where, text)
 
     def not_judged(self) -> Iterator[Violation]:
-        """What would be a liveness violation if the machine had not stalled. Call it after ``finish``."""
+        """Yield lacks of progress that are not violations because the machine stalled. Call it after ``finish``."""
         if not isinstance(self._rules, MetadataRules):
             for lack in self._rules.not_judged:
                 yield Violation(Anomaly(lack.anomaly), str(self._part), lack.reason)
 
 
 def judge(part: Part, events: Iterable[Event], shared: Iterable[Event], demands: Demands = DEFAULT) -> list[Violation]:
-    """The violations in one part of a history. ``events``: those of which it is the ``part_of``, in the order of the
-    history; ``shared``: all shared ones, likewise."""
+    """Return the violations in one part of a history. ``events``: its events, in the order of the history; ``shared``:
+    all shared events, in order."""
     one = Judge(part, demands)
     for event in shared:
         if part_of(event) != part:

@@ -1,23 +1,21 @@
-"""Progress during faults and after them: what a cluster must still do, not only what it must not.
+"""Rules for progress during and after faults (liveness). Anomalies:
 
-- **no progress of writes**: writes with acks=all to a partition were under way and none was acknowledged, for more than
-  ``patience`` seconds in which the partition was *due*.
-- **no progress of reads**: a reader had read all that anybody had read, more was acknowledged, and nobody read any of
-  it, for that long. Readers that never come back are not judged: what nobody reads is ``unseen`` in the end.
-- **no progress of commits**: commits of a group were under way and none was acknowledged, for that long.
+- **no progress of writes**: writes with acks=all to a partition were in progress and none was acknowledged, for more
+  than ``patience`` seconds in which progress was *due*.
+- **no progress of reads**: a reader had read all records that any reader had read, more records were acknowledged, and
+  no reader read any of them, for that long. Readers that end are not checked: records never read are ``unseen``.
+- **no progress of commits**: commits of a group were in progress and none was acknowledged, for that long.
 
 A fault (``Fault``) excuses a partition from ``begun`` until ``recovers`` seconds after ``mended``; if the partition is
-``writable`` meanwhile, only for ``within`` seconds after ``begun`` and ``recovers`` seconds after ``mended``. A
-partition is due from the first fault on, whenever no fault excuses it: of several at once each may excuse it. Groups
-likewise.
+``writable`` meanwhile, only for ``within`` seconds after ``begun`` and ``recovers`` seconds after ``mended``. Progress
+of a partition is due from the first fault on, whenever no fault excuses it. The same holds for groups.
 
-Only time in which clients were trying counts, from the begin of a write to its end, whatever its outcome: where nobody
-tried for long enough, there was neither progress nor a lack of it (``Judge.unjudged``). A write that
-began before a fault and was acknowledged late is a write that was acknowledged then. acks=1 is neither an attempt nor
-progress.
+Only the time of attempts counts, from the start of a write to its end, whatever its outcome. Without attempts for long
+enough, progress is not checked (``Judge.unjudged``). A write that began before a fault and is acknowledged during it
+counts as progress then. Writes with acks=1 are neither attempts nor progress.
 
-A measured stall of the machine (``machine.MachineStall``) does not excuse a partition like a fault: what would be an
-anomaly without the stall is *not judged*, and is reported as such.
+During a measured stall of the machine (``machine.MachineStall``) a lack of progress is not an anomaly; it is reported
+as *not judged*.
 """
 
 from __future__ import annotations
@@ -35,29 +33,29 @@ from milena.lab.histories.machine import MachineStalls
 Span: TypeAlias = tuple[float, float]
 """From, to; seconds."""
 PATIENCE: Final = 5.0
-NOBODY: Final = -1
+ACKNOWLEDGEMENT: Final = -1
 END: Final = sys.maxsize
 
 
 class Stall(NamedTuple):
-    """A time without progress that somebody waited for."""
+    """A time without progress."""
 
     begun: float
     ended: float
     waited: tuple[Span, ...]
-    """The parts of it in which somebody waited."""
+    """The parts of this time in which clients waited."""
 
 
 class Unjudged(NamedTuple):
-    """A fault of which the progress of a partition was not judged. ``untried``: for as long as that takes nobody tried
-    to write; else the fault ended too soon after somebody did."""
+    """A fault for which the progress of a partition was not checked. ``untried``: no client tried to write for long
+    enough; otherwise the fault ended too soon after the first attempt."""
 
     fault: Fault
     untried: bool
 
 
 class Stalls:
-    """Attempts and successes of one kind, in any order. Memory: 24 bytes for each."""
+    """Attempts and successes of one kind of operation, added in any order. Memory: 24 bytes for each."""
 
     def __init__(self) -> None:
         self._begun, self._ended = array("d"), array("d")
@@ -70,11 +68,11 @@ class Stalls:
             self._done.append(ended)
 
     def spans(self) -> list[Span]:
-        """The times in which any attempt was under way."""
+        """Return the times in which any attempt was in progress."""
         return joined(sorted(zip(self._begun, self._ended, strict=True)))
 
     def longer_than(self, seconds: float) -> Iterator[Stall]:
-        """The stalls in which somebody waited for more than so many seconds, in order."""
+        """Yield the times without success in which clients waited for more than ``seconds``, in order."""
         trying = self.spans()
         if not trying:
             return
@@ -88,22 +86,22 @@ class Stalls:
                 yield Stall(before, after, waited)
 
 
-class Tries:
-    """When attempts were under way: spans that do not overlap, in order."""
+class AttemptSpans:
+    """The times in which attempts were in progress: spans that do not overlap, in order."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans = spans
         self._begins = [begun for begun, _ in spans]
 
     def seconds_from_first(self, begun: float, ended: float) -> float:
-        """From the first moment of this time at which anybody tried, to its end; 0 if nobody did. An attempt goes on
-        while it has no answer: a lack of progress would have lasted so long."""
+        """Return the seconds from the first attempt between two times to ``ended``; 0 without an attempt. If the
+        attempt had not succeeded, the lack of progress would have lasted so long."""
         first = next(_within(self._spans, self._begins, begun, ended), None)
         return 0.0 if first is None else ended - first[0]
 
 
-class Waits:
-    """What readers of one partition waited for, in any order. Memory: 24 bytes for each write and poll."""
+class ReaderWaits:
+    """Acknowledged writes and polls of one partition, added in any order. Memory: 24 bytes for each."""
 
     def __init__(self) -> None:
         self._acked_at, self._acked = array("d"), array("q")
@@ -121,15 +119,16 @@ class Waits:
         self._by.append(self._sessions.setdefault(session, len(self._sessions)))
 
     def longer_than(self, seconds: float) -> Iterator[Stall]:
-        """Times in which a reader had read all that anybody had, more was acknowledged, and nobody read it."""
+        """Yield the times, longer than ``seconds``, in which acknowledged records were not read by any reader, although
+        a reader had read all earlier ones."""
         gone: dict[int, float] = {}
         for at, session in zip(self._polled_at, self._by, strict=True):
             gone[session] = max(at, gone.get(session, at))
         highest = known = -1
         since: float | None = None
         last: dict[int, int] = {}
-        for at, session, offset in (*self._moments(), (max(gone.values(), default=0.0), NOBODY, END)):
-            if session == NOBODY and offset != END:
+        for at, session, offset in (*self._moments(), (max(gone.values(), default=0.0), ACKNOWLEDGEMENT, END)):
+            if session == ACKNOWLEDGEMENT and offset != END:
                 known = max(known, offset)
             elif offset > highest:
                 stall = None if since is None else self._stall(since, at, (s for s in last if last[s] == highest), gone)
@@ -138,12 +137,12 @@ class Waits:
                 highest, since = offset, None
             if known > highest and since is None:
                 since = at
-            if session != NOBODY:
+            if session != ACKNOWLEDGEMENT:
                 last[session] = max(offset, last.get(session, -1))
 
     def _moments(self) -> list[tuple[float, int, int]]:
-        """(time, session or ``NOBODY`` for an acknowledgement, offset), in order."""
-        moments = [(at, NOBODY, offset) for at, offset in zip(self._acked_at, self._acked, strict=True)]
+        """Return (time, session or ``ACKNOWLEDGEMENT``, offset), sorted."""
+        moments = [(at, ACKNOWLEDGEMENT, offset) for at, offset in zip(self._acked_at, self._acked, strict=True)]
         moments += zip(self._polled_at, self._by, self._polled, strict=True)
         moments.sort()
         return moments
@@ -154,7 +153,7 @@ class Waits:
 
 
 class Due:
-    """When a partition or a group was due, by the faults of a history and the stalls of the machine."""
+    """The times in which progress of a partition or group was due, given faults and stalls of the machine."""
 
     def __init__(self, faults: Iterable[Fault], works: Callable[[Fault], bool], machine: MachineStalls) -> None:
         """``works``: whether the partition or group must make progress while the fault lasts."""
@@ -173,11 +172,11 @@ class Due:
         self._or_stalled = joined(sorted([*spans, *machine.spans]))
 
     def seconds(self, spans: Sequence[Span]) -> float:
-        """Return how many seconds of some times it was due by the faults."""
+        """Return the seconds of ``spans`` in which progress was due, without regard to stalls of the machine."""
         return self._length_without(self._excused, spans)
 
     def judged_seconds(self, spans: Sequence[Span]) -> float:
-        """Return how many of these seconds are left if times in which the machine stalled do not count."""
+        """Like ``seconds``, without times in which the machine stalled."""
         return self._length_without(self._or_stalled, spans)
 
     def _length_without(self, excused: Sequence[Span], spans: Sequence[Span]) -> float:
@@ -187,19 +186,19 @@ class Due:
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:
-    """Those that overlap or touch as one; ``spans`` are sorted."""
-    found: list[Span] = []
+    """Return sorted ``spans`` with those that overlap or touch joined to one."""
+    union: list[Span] = []
     for begun, ended in spans:
-        if found and begun <= found[-1][1]:
-            if ended > found[-1][1]:
-                found[-1] = (found[-1][0], ended)
+        if union and begun <= union[-1][1]:
+            if ended > union[-1][1]:
+                union[-1] = (union[-1][0], ended)
         else:
-            found.append((begun, ended))
-    return found
+            union.append((begun, ended))
+    return union
 
 
 def _within(spans: Sequence[Span], begins: Sequence[float], begun: float, ended: float) -> Iterator[Span]:
-    """The parts of ``spans``, which do not overlap, between two times."""
+    """Yield the parts of ``spans``, which do not overlap, between two times."""
     for index in range(max(0, bisect_right(begins, begun) - 1), len(spans)):
         start, end = spans[index]
         if start >= ended:
@@ -212,7 +211,7 @@ def _length(spans: Iterable[Span]) -> float:
     return sum(ended - begun for begun, ended in spans)
 
 
-class Lack(NamedTuple):
+class LackOfProgress(NamedTuple):
     """A lack of progress. ``anomaly``: the value of an ``Anomaly``. ``stalled``: 0 if it counts; else it is not judged,
     because the machine stalled for that many seconds."""
 
@@ -222,15 +221,17 @@ class Lack(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The text with the reason why it is not judged."""
+        """The text, with the reason why this is not judged."""
         return f"{self.text}; not judged: the machine stalled for {self.stalled:.1f} s"
 
 
-def lacks(anomaly: str, stalls: Iterable[Stall], due: Due, patience: float, what: str) -> Iterator[Lack]:
-    """Return each stall that lasted for more than ``patience`` seconds in which progress was due."""
+def lacks_of_progress(
+    anomaly: str, stalls: Iterable[Stall], due: Due, patience: float, what: str
+) -> Iterator[LackOfProgress]:
+    """Yield each stall with more than ``patience`` seconds in which progress was due."""
     for stall in stalls:
         seconds = due.seconds(stall.waited)
         if seconds > patience:
             text = f"{what} from {stall.begun:.3f} to {stall.ended:.3f}, of which {seconds:.1f} s count"
             judged = due.judged_seconds(stall.waited) > patience
-            yield Lack(anomaly, text, 0.0 if judged else due.machine.seconds_within(stall.begun, stall.ended))
+            yield LackOfProgress(anomaly, text, 0.0 if judged else due.machine.seconds_within(stall.begun, stall.ended))

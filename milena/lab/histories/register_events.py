@@ -1,4 +1,4 @@
-"""What was done to a register: it was written, and read. Times are seconds."""
+"""Writes and reads of a register. Times are seconds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ EVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Write:
-    """``ended`` is ``EVER`` and ``sure`` false if the outcome is unknown. An expiry begins when its commit is old
-    enough and ends with that commit: it takes place only while no write follows, so before any write that began
-    since."""
+    """A write. If the outcome is unknown, ``ended`` is ``EVER`` and ``sure`` is false. An expiry begins when its commit
+    is old enough, and has the end of that commit: it takes effect only if no write follows, so before any later
+    write."""
 
     value: Value
     begun: float
@@ -29,13 +29,15 @@ class Write:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
+    """A read. ``settled``: it began after all faults had ended, so it must see the newest value."""
+
     value: Value
     begun: float
     ended: float
     node: str = ""
     settled: bool = False
     excuse: float = EVER
-    """The time from which on anything may have been deleted, any number of times."""
+    """The time from which the value may have been deleted, any number of times."""
 
     def __str__(self) -> str:
         what = "no offset" if self.value is None else f"{self.value[0]} ({self.value[1]!r})"

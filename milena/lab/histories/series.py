@@ -1,6 +1,6 @@
-"""What readers that go on where others have stopped have read together: a group, or a reader and its successors.
+"""The offsets that the readers of a series have read together: a group, or a reader and its successors.
 
-Sessions alone do not show a record that was passed over between two of them, or before the first one.
+The check of sessions does not find a record that was skipped between two sessions, or before the first one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from milena.lab.histories.events import Poll
 
 
 class Series:
-    """Of one partition. Memory: by the number of times that they did not go on at the next offset."""
+    """The reads of one series in one partition. Memory: proportional to the number of times that the next read was not
+    at the next offset."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[int, int]] = []
         """(first, last) offset."""
         self.has_ended = False
-        """Whether they have come to the end of the log."""
+        """Whether a reader has reached the end of the log."""
 
     def add(self, poll: Poll) -> None:
         self.has_ended |= not poll.records
@@ -28,8 +29,8 @@ class Series:
                 self._runs.append((offset, offset))
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """First offset, and the one behind the last, of what they have not read: from ``start`` on up to the highest
-        that they have, or up to ``end`` if they have come to the end."""
+        """Yield the ranges of offsets (first, end exclusive) that were not read, from ``start`` to the highest offset
+        read, or to ``end`` if a reader has reached the end."""
         at = start
         for first, last in sorted(self._runs):
             if first > at:

@@ -1,4 +1,4 @@
-"""Readers' sessions: the last record of each, and the places at which the next one is not consecutive."""
+"""Sessions of readers: finds records that do not directly follow the previous record of their session."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from milena.lab.histories.events import Poll
 
 
 class Jump(NamedTuple):
-    """Two records that a session read one after the other, with offsets that are not consecutive, and the times of the
-    polls."""
+    """Two successive records of a session whose offsets are not consecutive, and the times of their polls.
+    ``internal``: both are of one poll."""
 
     session: str
     before: int
@@ -28,7 +28,7 @@ class Jump(NamedTuple):
 
 
 class ReadSessions:
-    """The sessions of one partition. ``jumps`` remain to be judged."""
+    """The sessions of one partition. ``jumps`` are to be checked when all events are known."""
 
     def __init__(self) -> None:
         self.jumps: list[Jump] = []

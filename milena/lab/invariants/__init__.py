@@ -1,1 +1,1 @@
-"""What must hold in a simulated cluster after every event. ``watch.Watch`` looks; the other modules are pure rules."""
+"""Invariants of a simulated cluster, checked after every event by ``watch.Watch``; the other modules have the rules."""

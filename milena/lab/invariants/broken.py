@@ -2,10 +2,10 @@
 
 
 class InvariantBroken(AssertionError):
-    """The message says where, and what was found."""
+    """An invariant is violated. The message has the place and the violation."""
 
 
 def demand(holds: bool, where: object, text: str) -> None:
-    """Raises InvariantBroken if ``holds`` is false."""
+    """Raise InvariantBroken if ``holds`` is false."""
     if not holds:
         raise InvariantBroken(f"{where}: {text}")

@@ -1,4 +1,4 @@
-"""The leader epochs of a compacted log can be rebuilt from its batches: none has lost its last one."""
+"""Checks that the leader epochs of a compacted log can be rebuilt from its batches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from milena.storage.log.unified_log import UnifiedLog
 
 
 def check_epochs(where: str, storage: Storage, log: UnifiedLog) -> None:
-    """Every epoch of the cache that has offsets in the local log has a batch. Raises InvariantBroken."""
-    there = {batch.epoch for segment in log.segments for batch in batches_in(storage.files[segment.path(LOG)].data)}
+    """Check that every epoch in the leader epoch cache with offsets in the local log has a batch. Raises
+    InvariantBroken."""
+    epochs_in_batches = {
+        batch.epoch for segment in log.segments for batch in batches_in(storage.files[segment.path(LOG)].data)
+    }
     entries = log.epochs.entries
     for number, entry in enumerate(entries):
         end = entries[number + 1].start if number + 1 < len(entries) else log.log_end_offset
         if max(entry.start, log.local_log_start_offset) < end:
             demand(
-                entry.epoch in there, where, f"of epoch {entry.epoch}, from {entry.start} to {end}, no batch is left"
+                entry.epoch in epochs_in_batches,
+                where,
+                f"epoch {entry.epoch}, from {entry.start} to {end}, has no batch",
             )

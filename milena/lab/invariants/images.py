@@ -1,8 +1,8 @@
-"""Rules for metadata: images are equal at equal offsets, epochs rise, and a new incarnation of a broker is not in an
-ISR of the former one.
+"""Rules for metadata images: they are equal at equal offsets, epochs do not decrease, and a new incarnation of a broker
+is not in an ISR (KIP-903).
 
-The controller's image is the truth. Its entries are frozen and replaced, so changes are detected by identity; the
-history of each entry determines what a broker's image must contain at its own offset.
+The controller's image is the reference. Its entries are frozen and replaced, so changes are detected by identity. The
+history of each entry determines the content of a broker's image at its own offset.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from milena.lab.invariants.replicas import PartitionKey
 from milena.node.metadata.image import BrokerImage, MetadataImage, PartitionImage
 
 Key: TypeAlias = tuple[str, Any]
-"""The kind of an entry, and what names one of that kind."""
+"""The kind of an entry, and its key among the entries of that kind."""
 PARTITION = "partition"
 BROKER = "broker"
 CONTROLLER: Final = "the controller"
 
 
 class Version(NamedTuple):
-    """An entry from some offset in ``(after, upto]`` on; None if it was deleted."""
+    """The value of an entry from some offset in ``(after, upto]`` on; None if it was deleted."""
 
     after: int
     upto: int
@@ -39,7 +39,8 @@ class RegistrationChange(NamedTuple):
 
 
 class ImageRules:
-    """Call ``controller_moved`` whenever the controller's image may have changed; then ``check`` those of brokers."""
+    """Checks images. Call ``controller_moved`` whenever the controller's image may have changed, then ``check`` for
+    each broker."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -47,8 +48,8 @@ class ImageRules:
         self._seen: dict[str, dict[Key, object]] = {}
 
     def controller_restarted(self, start: int, committed: int = 0, image: MetadataImage | None = None) -> None:
-        """A new controller writes from ``start`` on: its predecessor's records there were never committed. Those before
-        ``committed`` were. ``image`` is what it has read from its log. Raises InvariantBroken."""
+        """A new controller writes from ``start`` on: its predecessor's records from there on were not committed.
+        Records below ``committed`` were committed. ``image`` is the new controller's. Raises InvariantBroken."""
         demand(start >= committed, CONTROLLER, f"it begins at offset {start}, and {committed} was committed")
         uncertain = {key for key, versions in self._versions.items() if versions and versions[-1].upto >= start}
         for versions in self._versions.values():
@@ -59,7 +60,7 @@ class ImageRules:
         self.offset = min(self.offset, start - 1)
 
     def _compare_loaded(self, image: MetadataImage, uncertain: Collection[Key]) -> None:
-        """What a controller has read is what its predecessor had, apart from entries that one changed at its end."""
+        """Check that a controller's first image is that of its predecessor, except entries with uncommitted changes."""
         loaded: dict[Key, object] = {key: entry for key, _, entry in _entries(image)}
         for key in dict.fromkeys((*self._versions, *loaded)):
             versions = self._versions.get(key)
@@ -71,7 +72,7 @@ class ImageRules:
             )
 
     def controller_moved(self, image: MetadataImage) -> list[RegistrationChange]:
-        """The changes of partitions. Raises InvariantBroken."""
+        """Return the changes of partitions since the last call. Raises InvariantBroken."""
         changes: list[RegistrationChange] = []
         incarnations: list[BrokerImage] = []
         for key, name, entry in _entries(image):
@@ -93,24 +94,24 @@ class ImageRules:
         return changes
 
     def _note_gone(self, image: MetadataImage) -> None:
-        there = {key for key, _, _ in _entries(image)}
+        present = {key for key, _, _ in _entries(image)}
         for key, versions in self._versions.items():
-            if key not in there and versions and versions[-1].entry is not None:
+            if key not in present and versions and versions[-1].entry is not None:
                 versions.append(Version(self.offset, image.offset, None))
 
     def check(self, who: str, seen: dict[Key, object], image: MetadataImage) -> None:
         """Check a broker's image. ``seen`` has the entries of its last one. Raises InvariantBroken."""
         demand(image.offset <= self.offset, who, f"metadata up to {image.offset}, the controller's to {self.offset}")
-        there: dict[Key, object] = {}
+        entries: dict[Key, object] = {}
         for key, name, entry in _entries(image):
-            there[key] = entry
+            entries[key] = entry
             if seen.get(key) is not entry:
                 self._compare(f"{who}: {name}", key, entry, image.offset)
         for key in seen:
-            if key not in there:
+            if key not in entries:
                 self._compare(f"{who}: {key}", key, None, image.offset)
         seen.clear()
-        seen.update(there)
+        seen.update(entries)
 
     def check_all(self, who: str, image: MetadataImage) -> None:
         """Check the whole image of a broker, including missing entries. Raises InvariantBroken."""
@@ -161,11 +162,11 @@ def _check_partition(name: str, before: PartitionImage | None, now: PartitionIma
 
 
 def _check_incarnation(image: MetadataImage, broker: BrokerImage) -> None:
-    """The ISR contains no earlier incarnation of it, except as the last member (KIP-903)."""
+    """Check that no ISR contains an earlier incarnation of the broker, except as the only member (KIP-903)."""
     for topic in image.topics.values():
         for number, partition in topic.partitions.items():
             demand(
                 broker.id not in partition.isr or len(partition.isr) == 1 or partition.partition_epoch == 0,
                 f"{topic.name}-{number}",
-                f"broker {broker.id} has registered anew (epoch {broker.epoch}) and is in the ISR {partition.isr}",
+                f"broker {broker.id} has registered again (epoch {broker.epoch}) and is in the ISR {partition.isr}",
             )

@@ -1,4 +1,4 @@
-"""The committed batches of a partition: they are never lost and never changed."""
+"""The committed batches of a partition, which must not be lost or changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milena.lab.invariants.broken import demand
 
 
 class CommittedBatch(NamedTuple):
-    """A batch, by its distinguishing fields. ``crc`` covers its records, not its offset and epoch."""
+    """The identifying fields of a batch. ``crc`` covers the records, not offset and epoch."""
 
     base: int
     last: int
@@ -20,12 +20,13 @@ class CommittedBatch(NamedTuple):
     """Bytes."""
 
     def may_become(self, other: CommittedBatch) -> bool:
-        """Whether a cleaning may leave that of it: without some records, and shorter if none is left."""
+        """Whether compaction may turn this batch into ``other``, with fewer records."""
         return other.epoch == self.epoch and other.last <= self.last
 
 
 class Ledger:
-    """Grows with the high watermarks of all replicas; every replica must have the same batches below its own.
+    """The committed batches, collected from all replicas below their high watermarks. Every replica must have the same
+    batches below its high watermark.
 
     ``floor``: replicas in an earlier leader epoch are ignored, since their promises are void.
     """
@@ -36,11 +37,12 @@ class Ledger:
         self._batches: list[CommittedBatch] = []
         self._bases: list[int] = []
         self._committed_in: list[int] = []
-        """For each batch, the leader epoch of the replica that first had it below its high watermark; never falling."""
+        """For each batch, the leader epoch of the first replica that had it below its high watermark; not
+        decreasing."""
 
     @property
     def end(self) -> int:
-        """The offset after the last committed one."""
+        """The offset after the last committed record."""
         return self._batches[-1].last + 1 if self._batches else 0
 
     @property
@@ -49,21 +51,21 @@ class Ledger:
         return self._batches[-1].epoch if self._batches else -1
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the committed record at ``offset``, -1 if it is not known."""
+        """Return the leader epoch of the committed record at ``offset``; -1 if it is not known."""
         index = bisect_left(self._bases, offset + 1) - 1
         return self._batches[index].epoch if index >= 0 and offset <= self._batches[index].last else -1
 
     def at(self, base: int) -> CommittedBatch | None:
-        """The committed batch that begins at ``base``; None if it is not known."""
+        """Return the committed batch with this base offset; None if it is not known."""
         index = bisect_left(self._bases, base)
         return self._batches[index] if index < len(self._bases) and self._bases[index] == base else None
 
     def bytes_from(self, offset: int) -> int:
-        """Bytes of the committed batches from ``offset`` on."""
+        """Return the bytes of the committed batches from ``offset`` on."""
         return sum(batch.size for batch in self._batches[bisect_left(self._bases, offset) :])
 
     def batches(self) -> Iterator[CommittedBatch]:
-        """All known committed batches, in order."""
+        """Return all known committed batches, in order."""
         return iter(self._batches)
 
     def take(
@@ -85,25 +87,25 @@ class Ledger:
             demand(same, where, f"{batch} is committed where {known} was")
 
     def _fill(self, where: object, batch: CommittedBatch) -> None:
-        """Add an older batch that the first reporters did not have on their disks any more. Raises InvariantBroken."""
+        """Add an older batch that the first replicas had deleted from their disks already. Raises InvariantBroken."""
         index = bisect_left(self._bases, batch.base)
         before, after = self._batches[index - 1] if index else None, self._batches[index : index + 1]
         fits = (before is None or before.last < batch.base) and all(batch.last < later.base for later in after)
-        demand(fits, where, f"{batch} is committed, and nothing begins there")
+        demand(fits, where, f"{batch} is committed, but no known batch begins there")
         if before is not None:
             self._batches.insert(index, batch)
             self._bases.insert(index, batch.base)
             self._committed_in.insert(index, self._committed_in[index - 1])
 
     def last_known_in(self, leader_epoch: int) -> CommittedBatch | None:
-        """The last batch that was committed in that leader epoch or an earlier one."""
+        """Return the last batch that was committed in ``leader_epoch`` or an earlier one."""
         index = bisect_right(self._committed_in, leader_epoch)
         return self._batches[index - 1] if index else None
 
     def elect(self, where: object, *, last: CommittedBatch, log_end: int, last_epoch: int) -> None:
-        """A replica becomes leader. ``last`` is the last batch that it must have: a broker may hear late that it was
-        elected, when a later leader has committed more. ``last_epoch``: of its record at ``last.last``. Raises
-        InvariantBroken."""
+        """Check a replica that becomes leader. ``last`` is the last batch that it must have, which may not be the last
+        committed one: the broker may learn late that it was elected, when a later leader has committed more.
+        ``last_epoch`` is the epoch of its record at ``last.last``. Raises InvariantBroken."""
         demand(log_end > last.last, where, f"it leads with a log up to {log_end}; {last.last + 1} was committed")
         demand(
             last.epoch == last_epoch,
@@ -112,7 +114,8 @@ class Ledger:
         )
 
     def void(self, floor: int, kept: int = 0) -> None:
-        """Batches committed before leader epoch ``floor``, from the offset ``kept`` on, are not committed any more."""
+        """Remove the batches from the offset ``kept`` on: their promises are void. From now on ignore replicas in
+        leader epochs below ``floor``."""
         self.floor = max(self.floor, floor)
         index = bisect_left(self._bases, kept)
         del self._batches[index:], self._bases[index:], self._committed_in[index:]

@@ -1,4 +1,5 @@
-"""Reads the batches of a log directly from the simulated disk: without a port, faults, or effects on the node."""
+"""Reads the batches of a log directly from the simulated disk, without the disk port: no faults, no effects on the
+node."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _LENGTH_STARTS_AT: Final = 12
 
 
 def batches_in(data: bytes | bytearray) -> Iterator[CommittedBatch]:
-    """All whole batches of a segment's file."""
+    """Yield all batches in a segment's file."""
     position = 0
     while position + _HEAD.size <= len(data):
         base, length, epoch, _, crc, _, delta = _HEAD.unpack_from(data, position)
@@ -27,7 +28,7 @@ def batches_in(data: bytes | bytearray) -> Iterator[CommittedBatch]:
 
 
 class LogCursor:
-    """Iterates over one log, and starts again if it was truncated."""
+    """A position in one log; reading starts from the beginning again after a truncation."""
 
     def __init__(self) -> None:
         self.next_offset = 0
@@ -37,7 +38,7 @@ class LogCursor:
         self._position = 0
 
     def read(self, storage: Storage, log: UnifiedLog, upto: int) -> Iterator[CommittedBatch]:
-        """The batches that end before ``upto`` and were not read yet."""
+        """Yield the batches that end before ``upto`` and were not read yet."""
         if log is not self._log or log.truncations != self._truncations:
             self._log, self._truncations = log, log.truncations
             self.next_offset, self._segment, self._position = 0, -1, 0

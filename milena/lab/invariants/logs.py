@@ -1,5 +1,5 @@
-"""Checks replicas: their bounds and roles, and the committed records, which no leader may lack and no replica
-change."""
+"""Checks replicas: their offsets and roles, that leaders have all committed records, and that no replica changes
+them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from milena.broker.replica.partition import Partition
 from milena.lab.histories.events import Void
 from milena.lab.invariants.broken import demand
-from milena.lab.invariants.hosted import Hosted
 from milena.lab.invariants.images import RegistrationChange
 from milena.lab.invariants.ledger import Ledger
+from milena.lab.invariants.observed_broker import ObservedBroker
 from milena.lab.invariants.promises import Promises
 from milena.lab.invariants.remains import remains, whole_until
 from milena.lab.invariants.replicas import ObservedReplica, PartitionKey, ReplicaRules
@@ -21,15 +21,16 @@ from milena.storage.log.flush import SYNCED_FIRST
 from milena.storage.log.unified_log import UnifiedLog
 
 FLUSH_EACH = ("flush.messages", "1")
-"""The configuration of topics that lose nothing in a power loss."""
+"""The configuration of topics that do not lose records in a power loss."""
 
 
-class LogWatch:
-    """``image`` is the controller's. ``voids`` are the promises that faults have ended."""
+class LogChecks:
+    """The checks of all replicas. ``image`` returns the controller's image. ``voids`` are the promises that faults have
+    voided."""
 
     def __init__(
         self,
-        hosts: Mapping[int, Hosted],
+        hosts: Mapping[int, ObservedBroker],
         image: Callable[[], MetadataImage],
         now: Callable[[], float],
         tier: TierRules,
@@ -42,28 +43,30 @@ class LogWatch:
         self._promises = Promises()
         self._ledgers: dict[PartitionKey, Ledger] = {}
         self.note: Callable[[str], object] = lambda text: None
-        """Called when promises end."""
+        """Called with a text when promises become void."""
         self._compacted: set[str] = set()
         self._voids: list[Void] = []
-        self._written_in_vain: dict[tuple[PartitionKey, str], Void] = {}
+        self._writes_to_replaced_leader: dict[tuple[PartitionKey, str], Void] = {}
         self._elections: dict[PartitionKey, list[tuple[int, int]]] = {}
-        """Unclean elections: leader epochs before the first number end at the second, an offset."""
+        """Unclean elections: (floor, kept). Leader epochs below ``floor`` end at the offset ``kept``."""
 
     @property
     def voids(self) -> list[Void]:
-        return [*self._voids, *self._written_in_vain.values()]
+        return [*self._voids, *self._writes_to_replaced_leader.values()]
 
     @property
     def shaken(self) -> list[tuple[str, int]]:
-        """Partitions whose whole ISR had a fault, whether or not a promise has ended."""
+        """Partitions all members of whose ISR had a fault, whether or not promises became void."""
         return sorted(map(self._name, self._elections))
 
-    # -- what happens to promises
+    # -- promises
 
     def registration_changed(self, change: RegistrationChange) -> None:
+        """Update the promises after a change of a partition's registration, and check brokers that joined its ISR.
+        Raises InvariantBroken."""
         reason = self._promises.changed(change.key, change.before, change.now)
         if reason is not None:
-            # A newly elected leader starts with its own log; a dead one is not elected again.
+            # A newly elected leader starts with its own log. Without a leader, the next one has a higher epoch.
             floor = change.now.leader_epoch if change.now.leader >= 0 else change.now.leader_epoch + 1
             self._void(change.key, floor, reason, change.now.isr)
         if change.before is not None and change.now.leader_epoch >= self._ledger(change.key).floor:
@@ -71,10 +74,10 @@ class LogWatch:
                 self._check_joined(change, number)
 
     def _check_joined(self, change: RegistrationChange, number: int) -> None:
-        """A broker was added to an ISR: the registered incarnation must have all committed records. An earlier
-        incarnation may have had them (KIP-903). Raises InvariantBroken."""
-        hosted, registered = self._hosts.get(number), self._image().brokers.get(NodeId(number))
-        if hosted is None or registered is None or not hosted.alive() or hosted.broker_epoch != registered.epoch:
+        """Check that a broker that was added to an ISR has all committed records: the registered incarnation, not an
+        earlier one (KIP-903). Raises InvariantBroken."""
+        observed, registered = self._hosts.get(number), self._image().brokers.get(NodeId(number))
+        if observed is None or registered is None or not observed.alive() or observed.broker_epoch != registered.epoch:
             return
         log, end = self._log_of(number, change.key), self._ledger(change.key).end
         if log is not None:
@@ -82,7 +85,7 @@ class LogWatch:
             demand(log.log_end_offset >= end, where, f"its log ends at {log.log_end_offset}, {end} is committed")
 
     def disk_lost(self, broker: int, *, wiped: bool) -> None:
-        """A broker has lost its unsynced data, or everything."""
+        """A broker has lost its unsynced data, or (``wiped``) all data: update the promises."""
         image = self._image()
         name, value = FLUSH_EACH
         lost = [
@@ -96,10 +99,11 @@ class LogWatch:
             self._void(key, registered.leader_epoch + 1, reason, registered.isr)
 
     def _void(self, key: PartitionKey, floor: int, reason: str, isr: Iterable[int]) -> None:
-        """A member of the ISR becomes the next leader. Records that all of them have stay; if that is everything, no
-        promise ends, except those of a leader that does not know that it was replaced."""
+        """Void the promises of a partition from the offset on that all members of ``isr`` have: one of them becomes the
+        next leader. If they have all committed records, only records of a leader that does not know that it was
+        replaced are affected."""
         ledger, (topic, index) = self._ledger(key), self._name(key)
-        end, kept = ledger.end, min(self._remains(number, f"{topic}-{index}", ledger) for number in isr)
+        end, kept = ledger.end, min(self._remaining_until(number, f"{topic}-{index}", ledger) for number in isr)
         ledger.void(floor, kept)
         if not self._promises.has_front(key):
             self._tier.front_lost(key)
@@ -108,16 +112,16 @@ class LogWatch:
             self._voids.append(Void((topic, index), self._now(), reason, kept=kept))
             self.note(f"promises for {topic}-{index} are void from offset {kept} on, its log ended at {end}: {reason}")
 
-    def _remains(self, broker: int, name: str, ledger: Ledger) -> int:
-        hosted = self._hosts.get(broker)
-        if hosted is None:
+    def _remaining_until(self, broker: int, name: str, ledger: Ledger) -> int:
+        observed = self._hosts.get(broker)
+        if observed is None:
             return 0
         if self._is_compacted(name.rpartition("-")[0]):
-            return min(whole_until(hosted.storage, name), ledger.end)
-        return remains(hosted.storage, name, ledger)
+            return min(whole_until(observed.storage, name), ledger.end)
+        return remains(observed.storage, name, ledger)
 
     def _is_compacted(self, topic: str) -> bool:
-        """Whether the topic is compacted, or ever was."""
+        """Whether the topic is compacted, or was earlier."""
         if "compact" in self._image().config(TOPIC_RESOURCE, topic).get("cleanup.policy", ""):
             self._compacted.add(topic)
         return topic in self._compacted
@@ -127,16 +131,16 @@ class LogWatch:
         return (str(key[0]) if topic is None else topic.name), key[1]
 
     def _ledger(self, key: PartitionKey) -> Ledger:
-        found = self._ledgers.get(key)
-        if found is None:
-            found = self._ledgers[key] = Ledger("{}-{}".format(*self._name(key)))
-        return found
+        ledger = self._ledgers.get(key)
+        if ledger is None:
+            ledger = self._ledgers[key] = Ledger("{}-{}".format(*self._name(key)))
+        return ledger
 
     # -- replicas
 
-    def look(self, hosted: Hosted, partition: Partition) -> None:
+    def check(self, observed: ObservedBroker, partition: Partition) -> None:
         """Check one partition of a broker. Raises InvariantBroken."""
-        replica, log = hosted.replica(partition), partition.log
+        replica, log = observed.replica(partition), partition.log
         if replica is None or log is None:
             return
         elected = self._rules.check(replica)
@@ -146,7 +150,7 @@ class LogWatch:
         ledger = self._ledger(replica.key)
         if replica.leader_epoch < ledger.floor:
             if replica.leads:
-                self._note_in_vain(replica)
+                self._note_writes_to_replaced_leader(replica)
             return
         if ledger.floor >= 0 and not replica.leads and replica.broker not in registered.isr:
             return  # it has not yet fetched the new leader's records
@@ -155,26 +159,26 @@ class LogWatch:
             deleted = max(replica.log_start, released) > last.last
             last_epoch = last.epoch if deleted else _epoch_at(log, last.last)
             ledger.elect(replica, last=last, log_end=replica.log_end, last_epoch=last_epoch)
-        cursor = hosted.cursor(replica.key)
+        cursor = observed.cursor(replica.key)
         before = cursor.next_offset
-        batches = cursor.read(hosted.storage, log, replica.high_watermark)
+        batches = cursor.read(observed.storage, log, replica.high_watermark)
         ledger.take(replica, batches, replica.leader_epoch, compacted=self._is_compacted(log.topic))
         if replica.leads and cursor.next_offset != before and replica.leader_epoch == registered.leader_epoch:
             self.check_isr(replica, registered)
         if replica.leads and log.remote_enabled and replica.leader_epoch == registered.leader_epoch:
-            self.check_tier(replica, hosted, partition)
+            self.check_tier(replica, observed, partition)
 
-    def check_tier(self, replica: ObservedReplica, hosted: Hosted, partition: Partition) -> None:
+    def check_tier(self, replica: ObservedReplica, observed: ObservedBroker, partition: Partition) -> None:
         """Check that the records below the local log are in the tier. Raises InvariantBroken."""
-        if not self._tier.moved(hosted, partition):
+        if not self._tier.moved(observed, partition):
             return
         ledger = self._ledger(replica.key)
-        for number, other in self._hosts.items():  # a replaced leader that does not know it may delete expired segments
+        for number, other in self._hosts.items():  # a replaced leader that does not know it deletes expired segments
             log = self._log_of(number, replica.key)
             found = other.broker.partitions.find(partition.topic, partition.index)
             if log is not None and found is not None and found.is_leader:
                 self._tier.start_seen(f"{replica.name} of broker {number}", replica.key, log, ledger)
-        self._tier.look(replica, hosted, partition, ledger)
+        self._tier.check(replica, observed, partition, ledger)
 
     def check_isr(self, leader: ObservedReplica, registered: PartitionImage) -> None:
         """Check that all members of the ISR have the records below the leader's high watermark. Raises
@@ -190,22 +194,23 @@ class LogWatch:
             demand(-1 in epochs or epochs[0] == epochs[1], where, f"epoch {epochs[0]} at {end - 1}, not {epochs[1]}")
 
     def _log_of(self, broker: int, key: PartitionKey) -> UnifiedLog | None:
-        hosted = self._hosts.get(broker)
+        observed = self._hosts.get(broker)
         name, index = self._name(key)
-        found = hosted.broker.partitions.find(name, index) if hosted is not None and hosted.alive() else None
+        found = observed.broker.partitions.find(name, index) if observed is not None and observed.alive() else None
         return found.log if found is not None and found.topic_id == key[0] else None
 
-    def _note_in_vain(self, replica: ObservedReplica) -> None:
-        """A replaced leader that does not know it accepts records, which will be lost."""
-        text = f"broker {replica.broker} led on in leader epoch {replica.leader_epoch}"
+    def _note_writes_to_replaced_leader(self, replica: ObservedReplica) -> None:
+        """Record that a replaced leader, which does not know that it was replaced, accepts records: they will be
+        lost."""
+        text = f"broker {replica.broker} still led in leader epoch {replica.leader_epoch}"
         key, now = (replica.key, text), self._now()
-        since = self._written_in_vain[key].since if key in self._written_in_vain else now
+        since = self._writes_to_replaced_leader[key].since if key in self._writes_to_replaced_leader else now
         kept = min(kept for floor, kept in self._elections[replica.key] if replica.leader_epoch < floor)
-        self._written_in_vain[key] = Void(self._name(replica.key), now, text, since, kept)
+        self._writes_to_replaced_leader[key] = Void(self._name(replica.key), now, text, since, kept)
 
 
 def _epoch_at(log: UnifiedLog, offset: int) -> int:
-    """The leader epoch of the record at an offset, -1 if there is none."""
+    """Return the leader epoch of the record at ``offset``; -1 if there is none."""
     if offset < 0 or offset >= log.log_end_offset:
         return -1
     epochs = [entry.epoch for entry in log.epochs.entries if entry.start <= offset]

@@ -1,9 +1,9 @@
-"""Tracks which promises hold, from the controller's image and the faults of disks.
+"""Tracks which promises are void, from the controller's image and the faults of disks.
 
-A record is committed once all members of the ISR have it. It stays committed while some replica that has it can be
-elected, and none without it can. A member of the ISR that has lost unsynced data (power loss, wiped disk) is *short*
-until it is removed from the ISR; it rejoins only with all committed records. If all members of an ISR are short, or a
-leader is elected from outside of it, the promises are void.
+A record is committed once all members of the ISR have it. It stays committed while a replica that has it can be
+elected, and no replica without it can. A member of the ISR that has lost unsynced data (power loss, wiped disk) is
+*short* until it is removed from the ISR; it rejoins only with all committed records. If all members of an ISR are
+short, or a leader is elected from outside of it, the promises are void.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from milena.node.metadata.image import NO_LEADER, PartitionImage
 
 
 class Promises:
-    """The promises of all partitions, by key."""
+    """The promises of all partitions."""
 
     def __init__(self) -> None:
         self._short: dict[PartitionKey, set[int]] = {}
@@ -24,8 +24,8 @@ class Promises:
         self._front_lost: set[PartitionKey] = set()
 
     def has_front(self, key: PartitionKey) -> bool:
-        """Whether any possible leader has the first committed records: a power loss removes only the ends of logs,
-        while the log of a wiped replica, or of one elected from outside of the ISR, may start anywhere."""
+        """Whether all possible leaders have the first committed records: a power loss removes only the ends of logs,
+        but the log of a wiped replica, or of one elected from outside of the ISR, may start at any offset."""
         return key not in self._front_lost
 
     def is_short(self, key: PartitionKey, broker: int) -> bool:
@@ -34,8 +34,8 @@ class Promises:
     def disk_lost(
         self, broker: int, partitions: Iterable[tuple[PartitionKey, PartitionImage]], *, wiped: bool = False
     ) -> list[PartitionKey]:
-        """A broker has lost the unsynced data of these partitions, or everything; returns those whose promises are void
-        now."""
+        """A broker has lost the unsynced data of these partitions, or (``wiped``) all data. Returns the partitions
+        whose promises are void now."""
         return [key for key, image in partitions if broker in image.isr and self._shorten(key, broker, image, wiped)]
 
     def _shorten(self, key: PartitionKey, broker: int, image: PartitionImage, wiped: bool) -> bool:
@@ -45,10 +45,10 @@ class Promises:
         return self._all_short(key, image)
 
     def changed(self, key: PartitionKey, before: PartitionImage | None, now: PartitionImage) -> str | None:
-        """The registration has changed; returns why the promises are void, None if they hold."""
+        """The registration has changed. Returns why the promises are void; None if they hold."""
         if before is not None and now.leader not in (NO_LEADER, before.leader):
             eligible = (*before.isr, *before.elr)
-            moved = set(now.replicas) != set(before.replicas)  # the last step of a reassignment elects one that joined
+            moved = set(now.replicas) != set(before.replicas)  # the last step of a reassignment elects a new replica
             if now.leader not in eligible and not moved:
                 self._short.pop(key, None)
                 self._empty.pop(key, None)
@@ -67,5 +67,5 @@ class Promises:
             return False
         if self._empty.pop(key, None):
             self._front_lost.add(key)
-        del self._short[key]  # their remaining records are the truth from now on
+        del self._short[key]  # from now on their remaining records are the committed ones
         return True

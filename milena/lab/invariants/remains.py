@@ -1,4 +1,4 @@
-"""Determines which committed records a replica still has on its disk: their promises still hold."""
+"""Determines which committed records a replica still has on its disk after a fault, so that their promises hold."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from milena.storage.files.names import LOG
 _SMALLEST: Final = 61
 """Bytes of a batch without records."""
 _CRC_COVERS_FROM: Final = 21
-"""Position in a batch."""
+"""The position in a batch from which the CRC covers the bytes."""
 
 
 def remains(storage: Storage, name: str, ledger: Ledger) -> int:
-    """The offset before which the log ``name`` has all committed batches, whole and unchanged. Records below its first
-    segment were deleted, or are in the tier."""
+    """Return the offset below which the log ``name`` has all committed batches, complete and unchanged. Records below
+    its first segment were deleted, or are in the tier."""
     folders = [path for path in storage.folders if posixpath.basename(path) == name]
     segments = _segments(storage, folders[0]) if len(folders) == 1 else []
     if not segments:
@@ -33,7 +33,8 @@ def remains(storage: Storage, name: str, ledger: Ledger) -> int:
 
 
 def whole_until(storage: Storage, name: str) -> int:
-    """The same of a compacted log, in which records are missing: where its first torn batch is, or its end."""
+    """Like ``remains``, for a compacted log, in which records are missing: return the offset of the first torn batch,
+    or the log end."""
     folders = [path for path in storage.folders if posixpath.basename(path) == name]
     end = 0
     for base, data in _segments(storage, folders[0]) if len(folders) == 1 else []:
@@ -46,14 +47,14 @@ def whole_until(storage: Storage, name: str) -> int:
 
 
 def _segments(storage: Storage, folder: str) -> list[tuple[int, bytearray]]:
-    """Base offset and bytes of each segment, in order."""
+    """Return base offset and bytes of each segment, in order."""
     named = (posixpath.splitext(path) for path in storage.files if posixpath.dirname(path) == folder)
     bases = [posixpath.basename(stem) for stem, suffix in named if suffix == LOG]
     return [(int(base), storage.files[f"{folder}/{base}{LOG}"].data) for base in sorted(bases) if base.isdigit()]
 
 
 def _whole(data: bytearray) -> Iterator[CommittedBatch]:
-    """The batches of a segment up to the first torn one."""
+    """Yield the batches of a segment before the first torn one."""
     position = 0
     for batch in batches_in(data):
         content = bytes(data[position + _CRC_COVERS_FROM : position + batch.size])

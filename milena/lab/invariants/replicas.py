@@ -1,4 +1,5 @@
-"""Rules for single replicas: the order of a log's bounds, values that never go back, one leader per leader epoch."""
+"""Rules for single replicas: the order of a log's offsets, values that must not decrease, one leader per leader
+epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ PartitionKey: TypeAlias = tuple[UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class ObservedReplica:
-    """The state of one replica at one moment. ``run`` counts the processes of its broker."""
+    """The state of one replica at one time. ``run`` is the number of its broker's process."""
 
     broker: int
     run: int
@@ -40,7 +41,8 @@ class ReplicaRules:
         self._leaders: dict[tuple[PartitionKey, int], ObservedReplica] = {}
 
     def check(self, replica: ObservedReplica) -> bool:
-        """Whether it leads in a leader epoch in which it was not seen leading before. Raises InvariantBroken."""
+        """Check a replica. Returns whether it leads in a leader epoch in which it was not observed as leader before.
+        Raises InvariantBroken."""
         one = replica
         demand(
             one.log_start <= one.local_start <= one.high_watermark <= one.log_end,

@@ -48,7 +48,7 @@ def test_each_part_is_judged_by_itself(seed: int) -> None:
     parts = {part for event in history if (part := part_of(event)) is not None}
     found = [
         one
-        for part in sorted(parts, key=lambda part: part.place)
+        for part in sorted(parts, key=lambda part: part.sort_key)
         for one in judge(part, [event for event in history if part_of(event) == part], shared)
     ]
     assert [one for one in found if one.anomaly is not Anomaly.NO_WRITES] == [

@@ -123,4 +123,4 @@ def test_many_reads_of_many_keys_are_judged_in_one_pass() -> None:
             rules.wrote(KeyedWrite(P, key, f"v{offset}", at, at + 0.5, OK, offset))
         found = tuple((key, at * 100 + number, f"v{at * 100 + number}") for number, key in enumerate(keys))
         rules.read(FullRead(P, at + 0.6, at + 0.8, at * 100 + 100, found))
-    assert list(rules.verdict()) == []
+    assert list(rules.violations()) == []

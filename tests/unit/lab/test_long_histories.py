@@ -7,7 +7,7 @@ from pathlib import Path
 
 from milena.lab.histories.events import Invoke, from_line, read
 from milena.lab.histories.files import judge_file
-from milena.lab.histories.invocations import UnderWay
+from milena.lab.histories.invocations import OpenOperations
 from tests.unit.lab.long_histories import PLANTED, long_history
 
 OPERATIONS = 12_000
@@ -30,7 +30,7 @@ def test_it_is_as_long_as_asked_and_the_same_again() -> None:
 
 
 def test_each_write_has_its_beginning() -> None:
-    under_way, begun = UnderWay(), 0
+    under_way, begun = OpenOperations(), 0
     for line in "".join(long_history(2_000)).splitlines():
         event = from_line(line)
         under_way.add(event)

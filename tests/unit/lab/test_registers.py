@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milena.lab.histories.register_events import EVER, Read, Value, Write
-from milena.lab.histories.registers import Wrong, judge
+from milena.lab.histories.registers import RegisterAnomaly, judge
 from tests.fixtures.properties import examples
 
 NODES = ("a", "b", "")
@@ -77,7 +77,7 @@ def test_a_history_is_right_where_some_order_and_some_prefixes_explain_it(some: 
 ONE, TWO = (1, "one"), (2, "two")
 
 
-def found(some: Sequence[Write], *seen: Read) -> list[Wrong]:
+def found(some: Sequence[Write], *seen: Read) -> list[RegisterAnomaly]:
     return [wrong for wrong, _ in judge(some, seen)]
 
 
@@ -85,10 +85,10 @@ def test_what_is_wrong_is_named() -> None:
     one, two = Write(ONE, 0, 1, True, "a"), Write(TWO, 2, 3, True, "a")
     deleted = Write(None, 2, 3, True, "a")
     assert found([one, two], Read(TWO, 4, 5, "a")) == []
-    assert found([one, two], Read(ONE, 4, 5, "a")) == [Wrong.BACK]
-    assert found([one, two], Read(None, 4, 5, "a")) == [Wrong.LOST]
-    assert found([one], Read(TWO, 4, 5, "a")) == [Wrong.FROM_NOWHERE]
-    assert found([one, deleted], Read(ONE, 4, 5, "a")) == [Wrong.DELETED_BACK]
+    assert found([one, two], Read(ONE, 4, 5, "a")) == [RegisterAnomaly.BACK]
+    assert found([one, two], Read(None, 4, 5, "a")) == [RegisterAnomaly.LOST]
+    assert found([one], Read(TWO, 4, 5, "a")) == [RegisterAnomaly.FROM_NOWHERE]
+    assert found([one, deleted], Read(ONE, 4, 5, "a")) == [RegisterAnomaly.DELETED_BACK]
     assert found([one, deleted], Read(None, 4, 5, "a")) == []
 
 
@@ -96,13 +96,13 @@ def test_a_deposed_coordinator_may_lack_what_another_one_took_until_all_is_settl
     some = [Write(ONE, 0, 1, True, "a"), Write(TWO, 2, 3, True, "b")]
     assert found(some, Read(ONE, 4, 5, "a")) == []
     assert found(some, Read(ONE, 4, 5, "")) == []
-    assert found(some, Read(ONE, 4, 5, "a", settled=True)) == [Wrong.BACK]
+    assert found(some, Read(ONE, 4, 5, "a", settled=True)) == [RegisterAnomaly.BACK]
 
 
 def test_what_is_unknown_may_come_later_and_does_not_go_again() -> None:
     some = [Write(ONE, 0, 1, True, "a"), Write(TWO, 0, EVER, False, "a")]
     assert found(some, Read(ONE, 4, 5, "a"), Read(TWO, 6, 7, "a")) == []
-    assert found(some, Read(TWO, 4, 5, "a"), Read(ONE, 6, 7, "a")) == [Wrong.ORDER]
+    assert found(some, Read(TWO, 4, 5, "a"), Read(ONE, 6, 7, "a")) == [RegisterAnomaly.ORDER]
 
 
 def test_a_commit_and_a_deletion_under_way_at_once_leave_one_truth() -> None:
@@ -116,16 +116,16 @@ def test_what_expires_may_be_read_until_it_goes_and_nothing_goes_that_follows_it
     some = [Write(ONE, 0, 1, True, "a"), Write(None, 4, 1, False)]
     in_the_end = [Read(ONE, 5, 6, "a", settled=True), Read(None, 7, 8, "b", settled=True)]
     assert found(some, *in_the_end) == []
-    assert found(some, Read(None, 2, 3, "a")) == [Wrong.LOST]
+    assert found(some, Read(None, 2, 3, "a")) == [RegisterAnomaly.LOST]
     assert found(some, *in_the_end, Read(ONE, 9, 10, "b")) != []
-    assert found([*some, Write(TWO, 2, 3, True, "a")], Read(None, 7, 8, "a")) == [Wrong.LOST]
+    assert found([*some, Write(TWO, 2, 3, True, "a")], Read(None, 7, 8, "a")) == [RegisterAnomaly.LOST]
 
 
 def test_an_excuse_explains_that_nothing_is_there_and_not_that_it_comes_back() -> None:
     some = [Write(ONE, 0, 1, True, "a")]
-    assert found(some, Read(None, 4, 5, "a")) == [Wrong.LOST]
+    assert found(some, Read(None, 4, 5, "a")) == [RegisterAnomaly.LOST]
     assert found(some, Read(None, 4, 5, "a", excuse=2)) == []
-    assert found(some, Read(None, 4, 5, "a", excuse=6)) == [Wrong.LOST]
+    assert found(some, Read(None, 4, 5, "a", excuse=6)) == [RegisterAnomaly.LOST]
     assert found(some, Read(None, 4, 5, "a", excuse=2), Read(ONE, 6, 7, "a")) != []
 
 
@@ -147,5 +147,5 @@ def test_of_many_reads_those_are_named_that_contradict_each_other() -> None:
     some += [Write(ONE, late, late + 1, True, "a"), Write(TWO, late, EVER, False, "a")]
     told = [Read(value, late + at, late + at + 1, "a") for value, at in ((TWO, 4), (ONE, 6))]
     ((wrong, text),) = judge(some, [*seen, *told])
-    assert wrong is Wrong.ORDER
+    assert wrong is RegisterAnomaly.ORDER
     assert text == f"no order of writes explains that {told[0]}; {told[1]}"

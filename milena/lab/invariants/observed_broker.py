@@ -1,4 +1,4 @@
-"""One broker process under observation: which partitions were touched, and how far each log was read."""
+"""One observed broker process: the partitions that have changed, and the position up to which each log was read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from milena.lab.invariants.replicas import ObservedReplica, PartitionKey
 from milena.lab.world.disk import Storage
 
 CALLS_FOR_A_TURN: Final = 32
-"""Events between two checks of a partition that was not touched."""
+"""Every so many events a partition that was not touched is checked, too."""
 
 
-class Hosted:
-    """``alive`` says whether the process still runs; ``run`` numbers the processes of all brokers."""
+class ObservedBroker:
+    """An observed process. ``alive`` returns whether it still runs; ``run`` is its number among the processes of all
+    brokers."""
 
     def __init__(self, broker: Broker, storage: Storage, run: int, alive: Callable[[], bool]) -> None:
         self.broker = broker
@@ -45,7 +46,7 @@ class Hosted:
         return None if broker.state is BrokerState.NOT_RUNNING else broker.lifecycle.epoch
 
     def take_touched(self) -> tuple[Partition, ...]:
-        """The partitions touched since the last call, and now and then another one in turn."""
+        """Return the partitions touched since the last call, and every CALLS_FOR_A_TURN calls another one in turn."""
         self._calls += 1
         if self._calls % CALLS_FOR_A_TURN == 0:
             if not self._turn:
@@ -59,17 +60,17 @@ class Hosted:
         return taken
 
     def cursor(self, key: PartitionKey) -> LogCursor:
-        found = self._cursors.get(key)
-        if found is None:
-            found = self._cursors[key] = LogCursor()
-        return found
+        cursor = self._cursors.get(key)
+        if cursor is None:
+            cursor = self._cursors[key] = LogCursor()
+        return cursor
 
     def forget_cursors(self) -> None:
         """Read all logs from their starts again."""
         self._cursors.clear()
 
     def replica(self, partition: Partition) -> ObservedReplica | None:
-        """Its present state; None without a log or a role."""
+        """Return the present state of a replica; None if it has no log or no role yet."""
         log = partition.log
         if log is None or partition.partition_epoch < 0:
             return None

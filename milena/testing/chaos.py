@@ -224,7 +224,7 @@ async def run_at(opened: Opening, task: Task, clients: Callable[[Place], list[Cl
         place.use(used)
         facts = header(task.again, [library.name for library in used])
         verdict = await run(task.order, place, task.report, _print_now, facts, measured=True)
-        return verdict, [text for one in used if isinstance(one, Contained) and (text := one.told())]
+        return verdict, [text for one in used if isinstance(one, Contained) and (text := one.report())]
     finally:
         try:
             await place.keep(task.report / "logs")

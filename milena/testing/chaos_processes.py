@@ -47,7 +47,7 @@ SIGNALS_AND_LINKS: Final = frozenset(
 )
 FOLDER, FSSPEC = "folder", "fsspec"
 TIERS: Final = (FOLDER, FSSPEC)
-"""Where the tier is: a folder, or the same folder through fsspec, as an object store is used."""
+"""The tier's store: a folder, or the same folder through fsspec, like an object store."""
 OF_FOLDER: Final = frozenset({Kind.TIER_UNMOUNTED, Kind.ODD_TIER})
 LOG_DIRS: Final = 2
 ERROR_PAGE: Final = b"<html><body><h1>502 Bad Gateway</h1></body></html>\n"
@@ -59,7 +59,7 @@ BY_COMMAND: Final[Mapping[str, frozenset[Kind]]] = {
     "jump_clock": frozenset({Kind.CLOCK}),
     "break_tier": frozenset({Kind.TIER_AWAY, Kind.SLOW_OBJECTS, Kind.LOST_OBJECTS}),
 }
-"""What a node's commands add."""
+"""Kinds of faults that need a lab command of the nodes."""
 
 
 class ProcessesPlace:
@@ -78,9 +78,9 @@ class ProcessesPlace:
         self._cuts: dict[tuple[int, int], None] = {}
         self._paused: set[int] = set()
         self._steering = asyncio.Lock()
-        """What commands have changed and what a start repeats do not cross."""
+        """Serializes commands with starts of nodes, which repeat them."""
         self._tier: Mapping[str, object] = {}
-        """What it was last told to do wrong."""
+        """The arguments of the last lab command for faults of the tier."""
         commands = cluster.lab_commands(self._brokers[0]).call("help")
         self._kinds = SIGNALS_AND_LINKS.union(*(kinds for command, kinds in BY_COMMAND.items() if command in commands))
         self._kinds |= OF_FOLDER if tier == FOLDER else {Kind.ODD_TIER}
@@ -145,7 +145,7 @@ class ProcessesPlace:
         return self._libraries
 
     def use(self, libraries: Sequence[Clients]) -> None:
-        """These instead of Milena's own client alone."""
+        """Use these client libraries instead of Milena's own client."""
         self._libraries = libraries
 
     @property
@@ -165,7 +165,7 @@ class ProcessesPlace:
         return LAG
 
     async def kill(self, node: int) -> None:
-        """One that has ended by itself stays so."""
+        """Does nothing for a node whose process has ended."""
         steered = self._of(node)
         if steered.pid is not None:
             await asyncio.to_thread(steered.kill)
@@ -174,7 +174,7 @@ class ProcessesPlace:
         await asyncio.to_thread(self._of(node).stop)
 
     async def start(self, node: int) -> None:
-        """Its links are cut, and its tier is in trouble, as before."""
+        """Start a node, and repeat the commands for its cut links and the tier's faults."""
         steered = self._of(node)
         if steered.pid is not None:
             return
@@ -201,7 +201,7 @@ class ProcessesPlace:
         await asyncio.to_thread(self._of(node).wipe)
 
     async def cut(self, sender: int, receiver: int) -> None:
-        """At both ends, so that it lasts if one of them is started anew; one that stands still could not be told."""
+        """Cut a link at both ends, so that it stays cut if one of them is restarted, and if one of them is stopped."""
         async with self._steering:
             self._cuts[sender, receiver] = None
             for node in (sender, receiver):
@@ -243,7 +243,7 @@ class ProcessesPlace:
                 await self._command(broker, "break_tier", **self._tier)
 
     def _spoil_objects(self, odd: str) -> None:
-        """Each object reads as an error page, or as its first half."""
+        """Replace the content of each object by an error page, or by its first half."""
         for path in [path for path in self._folder.rglob("*") if path.is_file()]:
             kept = self._hidden / path.relative_to(self._folder)
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -279,7 +279,7 @@ class ProcessesPlace:
         return found
 
     async def keep(self, folder: Path) -> None:
-        """The logs of all nodes, with the name of the node."""
+        """Copy the logs of all nodes to ``folder``, named after the nodes."""
         await asyncio.to_thread(self._keep, folder)
 
     def _keep(self, folder: Path) -> None:
@@ -289,7 +289,7 @@ class ProcessesPlace:
             shutil.copyfile(self._layout.log(name), folder / f"{name}.log")
 
     async def close(self) -> None:
-        """Raises AssertionError if something failed in this process meanwhile."""
+        """Close the cluster. Raises AssertionError if a background task of this process has failed."""
         for node in self._cluster.nodes.values():
             if node.pid is not None:
                 self._cluster.resume(node.id)
@@ -300,7 +300,7 @@ class ProcessesPlace:
         assert not self._failures, self._failures
 
     async def _command(self, node: int, command: str, **arguments: object) -> None:
-        """One that is down, or ends meanwhile, has nothing to say: what is wrong with it goes on at its next start."""
+        """Call a lab command of a node. Ignored if the node is down or ends: its next start repeats the command."""
         pid = self._of(node).pid
         if pid is None:
             return
@@ -317,6 +317,6 @@ class ProcessesPlace:
 
 
 def _options(directory: Path, tier: str) -> list[str]:
-    """Options of `milena up`."""
+    """Return the options of `milena up`."""
     options = ["--log-dirs", str(LOG_DIRS)]
     return [*options, "--tier", f"local://{directory.absolute()}/remote"] if tier == FSSPEC else options

@@ -83,6 +83,7 @@ CLEAN: Final = (
     "milena/storage",
     "milena/runtime",
     "milena/steering",
+    "milena/testing",
     "milena/storage/files",
     "milena/tiered",
     "milena/up",

@@ -1,6 +1,6 @@
 """aiokafka.
 
-What became of a record:
+Outcomes of records:
 
 ====================================================  =======  ====================================================
 ``send`` raises                                       FAILED   it has not taken the record (too large, no such
@@ -11,14 +11,13 @@ or ``LeaderNotAvailableError``
 the future fails with anything else                   UNKNOWN  the sender ended, or the producer was closed
 ====================================================  =======  ====================================================
 
-An idempotent producer tries for ever as long as the partition has a leader, and gives a batch up after the request
-timeout where it has none: with a sequence number taken, so that the next batch is out of order, which is fatal. Here
-batches live as long as ``delivery``. After a fatal error (``Sent.error`` begins with "fatal") another producer is
-made.
+An idempotent producer retries without a limit while the partition has a leader, and gives a batch up after the request
+timeout without a leader. The batch's sequence numbers are then missing, and the next batch fails with a fatal error.
+Here the limit is ``delivery``. After a fatal error (``Sent.error`` begins with "fatal") another producer is made.
 
 A commit that raises is UNKNOWN, because the library sends it again by itself. Changes of the admin client are sent
 once; without an answer they are UNKNOWN. It has no incremental changes of configuration: it reads what is set, and sets
-all of that anew, so that a change by somebody else at the same time may be lost.
+all of it again, so that a concurrent change by another client may be lost.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from milena.testing.chaos_clients.renewed import RenewedProducer
 T = TypeVar("T", AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient)
 
 PAUSE = 0.2
-"""Seconds between two tries to reach anybody, and after an error of a poll, which may come at once."""
+"""Seconds between two attempts to connect, and after an error of a poll."""
 DYNAMIC_TOPIC = 1
 """The source of a configuration that was set for the topic."""
 
@@ -115,7 +114,7 @@ class AiokafkaClients:
 
 
 async def _started(make: Callable[[], T]) -> T:
-    """As soon as somebody answers."""
+    """Create and start a client; retry until a broker answers."""
     while True:
         client = make()
         try:
@@ -135,8 +134,8 @@ async def _end(client: Any) -> None:
 
 
 async def _bounded(work: Awaitable[object], seconds: float) -> bool:
-    """Whether it came to its end, which may be an error. Its caller is not held up by what it waits for when it is
-    cancelled."""
+    """Run ``work`` for at most ``seconds``. Returns whether it ended, with or without an error. If the caller is
+    cancelled, it does not wait for ``work``."""
     task = asyncio.ensure_future(work)
     await asyncio.wait([task], timeout=seconds)
     if not task.done():
@@ -146,7 +145,7 @@ async def _bounded(work: Awaitable[object], seconds: float) -> bool:
 
 
 class _Shut(dict[Any, Any]):
-    """In place of the connections of a client that was closed: a task of the library may be about to add one."""
+    """Replaces the connections of a closed client, since a task of the library may add another connection."""
 
     def __setitem__(self, key: Any, connection: Any) -> None:
         connection.close()
@@ -207,7 +206,7 @@ class AiokafkaProducer:
         self._closing = True
         if self._open:
             await asyncio.wait(self._open, timeout=self._limits.close)
-        # What is left would be tried for ever.
+        # The library would retry remaining records without a limit.
         self._producer._message_accumulator.fail_all(ProducerClosed())
         await _bounded(self._producer.stop(), self._limits.request + 1)
         await _shut(self._producer.client)
@@ -229,7 +228,7 @@ class _Reader:
         self._request = limits.request
 
     async def poll(self, seconds: float) -> Sequence[Got]:
-        """A poll that is cancelled has taken nothing: the library hands over records without suspending."""
+        """Poll. A cancelled poll loses no records, since the library returns records without suspending."""
         try:
             async with asyncio.timeout(seconds):
                 found = await self._consumer.getmany(timeout_ms=int(seconds * 1000), max_records=AT_ONCE)
@@ -249,8 +248,8 @@ class _Reader:
         return [_got(record) for records in found.values() for record in records]
 
     async def _out_of_range(self, positions: Mapping[Place, int], seconds: float) -> None:
-        """The library reads from any replica that answers, and takes the word of one that lags, or was wiped, for the
-        leader's: the Java client asks the leader before it moves."""
+        """Check positions at the leader. The library accepts an out-of-range error from a replica that lags or was
+        wiped; the Java client asks the leader before it resets a position."""
         for place, position in positions.items():
             try:
                 async with asyncio.timeout(self._request):
@@ -269,7 +268,7 @@ class _Reader:
 
 
 class AiokafkaConsumer(_Reader):
-    """Implements ``ChaosConsumer``. The library does not tell leader epochs."""
+    """Implements ``ChaosConsumer``. The library does not report leader epochs."""
 
     async def end_of(self, partition: TopicPartition) -> tuple[int, int] | None:
         place = Place(*partition)
@@ -296,7 +295,7 @@ class AiokafkaMember(_Reader):
         return f"{self._name}, assignment {self._session}"
 
     async def poll(self, seconds: float) -> Sequence[Got]:
-        """The library hands over nothing while it is given another assignment, and calls the listener right after."""
+        """Poll. The library returns no records during a rebalance, and calls the listener directly after it."""
         found = await super().poll(seconds)
         if found:
             self._session = self.listener.count
@@ -312,7 +311,7 @@ class AiokafkaMember(_Reader):
 
 
 class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts them."""
+    """Counts assignments."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -340,10 +339,10 @@ class AiokafkaAdmin(Admin):
 
     async def _create(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> int:
         topic = NewTopic(name, partitions, replicas, topic_configs=dict(config))
-        return await self._code(self._client.create_topics([topic]), lambda told: told.topic_errors[0][1])
+        return await self._code(self._client.create_topics([topic]), lambda response: response.topic_errors[0][1])
 
     async def _delete(self, name: str) -> int:
-        return await self._code(self._client.delete_topics([name]), lambda told: told.topic_error_codes[0][1])
+        return await self._code(self._client.delete_topics([name]), lambda response: response.topic_error_codes[0][1])
 
     async def _set_config(self, topic: str, config: Mapping[str, str]) -> int:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
@@ -357,7 +356,7 @@ class AiokafkaAdmin(Admin):
             return int(code)
         set_before = {name: value for name, value, _, source, *_ in entries if source == DYNAMIC_TOPIC}
         changed = ConfigResource(ConfigResourceType.TOPIC, topic, set_before | dict(config))
-        return await self._code(self._client.alter_configs([changed]), lambda told: told[0].resources[0][0])
+        return await self._code(self._client.alter_configs([changed]), lambda responses: responses[0].resources[0][0])
 
     async def _code(self, asking: Awaitable[Any], code_of: Callable[[Any], int]) -> int:
         try:

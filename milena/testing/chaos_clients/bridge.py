@@ -1,4 +1,4 @@
-"""From threads to the event loop and back: libraries that block run on a thread of their own, and call back from it."""
+"""Calls between threads and the event loop: blocking libraries run on threads of their own, and call back from them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 UNDER_WAY = 256
-"""Records of one partition at once that a producer has taken and that have no outcome yet."""
+"""The maximum number of records of one partition that a producer has accepted and that have no outcome yet."""
 AT_ONCE = 500
-"""Records that one poll returns at most."""
+"""Maximum records that one poll returns."""
 SLICE = 1.0
-"""Seconds of a poll in a thread at most: closing waits for it."""
+"""Maximum seconds of one poll in a thread; closing waits for its end."""
 LATE = 0.05
-"""Seconds that a poll in a thread may last longer than was asked for; its records are those of the next poll."""
+"""Seconds by which a poll in a thread may exceed its timeout; its records are then returned by the next poll."""
 
 _NUMBERS = itertools.count(1)
 
 
 def new_name(kind: str) -> str:
-    """Which nothing else of this process has."""
+    """Return a name that is unique in this process."""
     return f"{kind} {next(_NUMBERS)}"
 
 
@@ -39,7 +39,7 @@ def settle(future: asyncio.Future[T], value: T) -> None:
 
 
 class Mailbox:
-    """Calls of other threads, made on the loop: all that came until it runs, at one wake-up."""
+    """Runs calls of other threads on the loop. Calls that arrive before the loop runs share one wake-up."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class Mailbox:
         self._due = False
 
     def post(self, function: Callable[P, object], *arguments: P.args, **_none: P.kwargs) -> None:
-        """From any thread. Lost if the loop has been closed: then nobody waits."""
+        """Call ``function`` on the loop. May be used in any thread. Ignored if the loop has been closed."""
         with self._lock:
             self._calls.append((function, arguments))
             if self._due:
@@ -66,8 +66,8 @@ class Mailbox:
 
 
 class Windows:
-    """Backpressure: so many records of a partition are under way. Who has to wait goes in the order of the calls, and
-    nobody suspends while there is room."""
+    """Backpressure: limits the records of each partition without an outcome. Callers wait in the order of their calls,
+    and do not suspend below the limit."""
 
     def __init__(self, size: int = UNDER_WAY) -> None:
         self._size = size
@@ -80,20 +80,20 @@ class Windows:
 
 
 class Worker:
-    """A thread that makes one call after the other."""
+    """A thread that executes calls one after the other."""
 
     def __init__(self, name: str) -> None:
         self._mailbox = Mailbox()
         self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = False
-        # A daemon: where a library hangs, the process can still end.
+        # A daemon, so that the process can end even if a library hangs.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
-        """What the function returns or raises. Cancelled if the worker has been closed. The call is made even if nobody
-        waits for it any more."""
+        """Execute a call in the thread. The future has its result or exception, and is cancelled if the worker has been
+        closed. The call is executed even if the future is cancelled."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closing:
             future.cancel()
@@ -102,7 +102,7 @@ class Worker:
         return future
 
     async def close(self, seconds: float) -> bool:
-        """After the calls that were made. Whether the thread has ended by then."""
+        """End the thread after the pending calls. Returns whether it has ended within ``seconds``."""
         self.end()
         await asyncio.wait([self._ended], timeout=seconds)
         if self._ended.done():
@@ -110,7 +110,7 @@ class Worker:
         return self._ended.done()
 
     def end(self) -> None:
-        """The same without waiting for it."""
+        """End the thread after the pending calls, without waiting."""
         if not self._closing:
             self._closing = True
             self._calls.put(None)
@@ -125,7 +125,7 @@ class Worker:
             else:
                 self._mailbox.post(settle, future, result)
                 del result
-            del work, future, function  # what they refer to may have to end before the next call
+            del work, future, function  # drop references: some objects must be finalized before the next call
         self._mailbox.post(settle, self._ended, None)
 
 
@@ -135,8 +135,8 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
 
 
 async def made(worker: Worker, make: Callable[[], T | None], dispose: Callable[[T], object]) -> T:
-    """What ``make`` makes on the worker, which returns None as long as nobody answers. If the caller is cancelled, what
-    was made is disposed of, and the worker ends."""
+    """Call ``make`` on the worker until it returns a client; None means that no broker has answered. If the caller is
+    cancelled, a client that was created is disposed of, and the worker ends."""
     while True:
         making = worker.call(make)
         try:
@@ -155,7 +155,8 @@ def _dispose(worker: Worker, done: asyncio.Future[T | None], dispose: Callable[[
 
 
 class Polling:
-    """One poll at a time, in slices. If the caller goes before it returns, its records are those of the next call."""
+    """Polls in slices, one at a time. If the caller is cancelled, the next call returns the records of the pending
+    poll."""
 
     def __init__(self, begin: Callable[[float], asyncio.Future[list[Got]]]) -> None:
         self._begin = begin

@@ -1,6 +1,6 @@
 """librdkafka by confluent-kafka.
 
-What became of a record:
+Outcomes of records:
 
 ====================================================  =======  ====================================================
 ``produce`` raises                                    FAILED   it has not taken the record (too large; the queue is
@@ -49,11 +49,11 @@ from milena.testing.chaos_clients.limits import Limits
 from milena.testing.chaos_clients.renewed import RenewedProducer
 
 SERVE = 0.2
-"""Seconds after which a producer's thread looks whether it shall end."""
-UNTOLD = -1
-"""The offset of a record that the broker knew already from an earlier try: librdkafka tells none, Python's None."""
+"""Seconds after which a producer's thread checks whether it should end."""
+UNREPORTED = -1
+"""The offset of a record that an earlier attempt had appended: librdkafka does not report it."""
 PURGED = 2.0
-"""Seconds in which reports of records that were given up come."""
+"""Seconds to wait for the reports of purged records."""
 
 
 class ConfluentClients:
@@ -131,12 +131,12 @@ class ConfluentProducer:
                 return Sent(RequestOutcome.FAILED, error="closed")
             future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
 
-            def told(error: Any, message: Any) -> None:
+            def delivered(error: Any, message: Any) -> None:
                 self._mailbox.post(settle, future, sent_of(error, message))
 
             topic, number = partition
             try:
-                self._producer.produce(topic, value, key, number, on_delivery=told)
+                self._producer.produce(topic, value, key, number, on_delivery=delivered)
             except KafkaException as error:
                 return Sent(RequestOutcome.FAILED, error=_text(error.args[0]))
             except BufferError as error:
@@ -154,11 +154,11 @@ class ConfluentProducer:
             settle(future, Sent(RequestOutcome.UNKNOWN, error="closed before its report came"))
 
     def _serve(self) -> None:
-        """Reports come while somebody polls."""
+        """Poll for delivery reports until the producer is closed."""
         while not self._closing.is_set():
             self._producer.poll(SERVE)
             if self._fatal:
-                # Else what is under way is told when its time is over.
+                # Otherwise records in flight are reported only after their timeout.
                 self._producer.purge()
                 self._fatal = False
         if self._producer.flush(self._close_seconds):
@@ -173,7 +173,7 @@ class ConfluentProducer:
 def sent_of(error: Any, message: Any) -> Sent:
     if error is None:
         offset = message.offset()
-        return Sent(RequestOutcome.OK, UNTOLD if offset is None else offset)
+        return Sent(RequestOutcome.OK, UNREPORTED if offset is None else offset)
     return Sent(outcomes.of_record(error.code()), error=_text(error))
 
 
@@ -182,7 +182,7 @@ def _text(error: Any) -> str:
 
 
 class _Reader:
-    """A consumer on its worker."""
+    """A consumer that runs on a worker."""
 
     def __init__(self, name: str, settings: dict[str, Any], limits: Limits) -> None:
         self._worker = Worker(f"confluent-kafka {name}")
@@ -195,11 +195,11 @@ class _Reader:
         self.poll = Polling(lambda seconds: self._worker.call(self._read, seconds))
 
     def _read(self, seconds: float) -> list[Got]:
-        """Of one assignment alone: a poll may bring the next one."""
+        """Return records of one assignment only, since a poll may change the assignment."""
         found: list[Got] = []
         end = time.monotonic() + seconds
         while len(found) < AT_ONCE:
-            # An error passes by itself, and is no reason to return before the time is over.
+            # The library recovers from errors, so do not return early.
             if not self._kept and not self._take(0 if found else max(0.0, end - time.monotonic())):
                 break
             if self._kept:
@@ -212,7 +212,7 @@ class _Reader:
         return found
 
     def _take(self, seconds: float) -> bool:
-        """Whether something came: a record, which is kept, or an error."""
+        """Poll once. Returns whether a record, which is stored, or an error was received."""
         message = self._consumer.poll(seconds)
         if message is not None and message.error() is None:
             self._kept.append((self._assignments, message))
@@ -256,7 +256,7 @@ class ConfluentMember(_Reader):
     """Implements ``ChaosMember``."""
 
     def __init__(self, settings: dict[str, Any], topics: Sequence[str], limits: Limits) -> None:
-        super().__init__("member", settings | {"on_commit": self._told}, limits)
+        super().__init__("member", settings | {"on_commit": self._committed}, limits)
         self._name = new_name("member")
         self._committing: list[Place] = []
         self._outcome: RequestOutcome | None = None
@@ -274,7 +274,8 @@ class ConfluentMember(_Reader):
         return await self._worker.call(self._commit, [Place(*place, offset) for place, offset in offsets.items()])
 
     def _commit(self, places: list[Place]) -> RequestOutcome:
-        """A synchronous commit would last as long as no coordinator answers. What is read meanwhile is kept."""
+        """Commit asynchronously, since a synchronous commit would block until a coordinator answers. Records that are
+        polled in the meantime are stored."""
         self._committing, self._outcome = places, None
         try:
             self._consumer.commit(offsets=places, asynchronous=True)
@@ -291,7 +292,7 @@ class ConfluentMember(_Reader):
             return RequestOutcome.UNKNOWN
         return self._outcome or RequestOutcome.UNKNOWN
 
-    def _told(self, error: Any, places: list[Place]) -> None:
+    def _committed(self, error: Any, places: list[Place]) -> None:
         if _offsets(places) == _offsets(self._committing):  # else it is an earlier one, which came too late
             failed = error is not None or any(place.error is not None for place in places)
             self._outcome = RequestOutcome.UNKNOWN if failed else RequestOutcome.OK
@@ -349,5 +350,5 @@ class ConfluentAdmin(Admin):
         await self._worker.close(self._seconds + 5)
 
     def _drop(self) -> None:
-        """Its end waits for its threads."""
+        """Close: deleting the client waits for its threads."""
         del self._client

@@ -1,8 +1,8 @@
-"""Errors of a library that its adapter does not know. They are told and counted, so that the run fails in the end; but
-the work goes on meanwhile, as a program's that is started again, and there is a verdict on all the rest.
+"""Handles errors of a library that its adapter does not know. They are logged and counted, so that the run fails at its
+end; until then the workload continues, and the history is still checked.
 
-A record is of unknown outcome then, and so are a commit and a change. A consumer is made anew where it was, a member
-without what it was: what the old one has taken and not handed over is read again.
+The outcome of the record, commit or change is then unknown. A consumer is replaced by a new one at the same position, a
+group member by a new member, so that records which the old one had fetched and not returned are read again.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ UNSURE: Final = RequestOutcome.UNKNOWN
 UNKNOWN: Final = Sent(UNSURE, error="an error that the adapter does not know")
 
 PAUSE: Final = 0.5
-"""Seconds before the next try."""
-MOST: Final = 20
-"""Tries to make a client: then its settings are wrong, or the library is."""
+"""Seconds before the next attempt."""
+MAX_ATTEMPTS: Final = 20
+"""Attempts to create a client; if all fail, the settings or the library are wrong."""
 
 
 class Contained:
-    """Implements ``Clients`` by a library."""
+    """Implements ``Clients`` with the adapter of a library."""
 
     def __init__(self, clients: Clients) -> None:
         self.name = clients.name
         self.can = clients.can
         self.errors: Counter[str] = Counter()
-        """How often each was raised, by its type."""
+        """The number of unknown errors by type."""
         self._clients = clients
 
-    def told(self) -> str:
-        """For people; "" if there were none."""
+    def report(self) -> str:
+        """Return a description of the errors; "" if there were none."""
         errors = ", ".join(f"{name} {count} times" for name, count in sorted(self.errors.items()))
-        return f"{self.name} has raised what its adapter does not know: {errors}" if errors else ""
+        return f"{self.name} has raised errors that its adapter does not know: {errors}" if errors else ""
 
     async def contain(self, doing: str, work: Awaitable[T], instead: U) -> T | U:
-        """What the work returns, or ``instead`` if it raises."""
+        """Return the result of ``work``, or ``instead`` if it raises; the error is logged with ``doing``."""
         try:
             return await work
         except Exception as error:
@@ -53,8 +53,8 @@ class Contained:
             return instead
 
     async def made(self, doing: str, make: Callable[[], Awaitable[T]]) -> T:
-        """The last try may raise."""
-        for _ in range(MOST):
+        """Call ``make`` until it succeeds. Raises the error of the last attempt."""
+        for _ in range(MAX_ATTEMPTS):
             found = await self.contain(doing, make(), None)
             if found is not None:
                 return found
@@ -99,7 +99,7 @@ class ContainedConsumer:
         self._library = library
         self._clients = clients
         self._positions = dict(positions)
-        """Of what was handed over."""
+        """The next offset of each partition after the returned records."""
         self._consumer = consumer
 
     @classmethod

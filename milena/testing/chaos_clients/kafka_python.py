@@ -1,6 +1,6 @@
 """kafka-python.
 
-What became of a record:
+Outcomes of records:
 
 ====================================================  =======  ====================================================
 ``send`` raises, but not a timeout                    FAILED   it has not taken the record (too large, no such
@@ -53,9 +53,9 @@ from milena.testing.chaos_clients.renewed import RenewedProducer
 T = TypeVar("T")
 
 BLOCK = 0.5
-"""Seconds that ``send`` waits for metadata at a time: closing waits for it."""
+"""Maximum seconds of one wait of ``send`` for metadata; closing waits for its end."""
 PAUSE = 0.1
-"""Seconds after an error of a poll, which may come at once."""
+"""Seconds to wait after an error of a poll."""
 
 
 class KafkaPythonClients:
@@ -130,7 +130,7 @@ class KafkaPythonClients:
 
 
 def _answered(make: Callable[..., T], settings: dict[str, Any]) -> T | None:
-    """None if nobody answers. A constructor that raises leaves its sockets and its thread behind, which end here."""
+    """Create a client; None if no broker answers. If the constructor raises, its sockets and thread are ended here."""
     clients: list[KafkaNetClient] = []
 
     def client(**configs: Any) -> KafkaNetClient:
@@ -158,7 +158,7 @@ class KafkaPythonProducer:
         self._open: set[asyncio.Future[Sent]] = set()
         self._closing = threading.Event()
         self._fatal: object = None
-        """The first batch that has failed for good."""
+        """The first batch that failed with a fatal error."""
 
     async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
         async with self._windows.of(partition):
@@ -175,7 +175,7 @@ class KafkaPythonProducer:
     def _send(
         self, future: asyncio.Future[Sent], partition: TopicPartition, key: str | None, value: str | None
     ) -> None:
-        def told(sent: Sent) -> None:
+        def report(sent: Sent) -> None:
             self._mailbox.post(settle, future, sent)
 
         end = time.monotonic() + self._limits.delivery
@@ -189,15 +189,16 @@ class KafkaPythonProducer:
                 break
             except KafkaTimeoutError as error:
                 if self._closing.is_set() or time.monotonic() >= end:
-                    return told(Sent(RequestOutcome.FAILED, error=repr(error)))
+                    return report(Sent(RequestOutcome.FAILED, error=repr(error)))
             except (KafkaError, ValueError) as error:
-                return told(Sent(RequestOutcome.FAILED, error=repr(error)))
-        sending.add_callback(lambda metadata: told(Sent(RequestOutcome.OK, metadata.offset)))
-        sending.add_errback(lambda error: told(self._failed(sending, error)))
+                return report(Sent(RequestOutcome.FAILED, error=repr(error)))
+        sending.add_callback(lambda metadata: report(Sent(RequestOutcome.OK, metadata.offset)))
+        sending.add_errback(lambda error: report(self._failed(sending, error)))
         return None
 
     def _failed(self, sending: Any, error: BaseException) -> Sent:
-        """On the library's thread. A fatal error is that of one batch; all others are given up with the same one."""
+        """Return the outcome of a failed record. Runs on the library's thread. A fatal error belongs to one batch; all
+        other batches fail with the same error."""
         batch, transactions = sending._produce_future, self._producer._transaction_manager
         if transactions is None or not transactions.has_fatal_error():
             return Sent(_of_record(error), error=repr(error))
@@ -218,7 +219,7 @@ class KafkaPythonProducer:
             self._producer.flush(timeout=self._limits.close)
             self._producer.close(timeout=1)
         except KafkaError:
-            # The library's close raises as well where not all is flushed, and leaves its thread running.
+            # The library's close also raises if records are not flushed, and does not end its thread.
             self._producer._sender.force_close()
             self._producer._unregister_cleanup()
             self._producer._closed = True
@@ -230,7 +231,7 @@ def _of_record(error: BaseException) -> RequestOutcome:
 
 
 class _Reader:
-    """A consumer on its worker."""
+    """A consumer that runs on a worker."""
 
     def __init__(self, consumer: Any, worker: Worker, limits: Limits) -> None:
         self._consumer = consumer
@@ -301,7 +302,7 @@ class KafkaPythonMember(_Reader):
         return f"{self._name}, assignment {self._session}"
 
     def _read(self, seconds: float) -> list[Got]:
-        """A poll of the library returns records of the assignment that it ends with."""
+        """Poll. The library returns only records of the assignment at the end of the poll."""
         found = super()._read(seconds)
         if found:
             self._session = self.listener.count
@@ -320,7 +321,7 @@ class KafkaPythonMember(_Reader):
 
 
 class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts them."""
+    """Counts assignments."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -332,9 +333,9 @@ class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
         self.count += 1
 
 
-def _raise_told(told: dict[str, dict[str, str]]) -> None:
-    """``alter_configs`` returns an error as a text, "[Error 40] ..."."""
-    for text in (text for of_type in told.values() for text in of_type.values()):
+def _raise_reported(errors: dict[str, dict[str, str]]) -> None:
+    """Raise the error that ``alter_configs`` returns as a text, "[Error 40] ..."."""
+    for text in (text for of_type in errors.values() for text in of_type.values()):
         if text != "OK":
             code = re.match(r"\[Error (-?\d+)]", text)
             raise for_code(int(code[1]) if code else UNSURE)(text)
@@ -367,7 +368,7 @@ class KafkaPythonAdmin(Admin):
     async def _set_config(self, topic: str, config: Mapping[str, str]) -> int:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(config))
         return await self._worker.call(
-            self._code, lambda: _raise_told(self._client.alter_configs([resource], raise_on_unknown=False))
+            self._code, lambda: _raise_reported(self._client.alter_configs([resource], raise_on_unknown=False))
         )
 
     def _code(self, ask: Callable[[], object]) -> int:

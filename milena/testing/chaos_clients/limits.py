@@ -1,4 +1,4 @@
-"""How long clients try, in seconds; the same for all libraries."""
+"""Timeouts of clients in seconds, the same for all libraries."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The timeouts of one adapter."""
+
     delivery: float = 120.0
-    """A record is tried for so long: longer than any fault lasts."""
+    """The delivery timeout of a record; longer than any fault."""
     close: float = 30.0
-    """What a producer has not delivered that long after ``close`` is given up, and told as UNKNOWN."""
+    """Records that are not delivered so long after ``close`` are given up, with outcome UNKNOWN."""
     request: float = 10.0
-    """A node that does not answer within this is asked again, or another is."""
+    """The request timeout, after which the request is retried, possibly at another node."""
     session: float = 6.0
-    """Of members of groups."""
+    """The session timeout of group members."""
 
     @property
     def delivery_ms(self) -> int:

@@ -1,23 +1,23 @@
-"""What an error says of the record or the change: the part that is the same for all libraries.
+"""Maps error codes to outcomes of records and changes, in the same way for all libraries.
 
-An error code of a broker makes a record ``FAILED`` if the broker decides so by the record and by settings alone: then
-it refuses each further try as well, and has refused each earlier one that it saw. (Not where somebody changes these
-settings while the record is under way, which the workload does not do.) All others are ``UNKNOWN``, also those by
-which a broker refuses the last try: an earlier one, whose answer was lost, may have been appended. For example:
+A record is ``FAILED`` if the error code depends only on the record and on configuration: then the broker rejects each
+attempt. (The workload does not change such configuration while records are in flight.) With all other codes a record is
+``UNKNOWN``, even if the broker rejected the last attempt: an earlier attempt, whose answer was lost, may have been
+appended. For example:
 
-- ``REQUEST_TIMED_OUT``, ``NETWORK_EXCEPTION``, ``NOT_ENOUGH_REPLICAS_AFTER_APPEND``: appended, or perhaps so.
-- ``NOT_LEADER_OR_FOLLOWER``, ``NOT_ENOUGH_REPLICAS``, ``UNKNOWN_TOPIC_OR_PARTITION``: not by this try.
+- ``REQUEST_TIMED_OUT``, ``NETWORK_EXCEPTION``, ``NOT_ENOUGH_REPLICAS_AFTER_APPEND``: appended, or possibly appended.
+- ``NOT_LEADER_OR_FOLLOWER``, ``NOT_ENOUGH_REPLICAS``, ``UNKNOWN_TOPIC_OR_PARTITION``: not appended by this attempt.
 - ``OUT_OF_ORDER_SEQUENCE_NUMBER``, ``UNKNOWN_PRODUCER_ID``, ``INVALID_PRODUCER_EPOCH``: the broker has lost or
   replaced the producer's state; the record may be in the log.
 
-A change of an admin client is ``FAILED`` if the controller has refused it by what it asks for. ``NOT_CONTROLLER`` is
-not among these: a controller that loses its leadership may have written the change. Two refusals are special, because
-the broker forwards a request to the controller and does so again if the answer is lost: a topic that exists may be the
-one that the first try has made, and one that is not there may be the one that it has deleted. These are ``FAILED`` only
-if the topic was there, or was not, before the request.
+A change of an admin client is ``FAILED`` if the controller rejected its content. ``NOT_CONTROLLER`` is not such an
+error: a controller that loses its leadership may have written the change. Two errors need more care, because a broker
+forwards a request to the controller and retries if the answer is lost: an existing topic may have been created, and a
+missing topic deleted, by the first attempt. These errors are ``FAILED`` only if the topic existed, or did not exist,
+before the request.
 
-A commit is ``FAILED`` only where the library says that it has sent nothing: all of them send a commit again by
-themselves, and the first may have been written.
+A commit is ``FAILED`` only if the library reports that it was not sent: all libraries retry commits, and the first
+attempt may have been written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Final
 from milena.lab.histories.events import RequestOutcome
 
 FATAL: Final = "fatal: "
-"""``Sent.error`` begins so if the library's producer takes no more records; ``renewed`` makes another one."""
+"""The prefix of ``Sent.error`` if the library's producer accepts no more records; ``renewed`` then creates another."""
 MESSAGE_TOO_LARGE: Final = 10
 TOPIC_ALREADY_EXISTS: Final = 36
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -66,13 +66,13 @@ REFUSED_CHANGES: Final = frozenset(
 
 
 def of_record(code: int) -> RequestOutcome:
-    """By the broker's error code."""
+    """Return the outcome of a record with this error code."""
     return RequestOutcome.FAILED if code in REFUSED_RECORDS else RequestOutcome.UNKNOWN
 
 
 def of_change(code: int, *, there_before: bool | None = None) -> RequestOutcome:
-    """By the broker's error code, 0 for none. ``there_before``: whether the topic was there before the request; None if
-    nobody knows."""
+    """Return the outcome of a change with this error code, 0 for none. ``there_before``: whether the topic existed
+    before the request; None if unknown."""
     if code == 0:
         return RequestOutcome.OK
     refused = code in REFUSED_CHANGES

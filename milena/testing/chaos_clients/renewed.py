@@ -1,4 +1,4 @@
-"""A producer in the place of one that has failed for good, as a program would make it."""
+"""A producer that is replaced by a new one after a fatal error, as an application would do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from milena.testing.chaos_clients.outcomes import FATAL
 
 
 class RenewedProducer:
-    """Implements ``ChaosProducer``. Records that come after a fatal error wait for the next producer. Those of the last
-    one are told, and may still be appended, as with any record of an unknown outcome."""
+    """Implements ``ChaosProducer``. After a fatal error new records wait for the next producer. Records of the old
+    producer have an unknown outcome, and may still be appended."""
 
     def __init__(self, first: ChaosProducer, make: Callable[[], Awaitable[ChaosProducer]]) -> None:
         self._producer = first
@@ -26,9 +26,11 @@ class RenewedProducer:
         return cls(await make(), make)
 
     async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
-        async with self._turn:  # without suspending, but while a producer is renewed
+        async with self._turn:  # suspends only while a producer is replaced
             producer = self._producer
-            sending = asyncio.ensure_future(producer.send(partition, key, value))  # tasks begin in their order
+            sending = asyncio.ensure_future(
+                producer.send(partition, key, value)
+            )  # tasks start in the order of creation
         sent = await sending
         renewing = self._closed or (self._renewing is not None and not self._renewing.done())
         if sent.error.startswith(FATAL) and producer is self._producer and not renewing:

@@ -12,7 +12,7 @@ from milena.lab.chaos.clients import Got, Sent
 from milena.lab.histories.events import RequestOutcome
 from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients import contained
-from milena.testing.chaos_clients.contained import MOST, Contained
+from milena.testing.chaos_clients.contained import MAX_ATTEMPTS, Contained
 
 PLACE = ("plain", 0)
 
@@ -101,7 +101,7 @@ def test_what_a_library_raises_leaves_outcomes_open() -> None:
 
     library = Contained(Broken())
     asyncio.run(work())
-    assert library.told() == "broken has raised what its adapter does not know: Fails 11 times"
+    assert library.report() == "broken has raised errors that its adapter does not know: Fails 11 times"
 
 
 def test_a_consumer_reads_again_what_a_failed_poll_took_with_it() -> None:
@@ -123,14 +123,14 @@ def test_a_member_is_another_one_after_a_failed_poll() -> None:
 
 
 def test_a_client_that_cannot_be_made_at_first_is_made_later() -> None:
-    library = Contained(Broken(made=MOST - 1))
+    library = Contained(Broken(made=MAX_ATTEMPTS - 1))
     asyncio.run(library.admin())
-    assert library.errors == {"Fails": MOST - 1}
+    assert library.errors == {"Fails": MAX_ATTEMPTS - 1}
 
 
 def test_a_client_that_can_never_be_made_fails_the_run_at_once() -> None:
     with pytest.raises(Fails):
-        asyncio.run(Contained(Broken(made=MOST + 1)).admin())
+        asyncio.run(Contained(Broken(made=MAX_ATTEMPTS + 1)).admin())
 
 
 def test_nothing_is_told_of_a_library_that_raises_nothing() -> None:
@@ -143,4 +143,4 @@ def test_nothing_is_told_of_a_library_that_raises_nothing() -> None:
 
     library = Contained(Sound())
     assert asyncio.run(work()) == Sent(RequestOutcome.OK, 3)
-    assert library.told() == ""
+    assert library.report() == ""

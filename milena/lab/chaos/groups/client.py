@@ -67,7 +67,7 @@ B = TypeVar("B")
 
 
 class Identity(TypedDict):
-    """A member's, in its requests."""
+    """The fields of requests that name a member."""
 
     member_id: str
     group_instance_id: str | None
@@ -75,7 +75,7 @@ class Identity(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """The identity that a member's requests carry."""
+    """How requests name a member. ``generation`` is -1 for a client that is no member."""
 
     member: str = ""
     generation: int = -1
@@ -88,7 +88,8 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[B]):
-    """``body`` is None if no answer came; then ``code`` is NONE. ``silent``: the connection did not break."""
+    """The result of a request to a coordinator. ``body`` is None if there was no answer. ``silent``: there was none in
+    time although the connection did not break."""
 
     node: str
     begun: float
@@ -106,7 +107,8 @@ class Answer(Generic[B]):
 
 
 class GroupClient:
-    """Has a connection of its own. Every method returns None, or no partition, if the request could not be sent."""
+    """Sends requests of one group over a connection of its own and notes each one. Methods return None, or no
+    partition, if the request could not be sent."""
 
     def __init__(
         self,
@@ -132,7 +134,7 @@ class GroupClient:
         self._is_cancelled = False
 
     async def join(self, who: MemberIdentity, topics: Sequence[str]) -> tuple[ErrorCode, Join] | None:
-        """``member`` of the result is the id to continue with."""
+        """Send JoinGroup. Return the error code and the event, whose ``member`` is the id for the next request."""
         answer: Answer[JoinGroupResponse] | None = await self._ask(
             ApiKey.JOIN_GROUP,
             timeout=self._longest,
@@ -190,7 +192,7 @@ class GroupClient:
         if answer is None or answer.body is None:
             return None
         code = ErrorCode(answer.body.error_code)
-        # REBALANCE_IN_PROGRESS is said to a member of the present generation
+        # REBALANCE_IN_PROGRESS is the answer to a member of the current generation
         taken = ErrorCode.NONE if code is ErrorCode.REBALANCE_IN_PROGRESS else code
         self._note(MemberHeartbeat(*answer.head(self.group, taken), who.member, who.generation, who.instance))
         self._judge(answer, code)
@@ -207,7 +209,8 @@ class GroupClient:
         *,
         retention: float | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """``retention``: seconds, in a version that supports it."""
+        """Send OffsetCommit. Return the error codes. ``retention``: seconds; the request has a version that supports
+        it."""
         who = MemberIdentity() if who is None else who
         topics: list[OffsetCommitRequestTopicFields] = [
             {
@@ -246,7 +249,7 @@ class GroupClient:
         return codes
 
     async def fetch(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int] | None:
-        """None if there was no answer."""
+        """Send OffsetFetch. Return the offsets of partitions without an error; None if there was no answer."""
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
         answer: Answer[OffsetFetchResponse] | None = await self._ask(
             ApiKey.OFFSET_FETCH,
@@ -281,7 +284,7 @@ class GroupClient:
         self._judge(answer, code)
 
     async def delete_group(self) -> RequestOutcome:
-        """FAILED also if it could not be sent."""
+        """Send DeleteGroups. Return its outcome: FAILED also if the request could not be sent."""
         answer: Answer[DeleteGroupsResponse] | None = await self._ask(ApiKey.DELETE_GROUPS, groups_names=[self.group])
         if answer is None:
             return RequestOutcome.FAILED
@@ -291,13 +294,13 @@ class GroupClient:
         return answer.outcome(code)
 
     def close(self) -> None:
-        """Idempotent; the next request finds the coordinator again."""
+        """Close the connection. The next request finds the coordinator again."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     def _judge(self, answer: Answer[B], *codes: int) -> None:
-        """Forget a coordinator that is not one any more, or does not answer."""
+        """Close the connection to a node that is not the coordinator any more, or does not answer."""
         moved = UNSURE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         if answer.body is None or any(ErrorCode(code) in moved for code in codes):
             self.close()

@@ -1,7 +1,8 @@
-"""A workload of consumer groups: members join, leave, die and send requests afterwards; offsets and groups are deleted.
+"""A workload of consumer groups: members join, leave, pause and continue with old generations; other clients delete
+offsets and groups.
 
-Each request is an event of the history, on a simulated cluster as on a real one. Group names change if it is unknown
-whether the last group was deleted, since that would explain any missing offset.
+Each request is an event of the history, in every place. A group gets another name if it is unknown whether it was
+deleted, since a deletion would explain any missing offset.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ KINDS: Final = (TEAM, SOLO, RUSH)
 
 
 class GroupName:
-    """A group name that may change: ``team-0``, ``team-1`` and so on."""
+    """The name of a group, which can be changed: ``team-0``, ``team-1`` and so on."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -90,7 +91,7 @@ class GroupWorkload:
         self._team, self._solo, self._rush = map(GroupName, KINDS)
 
     def all(self) -> list[Coroutine[object, object, None]]:
-        """All coroutines of the workload."""
+        """Return all coroutines of the workload. They end when ``stopping`` is set."""
         dynamic = [self._members("") for _ in range(MEMBERS)]
         static = [self._members(INSTANCE) for _ in range(2)]
         renaming = [self._rename()] if self._longest < inf else []
@@ -119,7 +120,7 @@ class GroupWorkload:
         await self._clock.sleep(self._random.uniform(least, longest))
 
     def _chosen(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, str]]:
-        """An offset for one of these partitions that no other client commits."""
+        """Return an offset for one of these partitions, with metadata that no other commit has."""
         self._number += 1
         return {self._random.choice(partitions): (self._random.below(1000), f"commit {self._number}")}
 
@@ -135,7 +136,7 @@ class GroupWorkload:
     # -- members of a team
 
     async def _members(self, instance: str) -> None:
-        """Members one after the other. A static member returns with its instance id and without its member id."""
+        """Be one member after the other. A static member rejoins with its instance id and without its member id."""
         while not self.stopping.is_set():
             name = self._team.name
             client = self._client(name)
@@ -143,14 +144,14 @@ class GroupWorkload:
             if who.generation >= 0 and not instance and self._random.below(2):
                 await client.leave(who)
             elif who.generation >= 0 and self._random.below(2):
-                # it was paused, and does not know that the others have continued
+                # a member that was paused does not know that the others have continued
                 await self._sleep(4)
                 await self._speak(client, who, self._partitions)
             client.close()
             await self._sleep(3)
 
     async def _live(self, client: GroupClient, name: str, who: MemberIdentity) -> MemberIdentity:
-        """Returns the member's last identity."""
+        """Be a member for a random time. Return its last identity."""
         until = self._clock.monotonic() + self._random.uniform(2, 12)
         while not self.stopping.is_set() and self._clock.monotonic() < until and name == self._team.name:
             entered = await self._enter(client, who)
@@ -166,7 +167,7 @@ class GroupWorkload:
         return who
 
     async def _enter(self, client: GroupClient, who: MemberIdentity) -> tuple[MemberIdentity, Share] | None:
-        """Join and sync; returns the identity and the assignment. None if it has to start again."""
+        """Send JoinGroup and SyncGroup. Return the identity and the assignment; None if the member must join again."""
         found = await client.join(who, self._topics)
         if found is not None and found[0] is ErrorCode.MEMBER_ID_REQUIRED:
             found = await client.join(MemberIdentity(found[1].member), self._topics)
@@ -180,7 +181,7 @@ class GroupWorkload:
         return (who, sync.share) if sync is not None and sync.outcome is RequestOutcome.OK else None
 
     def _shared_out(self, join: Join) -> Mapping[str, Share] | None:
-        """A leader's random assignments for each member; None if another member leads."""
+        """Return random assignments of a group leader for each member; None if another member leads."""
         if join.leader != join.member or not join.members:
             return None
         names = self._random.shuffled([member for member, _ in join.members])
@@ -190,7 +191,7 @@ class GroupWorkload:
         }
 
     async def _speak(self, client: GroupClient, who: MemberIdentity, share: Sequence[TopicPartition]) -> bool:
-        """Send one of a member's requests. Returns whether it stays in its generation."""
+        """Send a heartbeat, a fetch or a commit. Return whether the member stays in its generation."""
         does = self._random.below(4)
         if does == 0 or not share:
             return await client.heartbeat(who) in (ErrorCode.NONE, None)
@@ -200,7 +201,7 @@ class GroupWorkload:
         codes = await client.commit(self._chosen(share), who)
         return all(code is ErrorCode.NONE for code in codes.values())
 
-    # -- those who delete
+    # -- deletions
 
     async def _erase(self) -> None:
         """Delete the team, which is rejected while it has members, and single offsets of it."""
@@ -242,7 +243,7 @@ class GroupWorkload:
             await client.commit(self._chosen(self._partitions), retention=retention)
 
     async def _rush_in(self) -> None:
-        """Members join all at once, while the group is deleted."""
+        """Several members join at once while the group is deleted."""
         while not self.stopping.is_set():
             name = self._rush.name
             clients = [self._client(name) for _ in range(RUSHING)]

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option
+from milena.lab.chaos.seeded.nemesis import KINDS, UnknownFault, checked
+from milena.lab.chaos.seeded.run import STEPS, Report, run_seed
 from milena.lab.histories.events import Event, write
-from milena.lab.load.nemesis import KINDS, UnknownFault, checked
-from milena.lab.load.seeded import STEPS, Report, run_seed
 from milena.lab.world.trace import quiet_logs, show_logs
 
 SWITCH = {None: None, "on": True, "off": False}

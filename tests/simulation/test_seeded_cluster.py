@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from milena.lab.chaos.seeded.run import STEPS, has_compaction, has_groups, run_seed
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
 from milena.lab.histories.group_events import (
     GroupDelete,
@@ -25,7 +26,6 @@ from milena.lab.histories.group_events import (
     Sync,
 )
 from milena.lab.histories.keyed import FullRead, KeyedWrite
-from milena.lab.load.seeded import STEPS, has_compaction, has_groups, run_seed
 from milena.lab.world.trace import quiet_logs
 
 SEEDS = int(os.environ.get("MILENA_SEEDS") or 20)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from milena.controller.log import metadata_log
+from milena.lab.chaos.seeded.nemesis import APART, KINDS
+from milena.lab.chaos.seeded.run import has_faults_apart, run_seed
 from milena.lab.invariants.broken import InvariantBroken
-from milena.lab.load.nemesis import APART, KINDS
-from milena.lab.load.seeded import has_faults_apart, run_seed
 from milena.storage.log.segment_swap import finish_swap
 from milena.tiered.store.local_tier import LocalTier
 

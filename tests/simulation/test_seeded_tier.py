@@ -10,13 +10,13 @@ import pytest
 
 from milena.client import admin, replicas
 from milena.client.cluster import Cluster
+from milena.lab.chaos.seeded.ending import final_logs, healthy
+from milena.lab.chaos.seeded.nemesis import KINDS
+from milena.lab.chaos.seeded.run import run_seed
+from milena.lab.chaos.seeded.tier_losses import Losses
+from milena.lab.chaos.seeded.tier_troubles import OF_TIER, TierTroubles
 from milena.lab.cluster import SimulatedCluster, start_cluster
 from milena.lab.invariants.broken import InvariantBroken
-from milena.lab.load.ending import final_logs, healthy
-from milena.lab.load.nemesis import KINDS
-from milena.lab.load.seeded import run_seed
-from milena.lab.load.tier_losses import Losses
-from milena.lab.load.tier_troubles import OF_TIER, TierTroubles
 from milena.lab.world.power import Inode
 from milena.lab.world.tiering import FOLDER
 from milena.lab.world.trace import Trace

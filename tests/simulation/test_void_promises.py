@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from milena.lab.chaos.seeded.ending import final_logs
+from milena.lab.chaos.seeded.tier_losses import Losses
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import Anomaly, check
 from milena.lab.histories.events import Event, RequestOutcome, Send, Void
-from milena.lab.load.ending import final_logs
-from milena.lab.load.tier_losses import Losses
 from milena.lab.world.world import World, simulate
 from tests.simulation.steps import QUICK, create, until, write
 

@@ -11,24 +11,24 @@ from milena.client import admin
 from milena.client.cluster import Cluster, ClusterView
 from milena.lab.chaos.groups.ending import change_coordinators, work_without_faults
 from milena.lab.chaos.groups.workload import GroupWorkload
+from milena.lab.chaos.seeded.administrator import Administrator
+from milena.lab.chaos.seeded.ending import copied, final_commits, final_logs, final_topics, healthy
+from milena.lab.chaos.seeded.flipped_bytes import FlippedBytes
+from milena.lab.chaos.seeded.keyed_workload import IN_TIER, IN_TIER_SETTINGS, KEYED, KeyedWorkload
+from milena.lab.chaos.seeded.keyed_workload import PARTITIONS as KEYED_PARTITIONS
+from milena.lab.chaos.seeded.keyed_workload import SETTINGS as OF_CLEANER
+from milena.lab.chaos.seeded.keyed_workload import TOPIC as KEYED_TOPIC
+from milena.lab.chaos.seeded.mounts import MountTroubles
+from milena.lab.chaos.seeded.nemesis import APART, KINDS, METADATA, UNMOUNT, Nemesis
+from milena.lab.chaos.seeded.tier_administrator import TierAdministrator
+from milena.lab.chaos.seeded.tier_losses import Losses
+from milena.lab.chaos.seeded.tier_troubles import TierTroubles
+from milena.lab.chaos.seeded.workload import Workload
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import check
 from milena.lab.histories.events import AllowedDeletion, Event, FinalLog
 from milena.lab.histories.group_events import Expiry, Settled
 from milena.lab.invariants.compacted_epochs import check_epochs
-from milena.lab.load.administrator import Administrator
-from milena.lab.load.ending import copied, final_commits, final_logs, final_topics, healthy
-from milena.lab.load.flipped_bytes import FlippedBytes
-from milena.lab.load.keyed_workload import IN_TIER, IN_TIER_SETTINGS, KEYED, KeyedWorkload
-from milena.lab.load.keyed_workload import PARTITIONS as KEYED_PARTITIONS
-from milena.lab.load.keyed_workload import SETTINGS as OF_CLEANER
-from milena.lab.load.keyed_workload import TOPIC as KEYED_TOPIC
-from milena.lab.load.mounts import MountTroubles
-from milena.lab.load.nemesis import APART, KINDS, METADATA, UNMOUNT, Nemesis
-from milena.lab.load.tier_administrator import TierAdministrator
-from milena.lab.load.tier_losses import Losses
-from milena.lab.load.tier_troubles import TierTroubles
-from milena.lab.load.workload import Workload
 from milena.lab.world.tiering import SETTINGS as OF_TIER
 from milena.lab.world.tiering import TIERED, UNLIMITED, metadata_topic, with_tier
 from milena.lab.world.trace import Trace

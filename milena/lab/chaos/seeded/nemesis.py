@@ -9,10 +9,10 @@ import errno
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Final
 
+from milena.lab.chaos.seeded.flipped_bytes import FlippedBytes
+from milena.lab.chaos.seeded.tier_troubles import OF_TIER
 from milena.lab.cluster import BROKER_PORT, CONTROLLER, NodeEnded, SimulatedCluster, host_of
 from milena.lab.histories.group_events import Trouble
-from milena.lab.load.flipped_bytes import FlippedBytes
-from milena.lab.load.tier_troubles import OF_TIER
 from milena.lab.world.trace import Trace
 from milena.runtime.randomness import Randomness
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC

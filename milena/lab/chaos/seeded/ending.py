@@ -6,7 +6,7 @@ It must hold then:
   object of the tier.
 - Leaders of tiered partitions have copied all their closed segments below the high watermark.
 - Every record from the log start to the end is read, with its value, from local or remote segments. Only records whose
-  objects are lost may be missing, and reads of them fail with an error (``lab.load.tier_losses``).
+  objects are lost may be missing, and reads of them fail with an error (``tier_losses``).
 - The group reaches the ends of its topic; topics and configurations are as they were acknowledged.
 - The tier has no segment of a deleted topic, unless the responsible leader has ended since.
 """
@@ -22,11 +22,11 @@ from milena.client import admin
 from milena.client.cluster import Cluster, ClusterView
 from milena.client.consumer import Consumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
+from milena.lab.chaos.seeded.tier_losses import Losses
+from milena.lab.chaos.seeded.workload import GROUP, name_of
 from milena.lab.cluster import SimulatedCluster
 from milena.lab.histories.events import AllTopics, Event, FinalLog, FinalTopic, RequestOutcome
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
-from milena.lab.load.tier_losses import Losses
-from milena.lab.load.workload import GROUP, name_of
 from milena.lab.world.tiering import FOLDER
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey

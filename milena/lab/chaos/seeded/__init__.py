@@ -1,0 +1,1 @@
+"""The workload, faults and end of `milena sim --seed`."""

@@ -1,1 +1,0 @@
-"""What a seeded cluster is put through: clients, administrators, faults."""

@@ -55,7 +55,7 @@ async def healthy(
     Partitions that have ``lost`` records may have no leader, for example if the disk of the last in-sync replica was
     replaced: an unclean election is then requested. Raises NotHealthy after ``seconds``.
     """
-    missing = ["nobody answers"]
+    missing = ["no broker answers"]
     try:
         async with asyncio.timeout(seconds):
             while missing:

@@ -1,7 +1,7 @@
 """A bit of a node's metadata log or snapshot turns over while the node is down.
 
 A controller starts with everything that was committed, or it refuses to and names the command that mends its log. The
-operator then gives that command the copies of all brokers, or has the bit turned back. A broker fetches anew what it
+operator then gives that command the copies of all brokers, or has the bit turned back. A broker fetches again what it
 cannot use. Nothing is lost in any of these cases: no promise ends.
 """
 

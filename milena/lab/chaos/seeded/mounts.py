@@ -1,7 +1,7 @@
 """The tier's folder is not mounted for a while: brokers find an empty folder in its place, and everything comes back.
 
 Nothing may be lost by it, and nothing may appear in the empty folder. It happens only once segments have been copied:
-of a tier that was never used, nobody can tell that it is missing.
+brokers cannot notice that a tier is missing that was never used.
 """
 
 from __future__ import annotations

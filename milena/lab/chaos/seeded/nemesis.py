@@ -145,8 +145,8 @@ class Nemesis:
             await self._heal(one, [other])
 
     async def _isolate(self) -> None:
-        """Isolate a broker from everybody, or from everybody but clients: it may continue to lead without knowing that
-        it was replaced."""
+        """Isolate a broker from all nodes, and sometimes also from clients. While clients reach it, it may continue to
+        lead without knowing that it was replaced."""
         broker = self._random.choice(self._brokers)
         others = [CONTROLLER, *(host_of(number) for number in self._brokers if number != broker)]
         await self._cut(host_of(broker), others + ["client"] * self._random.below(2))

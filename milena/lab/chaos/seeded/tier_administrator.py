@@ -36,8 +36,8 @@ DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
 
 
 class TierAdministrator:
-    """``topics`` are the tiered ones with their configurations, ``partitions`` theirs. ``freed`` is told of everything
-    that may be deleted."""
+    """``topics``: the tiered topics with their configurations. ``partitions``: their partitions. ``freed``: gets
+    everything that may be deleted."""
 
     def __init__(
         self,

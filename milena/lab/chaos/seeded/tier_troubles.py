@@ -34,7 +34,7 @@ LOSABLE: Final = (".log", ".log", ".leader_epoch_checkpoint", ".snapshot", ".ind
 class TierTroubles:
     """Causes one fault at a time, of the given ``kinds``. ``away`` has the paths of objects that cannot be read now:
     they return, so no committed record may be lost by it. Those in ``lost`` never return (``tier_losses``);
-    topics in ``spared`` lose nothing for good: of a compacted one nobody could say which keys that takes."""
+    topics in ``spared`` lose nothing for good: it is unknown which keys a lost object of a compacted topic had."""
 
     def __init__(
         self,

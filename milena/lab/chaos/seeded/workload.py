@@ -1,6 +1,6 @@
 """Client workload on a simulated cluster: writers, a reader, a group, an administrator.
 
-Each client works until it is told to stop, and records its operations and their outcomes in the history. Errors caused
+Each client works until ``stopping`` is set, and records its operations and their outcomes in the history. Errors caused
 by faults are part of the history and never end a client.
 """
 

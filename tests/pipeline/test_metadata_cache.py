@@ -24,7 +24,7 @@ from tests.pipeline.made_tiers import MadeTier, run
 def shelf(monkeypatch: pytest.MonkeyPatch) -> PlanCache:
     """This test's own."""
     own = PlanCache()
-    monkeypatch.setattr(catalogue, "SHELF", own)
+    monkeypatch.setattr(catalogue, "PLAN_CACHE", own)
     return own
 
 

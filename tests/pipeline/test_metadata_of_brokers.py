@@ -58,7 +58,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, log: list[BatchView]) -> list[int]:
 def test_what_has_come_is_read_and_all_if_an_unclean_leader_has_written_something_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(brokers, "SHELF", PlanCache())
+    monkeypatch.setattr(brokers, "PLAN_CACHE", PlanCache())
     log = [event(1, 0, 0), event(2, 1, 0)]
     assert planned(monkeypatch, log) == [1, 2, -2]
     assert planned(monkeypatch, log) == [1, 2, 0]

@@ -167,7 +167,7 @@ def _long() -> list[Suite]:
     return [
         Suite(
             "explore",
-            "property tests with random examples, twenty times as many as in make test",
+            "property tests with random examples, forty times as many as in make test",
             ((PYTEST, "-m", "hypothesis", "--timeout=0", "tests/unit", "tests/contract"),),
             variables={"MILENA_EXPLORE": "20"},
         ),

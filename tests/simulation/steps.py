@@ -35,12 +35,11 @@ OF_BROKERS: dict[str, object] = {"log_dirs": ",".join(DIRS), "metadata_log_dir":
 """Two log directories, and the metadata in a third."""
 QUICK: dict[str, object] = {"broker_session_timeout_ms": 3000, "broker_heartbeat_interval_ms": 500}
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
-EVERYDAY_SEEDS = 2
 
 
 def seeds(count: int) -> list[Any]:
-    """The seeds from 0 on with which a test runs: `make test` has the first two of them."""
-    return [pytest.param(seed, marks=() if seed < EVERYDAY_SEEDS else pytest.mark.slow) for seed in range(count)]
+    """The seeds from 0 on with which a test runs: `make test` has the first one, the suite `slow` the others."""
+    return [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, count))]
 
 
 async def create(

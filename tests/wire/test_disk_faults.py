@@ -22,6 +22,8 @@ from tests.wire.command import Node, node
 from tests.wire.properties import combined
 from tests.wire.properties import write as write_properties
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 50
 SEGMENT_BYTES = 3000
 TOO_LONG = 100_000

@@ -21,7 +21,7 @@ from tests.wire.waiting import wait_until
 HOUR = 3_600_000
 
 
-@pytest.fixture(scope="module", params=["folder", "file"])
+@pytest.fixture(scope="module", params=["folder", pytest.param("file", marks=pytest.mark.slow)])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Two brokers, whose tier is a folder, or the same by way of fsspec."""
     folder = tmp_path_factory.mktemp("faults")

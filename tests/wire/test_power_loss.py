@@ -13,6 +13,8 @@ from tests.wire.admin import Places, create_topic
 from tests.wire.loads import final_logs
 from tests.wire.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 60
 OVERRIDES = {
     "broker.session.timeout.ms": "3000",

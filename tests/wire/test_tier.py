@@ -17,6 +17,8 @@ from tests.wire.properties import combined, write
 from tests.wire.tiers import TIERED, logs, settings
 from tests.wire.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 100
 
 

@@ -16,6 +16,8 @@ from tests.wire.command import milena
 from tests.wire.tiers import settings
 from tests.wire.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 RECORDS: list[Record] = [(b"key", b"%-1000d" % number) for number in range(300)]
 LOCAL = 20
 """So many records stay on the leader's disk."""

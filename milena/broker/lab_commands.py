@@ -68,8 +68,8 @@ class BrokerLabCommands:
 
     def describe_partition(self, topic: str, partition: int) -> dict[str, object]:
         """topic, partition: the replica here: role, ISR, bounds, leader epochs, followers or fetcher"""
-        found = self._node.partitions.get(topic, partition)
-        return describe(found) | {"fetcher": self._node.fetchers.describe_partition(topic, partition)}
+        replica = self._node.partitions.get(topic, partition)
+        return describe(replica) | {"fetcher": self._node.fetchers.describe_partition(topic, partition)}
 
     def fetchers(self) -> list[dict[str, object]]:
         """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
@@ -78,23 +78,23 @@ class BrokerLabCommands:
     def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[object]]:
         """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""
         log = self._node.partitions.get(topic, partition).online_log
-        found: list[list[object]] = []
+        records: list[list[object]] = []
         first = log.local_log_start_offset
         position = Offset(from_ if from_ > first else first)
-        while len(found) < max and position < log.log_end_offset:
+        while len(records) < max and position < log.log_end_offset:
             data = log.read_bytes(position, READ_BYTES, upper=log.log_end_offset, min_one=True)
             if not data:
                 break  # compaction has removed the last records
             for batch in iter_batches(data):
                 if not batch.is_control:
-                    found += [
+                    records += [
                         [offset, None if record.value is None else record.value.decode(errors="replace"), epoch]
                         for record in iter_records(batch)
                         for offset, epoch in ((offset_of(batch, record), batch.leader_epoch),)
                         if offset >= position
                     ]
                 position = Offset(batch.last_offset + 1)
-        return found[:max]
+        return records[:max]
 
     def roll(self, topic: str, partition: int) -> dict[str, int]:
         """topic, partition: roll a new segment"""
@@ -114,21 +114,21 @@ class BrokerLabCommands:
 
     async def tiering(self, topic: str, partition: int) -> dict[str, int]:
         """topic, partition: copy to the tier and expire there now; on a follower, read what has been copied"""
-        found = self._node.partitions.get(topic, partition)
+        replica = self._node.partitions.get(topic, partition)
         if self._node.tier is not None:
             from milena.broker.tier_lab_commands import work_now
 
-            await work_now(self._node.tier, found)
-        return _bounds_in_tier(found.online_log)
+            await work_now(self._node.tier, replica)
+        return _bounds_in_tier(replica.online_log)
 
     async def remote_segments(self, topic: str, partition: int) -> list[dict[str, object]]:
         """topic, partition: the partition's segments in the tier as this broker knows them, by start offset"""
-        found = self._node.partitions.get(topic, partition)
+        replica = self._node.partitions.get(topic, partition)
         if self._node.tier is None:
             return []
         from milena.broker.tier_lab_commands import segments_now
 
-        return await segments_now(self._node.tier, found)
+        return await segments_now(self._node.tier, replica)
 
     def metric(self, name: str, topic: str) -> dict[str, float]:
         """name, topic: the value of a metric of the topic, by its name at the metrics endpoint"""

@@ -19,7 +19,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "PLAIN_BODY_BYTES", 0)
     monkeypatch.setattr("milena.protocol.cooperative.YieldBudget.__init__.__defaults__", (1,))
     monkeypatch.setattr(fetch, "MAX_IMMEDIATE_ELEMENTS", 0)
-    monkeypatch.setattr(fetch_request, "_read_news", lambda data: None)
+    monkeypatch.setattr(fetch_request, "_read_one_partition", lambda data: None)
     monkeypatch.setattr(fetching, "PARTITIONS_PER_YIELD", 1)
     monkeypatch.setattr(produce, "MAX_IMMEDIATE_ELEMENTS", 0)
     monkeypatch.setattr(produce, "PARTITIONS_PER_YIELD", 1)

@@ -67,6 +67,7 @@ def handle(
         for deletion in topic_deletions
         if deletion.partition and not deletion.check()
     }
+    # All replicas are there already, or every partition has an error.
     if not waiting:
         return answer()
     wait = _DelayedDeletion(waiting, lambda: ctx.respond_fields(**answer()))

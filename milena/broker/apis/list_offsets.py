@@ -79,6 +79,7 @@ def handle(
             )
 
         try:
+            # Kafka's order of the checks: repeated partitions, the version of the timestamp, the partition.
             if (name, partition_request.partition_index) in requested.repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if partition_request.timestamp < 0 and ctx.version < _SINCE.get(
@@ -89,6 +90,7 @@ def handle(
             epoch = messages.get(partition_request, "current_leader_epoch", -1)
             requester = OffsetRequester(request.replica_id, committed, None if epoch == -1 else epoch)
             log = partition.require(requester.current_leader_epoch, leader=requester.needs_leader)
+            # A record with this timestamp may be in the tier: the search runs after the other partitions are answered.
             if partition_request.timestamp >= 0 and log.remote_enabled and node.remote_reads is not None:
                 searches.append(TimeSearch(partition, partition_request.timestamp, requester, set_result))
             else:

@@ -206,6 +206,7 @@ def _named_topics(
     for topic_id in named.ids:
         if budget.spend(1 + by_id(topic_id)):
             yield
+    # As in Kafka: a request with ids has no names that count.
     for name in named.names if not named.ids else ():
         if budget.spend(1 + by_name(name)):
             yield

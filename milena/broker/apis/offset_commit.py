@@ -90,6 +90,7 @@ def handle(
     """Topics and partitions that do not exist have their own error, whatever the error of the group is. If there are no
     others, the group is not looked up, as in Kafka's handleOffsetCommitRequest."""
     commit = yield from _read(node, ctx, request)
+    # The reading may have yielded, and a topic may have been deleted since its partitions were read.
     commit.remove_deleted_topics(node.image, _unknown_topic_error(ctx))
     if not commit.existing:
         return commit.answer
@@ -107,7 +108,7 @@ def handle(
 
     if commit.offsets:
         shard.commit(group, commit.offsets, committed)
-    else:
+    else:  # all metadata were too long: the look-up may have created the group
         shard.after_request(group)
         committed(ErrorCode.NONE)
     return None

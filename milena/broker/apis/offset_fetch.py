@@ -75,6 +75,7 @@ def handle(
     def on_committed(position: int, error: ErrorCode) -> None:
         if ctx.closed:
             return
+        # A client of OffsetFetch retries after NOT_COORDINATOR: it looks up the coordinator again.
         failed = ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error
         try:
             results[position] = (
@@ -83,6 +84,7 @@ def handle(
         except KafkaError as refusal:
             ctx.disconnect(refusal.text)
             return
+        # Before ``waited``, the handler itself returns the response if all groups were read at once.
         if waited and len(results) == len(requested):
             ctx.resume(respond())
 

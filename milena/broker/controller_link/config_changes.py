@@ -64,6 +64,7 @@ async def handle(
         error = _refusal(node, ctx, resource, repeated=resources[index] in repeated)
         if error is not None or resource.resource_type == BROKER_LOGGER_RESOURCE:
             local_results[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
+    # The usual case: the controller's response is sent on without decoding it.
     if not local_results:
         await forward(node, ctx, request)
         return None

@@ -76,8 +76,8 @@ class Fetchers:
             return
         assigned = self._assignments.get((partition.topic, partition.index))
         if assigned is not None:
-            follower_, fetcher = assigned
-            if follower_.partition is partition and follower_.is_current and fetcher.leader == leader:
+            assigned_follower, fetcher = assigned
+            if assigned_follower.partition is partition and assigned_follower.is_current and fetcher.leader == leader:
                 return
         try:
             follower = FollowerState(partition)
@@ -226,18 +226,18 @@ class Fetchers:
         gauge(
             f"{manager}_minfetchrate",
             lambda: min((fetcher.rate.per_second() for fetcher in self._fetchers.values()), default=0.0),
-            "Fetches for each second of the slowest fetcher.",
+            "Fetches per second of the slowest fetcher.",
             **client,
         )
         gauge(
             f"{manager}_failedpartitionscount",
             lambda: sum(follower.state is FetchState.FAILED for follower in self._followers()),
-            "Partitions that are not followed until the metadata names another leader epoch.",
+            "Partitions that are not fetched until the metadata has another leader epoch.",
             **client,
         )
         gauge(
             f"{manager}_deadthreadcount",
             lambda: sum(fetcher.died for fetcher in self._fetchers.values()),
-            "Fetchers that have ended by themselves.",
+            "Fetchers that have ended with an error.",
             **client,
         )

@@ -26,6 +26,7 @@ def prepare_rebalance(group: Group, now_ms: int) -> None:
         return
     if group.state is GroupState.DEAD:
         return
+    # Members that wait for their assignments have to rejoin.
     if group.state is GroupState.COMPLETING:
         fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
     timeout = group.rebalance_timeout_ms()
@@ -65,6 +66,7 @@ def complete_join(group: Group, now_ms: int) -> None:
     members that have not rejoined remain, the join phase is prolonged."""
     for member in [m for m in group.members.values() if m.join_reply is None and m.instance_id is None]:
         group.remove(member)
+    # Only static members remain, and none has rejoined: no member could compute the assignment.
     if group.members and not _elect_joined_leader(group):
         group.join_deadline_ms = now_ms + group.rebalance_timeout_ms()
         return

@@ -30,8 +30,8 @@ _CLIENT_ERRORS: Final = {
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """The error code for a coordinator's client after a failed append or commit. Where it makes sense, the code makes
-    the client look up the coordinator again."""
+    """The error code for a coordinator's client after a failed append or commit. Codes of the partition's leadership or
+    log become NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, after which clients look up the coordinator again."""
     return _CLIENT_ERRORS.get(error, error)
 
 

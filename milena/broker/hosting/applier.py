@@ -308,6 +308,7 @@ class Applier:
                 is_new=assignment.leader_epoch == 0 and assignment.partition_epoch == 0,
             )
         except KafkaError as error:
+            # The partition exists without a log, so that requests get KAFKA_STORAGE_ERROR.
             self._log.error("partition is offline", topic=topic.name, partition=index, reason=error.message)
         self._partitions.add(partition)
         if partition.log is not None:

@@ -48,6 +48,7 @@ class PartitionView:
         replicas, isr = list(partition.replicas), list(partition.isr)
         error = ErrorCode.NONE
         leader = int(partition.leader)
+        # As in Kafka, a fenced leader with the listener is still returned as the leader.
         if leader not in self._reachable:
             error = ErrorCode.LEADER_NOT_AVAILABLE
             if self._name_listeners and leader in self._image.brokers:

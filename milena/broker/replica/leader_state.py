@@ -300,7 +300,7 @@ class LeaderState:
         registration = self._registration
         current = registration.leader_epoch, registration.partition_epoch
         if altered.leader_epoch != current[0] or altered.partition_epoch < current[1]:
-            # The state is of a later leader epoch, or older than the metadata: the metadata decides.
+            # The response is for another leader epoch, or older than the metadata, which decides in that case.
             self._replication.meters.failed.value += 1
             return
         registration.commit(altered)

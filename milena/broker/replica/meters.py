@@ -38,8 +38,8 @@ class IsrMeters:
         def counter(name: str, text: str) -> Counter:
             return metrics.counter(f"kafka_server_replicamanager_{name}_total", text)
 
-        self.expands = counter("isrexpandspersec", "Replicas taken into an ISR.")
-        self.shrinks = counter("isrshrinkspersec", "Times that lagging replicas were taken out of an ISR.")
+        self.expands = counter("isrexpandspersec", "Replicas added to an ISR.")
+        self.shrinks = counter("isrshrinkspersec", "Changes that removed lagging replicas from an ISR.")
         self.failed = counter("failedisrupdatespersec", "Proposed ISRs that the controller did not accept.")
 
 

@@ -198,20 +198,20 @@ class Partition:
         if self.listeners:
             listeners = list(self.listeners.items())
             self.listeners.clear()
-            for wanted, session in listeners:
-                session.note_changed(wanted)
+            for requested, session in listeners:
+                session.note_changed(requested)
                 self._purgatory.changed(session)
         self._purgatory.changed(self)
 
     def watermarks_changed(self) -> None:
         """Notify waiting operations that the high or low watermark may have changed. Followers' fetches are not
         completed, because followers read up to the log end; their next response has the new high watermark."""
-        for wanted, session in list(self.listeners.items()):
+        for requested, session in list(self.listeners.items()):
             if session.privileged:
-                session.read_next(wanted)
+                session.read_next(requested)
             else:
-                del self.listeners[wanted]
-                session.note_changed(wanted)
+                del self.listeners[requested]
+                session.note_changed(requested)
                 self._purgatory.changed(session)
         self._purgatory.changed(self)
 

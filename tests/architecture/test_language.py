@@ -91,7 +91,9 @@ CLEAN: Final = (
     "tests/unit/broker",
     "tests/unit/compiling",
     "tests/unit/controller",
+    "tests/unit/node",
     "tests/unit/oracle",
+    "tests/unit/protocol",
     "tests/unit/runtime",
     "tests/unit/tiered",
 )

@@ -141,7 +141,7 @@ async def running(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Waits for what the other side of a socket does, of which no event tells."""
+    """Wait for an effect at the other side of a socket, for which there is no event."""
     async with asyncio.timeout(5):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Each connection gets its turn, in counted units, and nobody is worked for who does not read."""
+"""Connections take turns of counted units, and no requests are handled for a client that does not read."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_a_ping_waits_for_one_slice_and_not_for_all_that_300_clients_have_
         assert site.begun[-1] == "ping"
 
 
-async def test_nobody_has_a_second_turn_before_all_others_had_theirs() -> None:
+async def test_no_connection_has_a_second_turn_before_all_others_had_theirs() -> None:
     site = Site()
     peers = [Peer(site, name) for name in "abcdefghijklmnop"]
     for one in peers:
@@ -317,7 +317,7 @@ async def test_a_request_that_fails_in_its_turn_ends_only_its_connection(
     assert site.server.buffers.budget.used == 0
 
 
-async def test_pending_operations_are_told_that_their_client_disconnected() -> None:
+async def test_pending_operations_are_notified_when_their_client_disconnects() -> None:
     site = Site()
     forgotten: list[int] = []
 

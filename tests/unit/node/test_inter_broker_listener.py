@@ -59,7 +59,7 @@ async def test_a_broker_takes_the_place_of_the_client_that_was_silent_longest() 
         for one in (broker, client, second):
             await one.ask(ApiKey.LIST_GROUPS, 4)
         late = await r.client()
-        assert await late.closed(), "clients take nobody's place"
+        assert await late.closed(), "a client replaces no other connection"
         third = await served(r, "INTERNAL")
         assert await client.closed()
         fourth = await r.client("INTERNAL")

@@ -1,4 +1,4 @@
-"""The difference of two images is what records would have told."""
+"""The difference of two images equals the delta of the records between them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def replay(image: MetadataImage, delta: Delta, steps: list[Step], first_id: int)
 def test_the_difference_is_within_what_the_records_said_and_covers_every_change(
     before: list[Step], after: list[Step]
 ) -> None:
-    old, new, told = MetadataImage(), MetadataImage(), Delta()
+    old, new, delta = MetadataImage(), MetadataImage(), Delta()
     replay(old, Delta(), before, 1)
     replay(new, Delta(), before, 1)
-    replay(new, told, after, 1000)
+    replay(new, delta, after, 1000)
     found = difference(old, new)
     assert {t.id for t in found.deleted_topics} == {t.id for t in old.topics.values()} - set(new.topics_by_id)
-    assert found.features <= told.features and found.configs <= told.configs
-    assert found.topics.keys() <= told.topics.keys()
+    assert found.features <= delta.features and found.configs <= delta.configs
+    assert found.topics.keys() <= delta.topics.keys()
     for name, topic_image in new.topics.items():
         known = old.topics_by_id.get(topic_image.id)
         changed = {n for n, p in topic_image.partitions.items() if known is None or known.partitions.get(n) != p}

@@ -29,7 +29,7 @@ def test_counters_timings_and_gauges_render_as_prometheus_text() -> None:
     )
 
 
-def test_a_counter_may_be_kept_by_somebody_else() -> None:
+def test_a_counter_may_be_read_from_elsewhere() -> None:
     metrics = Metrics()
     metrics.counter_of("process_cpu_seconds_total", lambda: 1.5)
     assert metrics.render() == "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 1.5\n"

@@ -305,7 +305,7 @@ def test_a_log_that_begins_later_is_entered_by_its_snapshot(piece: int) -> None:
 
 
 @in_simulation
-async def test_an_observer_left_behind_is_told_what_has_changed(world: World) -> None:
+async def test_subscribers_of_an_observer_that_lagged_get_the_changes(world: World) -> None:
     leader, follower = await a_cluster(world)
     leader.append(topic("gone", 1), topic("stays", 2))
     await asyncio.sleep(0.5)

@@ -41,7 +41,7 @@ def test_nothing_of_a_lower_epoch_counts(leader: CurrentLeader | None) -> None:
     assert isinstance(outcome, StaleAnswer)
 
 
-def test_a_higher_epoch_only_tells_of_the_new_leader() -> None:
+def test_of_an_answer_in_a_higher_epoch_only_the_new_leader_is_used() -> None:
     endpoints = (NodeEndpoint(2, "h2", 9), NodeEndpoint(3, "h3", 10))
     outcome = decide(KNOWN, answer(FROM_LEADER._replace(current_leader=CurrentLeader(3, 6)), endpoints=endpoints))
     assert outcome == NewLeader(Quorum(NodeId(3), LeaderEpoch(6)), ("h3", 10))

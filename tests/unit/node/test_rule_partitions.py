@@ -16,5 +16,9 @@ def test_all_partitions_of_a_topic_that_stands_twice_are_answered() -> None:
     refused = int(ErrorCode.NOT_COORDINATOR)
     answer = messages.build_response(ApiKey.OFFSET_COMMIT, 9, topics=[topic((0, 0)), topic((1, 0))])
     errors = messages.build_response(ApiKey.OFFSET_COMMIT, 9, topics=[topic((2, refused))])
-    (told,) = merged(ApiKey.OFFSET_COMMIT, answer, errors).topics
-    assert [(one.partition_index, int(one.error_code)) for one in told.partitions] == [(0, 0), (1, 0), (2, refused)]
+    (merged_topic,) = merged(ApiKey.OFFSET_COMMIT, answer, errors).topics
+    assert [(one.partition_index, int(one.error_code)) for one in merged_topic.partitions] == [
+        (0, 0),
+        (1, 0),
+        (2, refused),
+    ]

@@ -268,7 +268,7 @@ class TestRefusing:
             def handle(ctx: Any, body: memoryview) -> None:
                 request = messages.decode_request(ApiKey.PRODUCE, 9, body)
                 seen.append([(one.name, part.index) for one in request.topic_data for part in one.partition_data])
-                told = [
+                topics = [
                     {
                         "name": one.name,
                         "partition_responses": [
@@ -277,7 +277,7 @@ class TestRefusing:
                     }
                     for one in request.topic_data
                 ]
-                ctx.respond_fields(responses=told)
+                ctx.respond_fields(responses=topics)
 
             r.node.raw = handle
             await commands_of(r).call(

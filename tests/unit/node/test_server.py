@@ -425,7 +425,7 @@ class TestRules:
     async def test_a_rule_can_cut_the_connection_of_one_client(self) -> None:
         async with running() as r:
             r.rules.add(Rule(action=RuleAction.DISCONNECT, peer="test"))
-            r.rules.add(Rule(action=RuleAction.DROP, peer="somebody else"))
+            r.rules.add(Rule(action=RuleAction.DROP, peer="another client"))
             client = await r.client()
             client.send(ApiKey.LIST_GROUPS, 4)
             assert await client.closed()

@@ -84,7 +84,7 @@ def _spellings(name: str) -> set[str]:
     return {name, name.removesuffix("_ms"), f"{name}_"}
 
 
-def test_nobody_loads_the_declarations_at_run_time() -> None:
+def test_no_module_loads_the_declarations_at_run_time() -> None:
     for key in ApiKey:
         for role in ("broker", "controller"):
             path = MILENA / role / "apis" / f"{key.name.lower()}.py"

@@ -26,90 +26,90 @@ class Site:
         self.gone: list[str] = []
         self.budget = MemoryBudget(limit, lambda: self.now)
 
-    def holding(self, name: str) -> BudgetShare:
+    def share(self, name: str) -> BudgetShare:
         return BudgetShare(self.budget, lambda _reason: self.gone.append(name))
 
-    def sends(self, holding: BudgetShare, rate: float, seconds: float) -> None:
+    def sends(self, share: BudgetShare, rate: float, seconds: float) -> None:
         """The peer sends so many bytes each second, and all of them are held."""
         for _ in range(round(seconds)):
             self.now += 1
-            holding.transferred(round(rate))
-            holding.hold(holding.held + round(rate))
+            share.transferred(round(rate))
+            share.hold(share.held + round(rate))
 
 
 def test_five_hoarders_of_94_mb_do_not_shut_out_a_small_produce() -> None:
     site = Site(512 * MB)
     for number in range(5):
-        site.holding(f"hoarder {number}").hold(94 * MB)
+        site.share(f"hoarder {number}").hold(94 * MB)
         site.now += 0.1
-    newcomer = site.holding("newcomer")
+    newcomer = site.share("newcomer")
     for size in range(100_000, 1_000_000, 100_000):
         newcomer.hold(size)
-    site.holding("other").hold(60 * MB)
+    site.share("other").hold(60 * MB)
     assert site.gone == ["hoarder 0"]
     assert site.budget.used <= site.budget.limit
 
 
 def test_a_byte_now_and_then_is_no_progress() -> None:
     site = Site(100 * MB)
-    slow = site.holding("slow")
+    slow = site.share("slow")
     site.sends(slow, 4 * MB, 10)
-    trickler = site.holding("trickler")
+    trickler = site.share("trickler")
     trickler.hold(20 * MB)
     for _ in range(100):
         site.now += 0.5
         trickler.transferred(1)
         slow.transferred(4 * MB // 10)
     assert trickler.eviction_priority(site.now) > slow.eviction_priority(site.now)
-    site.holding("newcomer").hold(45 * MB)
+    site.share("newcomer").hold(45 * MB)
     assert site.gone == ["trickler"], "although the other one holds more, and has for longer"
 
 
-def test_who_stands_still_goes_before_who_gets_on() -> None:
+def test_a_stalled_connection_is_closed_before_one_with_progress() -> None:
     site = Site(100 * MB)
-    still = site.holding("still")
+    still = site.share("still")
     still.hold(10 * MB)
     site.now += STALL_SECONDS
-    large = site.holding("large")
+    large = site.share("large")
     site.sends(large, 20 * MB, 4)
-    site.holding("newcomer").hold(15 * MB)
+    site.share("newcomer").hold(15 * MB)
     assert site.gone == ["still"]
 
 
 def test_where_all_get_on_the_most_bytes_for_the_longest_time_go() -> None:
     site = Site(100 * MB)
     for name, size in (("first", 40 * MB), ("large", 50 * MB), ("last", 5 * MB)):
-        site.holding(name).hold(size)
+        site.share(name).hold(size)
         site.now += 0.1
-    site.holding("newcomer").hold(20 * MB)
+    site.share("newcomer").hold(20 * MB)
     assert site.gone == ["first"]
 
 
 def test_who_asks_for_the_most_has_to_go_itself() -> None:
     site = Site(100 * MB)
-    site.holding("other").hold(10 * MB)
-    greedy = site.holding("greedy")
+    site.share("other").hold(10 * MB)
+    greedy = site.share("greedy")
     greedy.hold(85 * MB)
     site.now += 1
     with pytest.raises(BudgetExceeded, match="no other connection holds more for longer"):
         greedy.hold(95 * MB)
     assert site.gone == []
     with pytest.raises(BudgetExceeded, match="more than 100000000 bytes at once"):
-        site.holding("huge").hold(100 * MB + 1)
+        site.share("huge").hold(100 * MB + 1)
 
 
 def test_room_is_made_for_more_than_one_small_request_where_many_stand_still() -> None:
     site = Site(1000)
     for number in range(1000):
-        site.holding(f"{number}").hold(1)
+        site.share(f"{number}").hold(1)
     site.now += STALL_SECONDS + 1
-    site.holding("newcomer").hold(1)
+    site.share("newcomer").hold(1)
     assert len(site.gone) == 1 + 1000 // EXTRA_EVICTION_FRACTION
 
 
-def test_what_was_let_go_holds_nothing_and_cannot_hold_again() -> None:
+def test_a_closed_share_holds_no_bytes_and_cannot_hold_any() -> None:
     site = Site(100)
-    first, second = site.holding("first"), site.holding("second")
+    first, second = site.share("first"), site.share("second")
     first.hold(80)
     site.now += 1
     second.hold(80)
@@ -119,7 +119,7 @@ def test_what_was_let_go_holds_nothing_and_cannot_hold_again() -> None:
     assert site.budget.used == 80
 
 
-def test_a_peer_that_takes_unseen_is_not_taken_for_one_that_stands_still() -> None:
+def test_a_peer_that_reads_between_two_calls_is_not_stalled() -> None:
     site = Site(100)
     left = [60]
     takes = BudgetShare(site.budget, lambda _reason: site.gone.append("takes"), lambda: left[0])
@@ -128,14 +128,14 @@ def test_a_peer_that_takes_unseen_is_not_taken_for_one_that_stands_still() -> No
     rests.hold(30)
     site.now += STALL_SECONDS + 1
     left[0] = 50
-    site.holding("newcomer").hold(40)
+    site.share("newcomer").hold(40)
     assert site.gone == ["rests"]
     assert takes.held == 50
 
 
 def test_an_unfinished_request_is_overdue_that_gained_little_in_a_minute_though_there_is_room() -> None:
     site = Site(100 * MB)
-    trickles, slow, new = (site.holding(name) for name in ("trickles", "slow", "new"))
+    trickles, slow, new = (site.share(name) for name in ("trickles", "slow", "new"))
     trickles.hold(1000)
     slow.hold(1000)
     for _ in range(round(PROGRESS_INTERVAL)):
@@ -148,7 +148,7 @@ def test_an_unfinished_request_is_overdue_that_gained_little_in_a_minute_though_
 
 def test_the_time_that_we_did_not_read_does_not_count() -> None:
     site = Site(100 * MB)
-    held_up = site.holding("held up")
+    held_up = site.share("held up")
     held_up.hold(1000)
     site.now += PROGRESS_INTERVAL
     held_up.restart_progress_timer()
@@ -159,8 +159,8 @@ def test_the_time_that_we_did_not_read_does_not_count() -> None:
 
 def test_no_more_is_given_back_than_is_held() -> None:
     site = Site(MB)
-    holding = site.holding("a")
-    holding.hold(1000)
+    share = site.share("a")
+    share.hold(1000)
     site.budget.used = 1
     with pytest.raises(BrokenInvariant, match="1 bytes of 1000000 are held, 1000 become 0"):
-        holding.close()
+        share.close()

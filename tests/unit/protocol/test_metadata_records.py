@@ -181,7 +181,7 @@ def test_an_unknown_tagged_field_is_skipped() -> None:
     assert decode_record(with_unknown) == PartitionChangeRecord(partition_id=1, topic_id=T, leader=4)
 
 
-def test_an_unknown_type_and_an_unknown_version_are_told_apart_from_damage() -> None:
+def test_an_unknown_type_and_an_unknown_version_are_distinguished_from_damage() -> None:
     with pytest.raises(UnknownRecord, match="type 29"):
         decode_record(bytes.fromhex("011d0000"))
     with pytest.raises(UnknownRecord, match="TopicRecord in version 1"):

@@ -41,7 +41,7 @@ def scan(batch: BatchView) -> RecordFacts:
 
 
 def facts_of(records: list[Record]) -> RecordFacts:
-    """Told by somebody who has all records at hand."""
+    """The expected facts, computed from all records in memory."""
     deltas = [record.timestamp_delta for record in records]
     return RecordFacts(
         min(deltas),

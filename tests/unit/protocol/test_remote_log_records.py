@@ -1,4 +1,4 @@
-"""Records of __remote_log_metadata: Kafka's bytes (docs/kafka-semantics.md: Test vectors), and records that nobody
+"""Records of __remote_log_metadata: Kafka's bytes (docs/kafka-semantics.md: Test vectors), and records that no broker
 here can read."""
 
 from __future__ import annotations

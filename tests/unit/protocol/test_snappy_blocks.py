@@ -150,12 +150,12 @@ LARGE = packed(mixed(9 * MIB, 5))
     ],
     ids=["cut", "half", "more", "too short", "too long", "before the start", "offset 0", "a lie", "a cut literal"],
 )
-def test_damage_is_told(block: bytes) -> None:
+def test_damage_is_reported(block: bytes) -> None:
     with pytest.raises(CorruptBatch):
         pieces(block)
 
 
-def test_what_refers_back_beyond_the_window_is_told() -> None:
+def test_references_beyond_the_window_are_reported() -> None:
     size = WINDOW + STEP + 1
     literal = bytes([63 << 2]) + (size - 1).to_bytes(4, "little") + bytes(size)
     block = varint(size + 64) + literal + bytes([63 << 2 | 3]) + (WINDOW + 1).to_bytes(4, "little")

@@ -92,7 +92,7 @@ def test_an_audit_that_ended_half_way_reads_the_rest_alone(
 
     with pytest.raises(KeyboardInterrupt):
         audit(spark, options(made, metadata), folder, progress=stop)
-    with pytest.raises(PipelineError, match=r"has a job that was started with tier=.*topics=\.\*: go on"):
+    with pytest.raises(PipelineError, match=r"has a job that was started with tier=.*topics=\.\*: use these options"):
         audit(spark, source_options({"tier": str(made.folder), "subscribe": "orders"}), folder)
     damaged = made.log(segments[0])
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")  # it has been read already

@@ -28,7 +28,7 @@ def test_it_goes_offline_and_the_broker_goes_on(monkeypatch: pytest.MonkeyPatch)
                 await write(client, 1, topic="t")
             await write(client, 1, topic="u")
         (line,) = [line for line in lines if line["event"].startswith("partition is offline")]
-        assert line["invariant"] == "high watermark 1 where member 9 of the ISR has None"
+        assert line["invariant"] == "high watermark 1, but ISR member 9 has log end offset None"
         assert (line["maximal_isr"], line["log_end_offset"], line["high_watermark"]) == ([1, 9], 1, 0)
         assert partition.log is None
         cluster.check_alive()

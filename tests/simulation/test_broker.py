@@ -349,7 +349,7 @@ class TestDirectories:
             await cluster.kill("controller")
             machine.storage.fail("/b/", errno.EIO)
             await until(lambda: not machine.alive)
-            assert "could not be told" in machine.failures[0][0]
+            assert "could not be reported" in machine.failures[0][0]
             machine.failures.clear()
             cluster.check_alive()
 

@@ -134,7 +134,7 @@ def test_a_broker_whose_disk_may_not_be_mounted_says_what_it_was_the_last_to_hav
                 cluster.wipe(host_of(1))
             with capture_logs() as lines:
                 await cluster.start_broker(1)
-            found = [line for line in lines if line["event"].startswith("log directories have no logs")]
+            found = [line for line in lines if line["event"].startswith("log directories are empty")]
             said = [(line["log_level"], line["directories"], line["replicas"], line["last_in_sync"]) for line in found]
             assert said == ([("error", ["/data"], alone + 1, alone)] if wiped else [])
         cluster.check_alive()

@@ -18,7 +18,7 @@ def fail(*_: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "part"), [(ConfigStore, "publish"), (Partition, "review"), (GroupCoordinator, "topics_deleted")]
+    ("owner", "part"), [(ConfigStore, "publish"), (Partition, "check_isr"), (GroupCoordinator, "topics_deleted")]
 )
 def test_the_rest_of_a_change_is_carried_out(monkeypatch: pytest.MonkeyPatch, owner: type, part: str) -> None:
     async def scenario(world: World) -> None:

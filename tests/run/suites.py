@@ -56,6 +56,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
     def share(percent: int) -> tuple[str, ...]:
         return (f"--sample={sample}:{percent}",) if short else ()
 
+    slow = "slow and not seeds and not kill" + (" and not wheel" if short else "")
     seconds, soak = ("60", "30") if short else ("600", "600")
     chaos = ("--seed", str(seed_of(sample, "chaos") % 1000 if short else 1), "--seconds", seconds)
     return [
@@ -74,7 +75,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         Suite(
             "slow",
             "tests marked slow: scenarios on processes, wheels, upgrades, power loss, long waits",
-            ((PYTEST, *(f"tests/{name}" for name in EVERYDAY), "-m", "slow and not seeds and not kill", *share(20)),),
+            ((PYTEST, *(f"tests/{name}" for name in EVERYDAY), "-m", slow, *share(20)),),
             folders=EVERYDAY,
         ),
         Suite(

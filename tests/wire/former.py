@@ -42,7 +42,8 @@ def former(folder: Path, commit: str = M3) -> tuple[str, ...]:
     asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
     packages = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
     (packages / "former.pth").write_text(f"{folder / 'sources'}\n{sysconfig.get_paths()['purelib']}\n")
-    return (str(python), "-I", "-m", "milena")
+    # The former code has no compiled form, whichever form today's code has in this run.
+    return ("env", "-u", "MILENA_PURE", str(python), "-I", "-m", "milena")
 
 
 @dataclass

@@ -53,7 +53,7 @@ def test_a_cluster_of_its_own(milena_start):
 """,
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # most of it for the compiler
+pytestmark = [pytest.mark.slow, pytest.mark.wheel, pytest.mark.timeout(1200)]  # most of it for the compiler
 
 
 class Installed(NamedTuple):

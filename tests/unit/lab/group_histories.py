@@ -1,4 +1,4 @@
-"""Valid histories of one group at random, by a dumb coordinator that does one thing after the other."""
+"""Random valid histories of one group, by a simple coordinator that handles one request after the other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass
 class Parts:
-    """A history, in which a test changes what it wants to."""
+    """A history whose events a test can replace."""
 
     events: list[Event]
     end: float
@@ -47,8 +47,8 @@ class Parts:
         return Parts([*self.events, *events], self.end)
 
 
-class Dumb:
-    """Takes requests in turn; some answers are lost. Every node knows everything at once."""
+class SequentialCoordinator:
+    """Handles requests in turn; some answers are lost. All nodes share one state."""
 
     def __init__(self, seed: int, *, sure: bool) -> None:
         """``sure``: every deletion is answered."""
@@ -75,7 +75,8 @@ class Dumb:
         return RequestOutcome.OK if self.sure else self.outcome()
 
     def rebalance(self) -> None:
-        """Some come, some stay; all join, the leader shares out, all are told. Who is unheard says nothing later."""
+        """Some members are new, some stay: all join, the leader sends the assignment, all sync. A member whose
+        answer was lost sends no later request."""
         new = [f"m{next(self.numbers)}" for _ in range(self.random.randrange(1, 3))]
         kept = [member for member, instance in self.members.items() if not instance and self.random.random() < 0.5]
         self.members = {f"s{next(self.numbers)}": INSTANCE} | dict.fromkeys([*kept, *new], "")
@@ -83,9 +84,9 @@ class Dumb:
         roster = tuple(self.members.items())
         leader = self.random.choice(list(self.members))
         for member, instance in roster:
-            told = roster if member == leader else ()
+            listed = roster if member == leader else ()
             self.events.append(
-                Join(*self.step(), RequestOutcome.OK, member, self.generation, instance, leader=leader, members=told)
+                Join(*self.step(), RequestOutcome.OK, member, self.generation, instance, leader=leader, members=listed)
             )
         names = list(self.members)
         self.shares = {
@@ -138,24 +139,33 @@ class Dumb:
 
 
 def valid(seed: int, steps: int = 25, *, sure: bool = True) -> Parts:
-    """It ends with two rebalances, each followed by commits and fetches, and a deletion of a group before them."""
-    dumb = Dumb(seed, sure=sure)
-    dumb.rebalance()
-    does = (dumb.commit, dumb.commit, dumb.commit, dumb.fetch, dumb.fetch, dumb.beat, dumb.move, dumb.delete_offset)
+    """A history that ends with a deletion of the group and two rebalances, each followed by commits and fetches."""
+    coordinator = SequentialCoordinator(seed, sure=sure)
+    coordinator.rebalance()
+    does = (
+        coordinator.commit,
+        coordinator.commit,
+        coordinator.commit,
+        coordinator.fetch,
+        coordinator.fetch,
+        coordinator.beat,
+        coordinator.move,
+        coordinator.delete_offset,
+    )
     for _ in range(steps):
-        dumb.random.choice((*does, dumb.rebalance, dumb.delete_group))()
-    dumb.delete_group()
+        coordinator.random.choice((*does, coordinator.rebalance, coordinator.delete_group))()
+    coordinator.delete_group()
     for _ in range(2):
-        dumb.rebalance()
-        dumb.commit()
-        dumb.beat()
+        coordinator.rebalance()
+        coordinator.commit()
+        coordinator.beat()
         for partition in PARTITIONS:
-            dumb.offsets[partition] = (next(dumb.numbers), "last")
-            member, instance = next(iter(dumb.members.items()))
-            value, metadata = dumb.offsets[partition]
-            head = (*dumb.step(), RequestOutcome.OK, member, dumb.generation, instance)
-            dumb.events.append(OffsetCommit(*head, partition, value, metadata))
-        dumb.fetch()
-    dumb.events.append(Settled(dumb.now))
-    dumb.fetch()
-    return Parts(dumb.events, dumb.now)
+            coordinator.offsets[partition] = (next(coordinator.numbers), "last")
+            member, instance = next(iter(coordinator.members.items()))
+            value, metadata = coordinator.offsets[partition]
+            head = (*coordinator.step(), RequestOutcome.OK, member, coordinator.generation, instance)
+            coordinator.events.append(OffsetCommit(*head, partition, value, metadata))
+        coordinator.fetch()
+    coordinator.events.append(Settled(coordinator.now))
+    coordinator.fetch()
+    return Parts(coordinator.events, coordinator.now)

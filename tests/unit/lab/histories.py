@@ -1,4 +1,4 @@
-"""Valid histories at random, and ways to spoil them."""
+"""Random valid histories, and functions that plant anomalies in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTITION = ("t", 0)
 
 @dataclass(frozen=True)
 class Parts:
-    """A history before it is put together."""
+    """The events of a history by kind."""
 
     sends: tuple[Send, ...]
     polls: tuple[Poll, ...]
@@ -35,9 +35,9 @@ class Parts:
 
 
 def valid(seed: int, records: int = 12) -> Parts:
-    """Two producers write in turn, some of it refused or unknown, and go on in other lanes after that; offsets have
-    gaps, as of markers; two readers read all, in polls of at least two records and from their own places on. The first
-    and last four records are all right."""
+    """Two producers write in turn. Some writes fail or have an unknown outcome, after which the producer starts a new
+    lane. Offsets have gaps, as if of transaction markers. Two readers read all records from their start offsets, in
+    polls of at least two records. The first and last four writes are acknowledged."""
     random = Random(seed)
     sends, stored = [], []
     offset = -1
@@ -85,7 +85,7 @@ def duplicate(parts: Parts) -> Parts:
 
 
 def inconsistent_offsets(parts: Parts) -> Parts:
-    """One reader saw another record than the other one and the log."""
+    """One reader read a record that differs from that of the other reader and of the log."""
     (offset, _), *rest = parts.polls[-1].records
     parts = replace(parts, sends=(*parts.sends, Send(PARTITION, "other", 0, 1, RequestOutcome.UNKNOWN)))
     return parts.with_poll(len(parts.polls) - 1, (offset, "other"), *rest)

@@ -1,6 +1,6 @@
-"""Long histories, line by line and without being kept: of logs with producers and readers, keys, groups, topics and
-faults, as a run of chaos writes them. The same for the same length. All is as it should be but for what is planted in
-the end."""
+"""Long histories, generated line by line: logs with producers and readers, compacted partitions, groups, topics and
+faults, as a chaos run writes them. The length determines the history. It is valid except for the anomalies planted
+at its end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from milena.lab.histories.keyed import FullRead
 from milena.protocol.types import TopicPartition
 
 LOGS, KEYED, GROUPS = 80, 20, 10
-"""Partitions and groups."""
+"""The numbers of partitions, compacted partitions and groups."""
 LOGS_A_ROUND, KEYED_A_ROUND = 4, 2
-"""Turns for each turn of a group."""
+"""The turns of partitions for each turn of a group."""
 SENDS, WRITES = 5, 5
-"""Of a turn."""
+"""The operations of one turn."""
 KEYS: Final = 50
 TURNS_A_READ: Final = 100
 SECONDS: Final = 0.0002
-"""From the begin of an operation to that of the next one."""
+"""The time from the beginning of an operation to the beginning of the next one."""
 LASTS: Final = 0.004
 FAULTS: Final = 20
 PLANTED: Final = (
@@ -36,7 +36,8 @@ PLANTED: Final = (
     (Anomaly.TOPIC, "unknown"),
     (Anomaly.COMMIT_BACK, "group-1"),
 )
-"""In the order of verdicts, each with its place; it takes some 10,000 operations."""
+"""The planted anomalies with their partitions, topics or groups, in the order of verdicts. The history needs about
+10,000 operations to contain all of them."""
 
 _OK: Final = RequestOutcome.OK
 _BEGIN: Final = (
@@ -54,8 +55,8 @@ _WRITE: Final = (
 
 
 def long_history(operations: int) -> Iterator[str]:
-    """At least so many operations (each an event, writes and commits with their beginnings), then what a run notes in
-    the end. Several lines at a time."""
+    """Yields at least ``operations`` operations (each an event; writes and commits also have an ``invoke`` line), then
+    the final events of a run. Each string has several lines."""
     logs = [_Log(number) for number in range(LOGS)]
     keyed = [_Keyed(number) for number in range(KEYED)]
     groups = [_Group(number) for number in range(GROUPS)]
@@ -84,7 +85,7 @@ def _text(*events: Event) -> str:
 
 
 def _fault(at: float, lasts: float) -> Fault:
-    """A broker is killed, and all goes on."""
+    """A killed broker, during which all partitions and groups must make progress."""
     every: tuple[TopicPartition, ...] = tuple(("log", number) for number in range(LOGS))
     groups = tuple(f"group-{number}" for number in range(GROUPS))
     return Fault(Kind.KILL, (1,), at - lasts, at, every, groups=groups)
@@ -92,14 +93,14 @@ def _fault(at: float, lasts: float) -> Fault:
 
 class _Actor(Protocol):
     def turn(self, now: float) -> tuple[int, str]:
-        """How many operations they are, and their lines."""
+        """Returns the number of operations and their lines."""
         ...
 
     def end(self, now: float) -> str: ...
 
 
 class _Log:
-    """A partition with one producer, which goes on in another lane after a write of unknown outcome, and one reader."""
+    """A partition with one reader and one producer, which starts a new lane after a write of unknown outcome."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -138,8 +139,8 @@ class _Log:
         return _POLL % (self._number, f"librdkafka/r{self._number}", at, records, f"r{self._number}")
 
     def end(self, now: float) -> str:
-        """The whole log; of log-3 without an acknowledged record that was read, of log-7 with one that nobody sent; and
-        one more reader of log-5 passes over a record."""
+        """Returns the final log, with planted anomalies: log-3 lacks an acknowledged record that was read, log-7 has a
+        record that no client sent, and another reader of log-5 skips a record."""
         log = [(offset, f"v{number}", 0) for offset, number in enumerate(self._stored)]
         more: list[Event] = []
         if self._number == 3:
@@ -161,7 +162,7 @@ class _Keyed:
         self._offset = 0
         self._last: dict[str, tuple[int, str | None]] = {}
         self._former: tuple[str, int, str] | None = None
-        """A value that was replaced by another one."""
+        """Key, offset and value of a record that a later one has replaced."""
 
     def turn(self, now: float) -> tuple[int, str]:
         parts: list[str] = []
@@ -189,7 +190,7 @@ class _Keyed:
         return FullRead(self._place, now, now + LASTS, self._offset, found, 86400.0, final, reader="java/whole")
 
     def end(self, now: float) -> str:
-        """A read of all; of keyed-2 with a value that another one has replaced."""
+        """Returns a read of all keys; for keyed-2 one has a value that was replaced."""
         if self._number == 2 and self._former is not None:
             name, offset, value = self._former
             self._last[name] = offset, value
@@ -197,7 +198,7 @@ class _Keyed:
 
 
 class _Group:
-    """One member, which commits offsets of some partitions and asks for them."""
+    """A group of one member, which commits and fetches offsets of some partitions."""
 
     def __init__(self, number: int) -> None:
         self._name = f"group-{number}"
@@ -221,7 +222,7 @@ class _Group:
         return _text(Sync(self._name, "1", now - LASTS, now, _OK, "m", 1, sent=(("m", share),), share=share))
 
     def _commit(self, place: TopicPartition, begun: float) -> str:
-        offset, begun = self._turns, round(begun, 4)  # as its beginning says
+        offset, begun = self._turns, round(begun, 4)  # as in the invoke line
         self._committed[place].append(offset)
         topic, number = place
         head = self._name, "1", begun, begun + LASTS, _OK, "m", 1, "", place, offset
@@ -232,7 +233,7 @@ class _Group:
         return _text(OffsetFetch(self._name, "1", begun, begun + LASTS, _OK, place, offset))
 
     def end(self, now: float) -> str:
-        """The last offsets; of group-1 the one before the last of one partition."""
+        """Returns fetches of the last committed offsets; for one partition of group-1, of the one before."""
         asked = [(place, known) for place, known in self._committed.items() if known]
         behind = asked[0][0] if asked and self._name == "group-1" else None
         return "".join(self._fetch(place, known[0 if place == behind else -1], now) for place, known in asked)

@@ -1,4 +1,4 @@
-"""Histories of several parts, mixed."""
+"""Random histories of several partitions, groups and topics, mixed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BACK = FullRead(KEYED, 100, 101, 100, (("k", 3, "old"),), tombstones_stay=8)
 
 
 def moved(parts: Parts, number: int) -> list[Event]:
-    """The same of another partition."""
+    """The events of ``parts``, with partition ``number``."""
     lines = [to_line(event).replace('["t",0]', f'["t",{number}]') for event in parts.events()]
     return [from_line(line) for line in lines]
 
 
 def mixed(seed: int) -> list[Event]:
-    """Several partitions, some of them with something planted, groups, keys, topics and faults; the events of each in
-    order, mixed with those of the others."""
+    """Events of several partitions (some with a planted anomaly), groups, keys, topics and faults. The events of each
+    stay in order and are interleaved with those of the others."""
     random = Random(seed)
     lines: list[list[Event]] = [[*DELETED, BACK]]
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Connections in the simulation when processes end, power fails and links are cut."""
+"""Connections of the simulation after killed processes, power losses and cut links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.contract.peers import Peer
 
 
 async def two_machines(world: World) -> tuple[Runtime, Peer, Peer]:
-    """``one`` is connected to ``two``: the runtime of the first, and both ends."""
+    """Connects ``one`` to ``two``. Returns the runtime of ``one`` and both ends of the connection."""
     here, there = world.machine("one").start(), world.machine("two").start()
     client, server = Peer(), Peer()
     await there.network.listen("", 9092, lambda: (server.framer, server))
@@ -33,7 +33,7 @@ def test_a_killed_process_ends_its_connections() -> None:
     simulate(scenario, seed=1)
 
 
-def test_a_machine_without_power_is_silent_until_it_is_back() -> None:
+def test_a_machine_without_power_is_silent_until_it_starts_again() -> None:
     async def scenario(world: World) -> None:
         here, client, _server = await two_machines(world)
         world.machine("two").power_off()
@@ -52,7 +52,7 @@ def test_a_machine_without_power_is_silent_until_it_is_back() -> None:
     simulate(scenario, seed=1)
 
 
-def test_what_was_sent_over_a_cut_link_arrives_when_it_is_healed() -> None:
+def test_data_sent_over_a_cut_link_arrives_when_the_link_is_healed() -> None:
     async def scenario(world: World) -> None:
         here, client, server = await two_machines(world)
         world.fabric.cut("two", "one")
@@ -103,21 +103,21 @@ def test_a_slow_link_is_slow_until_it_is_healed() -> None:
     simulate(scenario, seed=1)
 
 
-def test_a_paused_process_does_nothing_and_then_everything() -> None:
+def test_a_paused_process_handles_its_input_and_timers_after_it_is_resumed() -> None:
     async def scenario(world: World) -> None:
         here, client, server = await two_machines(world)
         there = world.machine("two")
-        rang: list[float] = []
+        fired_at: list[float] = []
         world.machine("one").pause()
-        here.clock.call_later(1, lambda: rang.append(here.clock.monotonic()))
+        here.clock.call_later(1, lambda: fired_at.append(here.clock.monotonic()))
         server.connection.send([b"to the paused\n"])
         client.connection.send([b"by the paused\n"])
         await asyncio.sleep(5)
-        assert (client.frames, server.frames, rang) == ([], [], [])
+        assert (client.frames, server.frames, fired_at) == ([], [], [])
         world.machine("one").resume()
         await asyncio.sleep(0.1)
         assert (client.frames, server.frames) == ([b"to the paused"], [b"by the paused"])
-        assert rang == [pytest.approx(5, abs=0.01)]
+        assert fired_at == [pytest.approx(5, abs=0.01)]
         assert there.alive
 
     simulate(scenario, seed=1)

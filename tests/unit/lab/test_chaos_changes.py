@@ -1,4 +1,4 @@
-"""Topics that a run of chaos makes do not pile up because answers are lost."""
+"""Topics that a chaos run creates do not accumulate if answers are lost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ ROUNDS = 60
 
 
 class Admin:
-    """A cluster whose deletions take effect in the end, but whose answers are lost, in turns with those that are lost
-    with the request."""
+    """A cluster that loses, in turns, requests for deletion and answers to them."""
 
     def __init__(self, *, silent: bool = False, unsure: bool = False) -> None:
-        """``unsure``: answers to creations are lost, too."""
+        """``unsure``: answers to creations are lost, too. ``silent``: topics cannot be listed."""
         self.there: dict[str, None] = {}
         self.asked: list[str] = []
         self.of_unlisted: list[str] = []
@@ -53,7 +52,7 @@ class Admin:
 
 
 class Run:
-    """Is its own journal, clock and library."""
+    """A fake that is journal, clock and library."""
 
     name = "one"
 
@@ -80,7 +79,7 @@ class Run:
         asyncio.run(Changes(ports, ports, ports, Randomness(1), 3).make(self._stopping))
 
 
-def test_a_deletion_of_which_nobody_is_sure_is_repeated_while_the_topic_is_there() -> None:
+def test_a_deletion_of_unknown_outcome_is_repeated_while_the_topic_exists() -> None:
     admin = Admin()
     Run(admin).run()
     assert len(set(admin.asked)) < len(admin.asked), "some more than once"
@@ -88,7 +87,7 @@ def test_a_deletion_of_which_nobody_is_sure_is_repeated_while_the_topic_is_there
     assert admin.of_unlisted == []
 
 
-def test_a_topic_whose_creation_was_not_confirmed_does_not_stay() -> None:
+def test_a_topic_whose_creation_was_not_confirmed_is_deleted() -> None:
     admin = Admin(unsure=True)
     Run(admin).run()
     assert admin.asked, "those that are there after all are deleted"
@@ -104,7 +103,7 @@ def test_all_attempts_are_in_the_history() -> None:
     assert deleted == admin.asked
 
 
-def test_nothing_is_repeated_while_nobody_tells_which_topics_there_are() -> None:
+def test_no_deletion_is_repeated_while_topics_cannot_be_listed() -> None:
     admin = Admin(silent=True)
     Run(admin).run()
     assert len(set(admin.asked)) == len(admin.asked)

@@ -1,4 +1,4 @@
-"""The command of chaos, and what its adapters make of answers that no cluster gives on demand."""
+"""The chaos command, and how its adapters convert answers that no cluster gives on demand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from milena.testing.chaos_clients.confluent import sent_of
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_command_that_runs_it_again_has_a_new_folder_for_its_report() -> None:
+def test_the_command_that_repeats_a_run_does_not_name_the_report_folder() -> None:
     for report in (["--report", "/tmp/one"], ["--report=/tmp/one"], []):
         again = again_of(["--on", "processes", *report, "--seed", "3", "--unsafe"], ("milena", "chaos"))
         assert again == "milena chaos --on processes --seed 3 --unsafe"
@@ -68,13 +68,13 @@ def test_a_run_in_the_simulation_writes_a_report_and_its_history(
 
 
 class Known:
-    """A record that the broker knew already: an answer to an earlier try was lost."""
+    """Metadata of a record that the broker had stored already, because the answer to an earlier attempt was lost."""
 
     def offset(self) -> int | None:
         return None
 
 
-def test_a_record_that_was_acknowledged_without_an_offset_has_an_unknown_one() -> None:
+def test_a_record_that_was_acknowledged_without_an_offset_has_offset_minus_one() -> None:
     assert sent_of(None, Known()) == Sent(RequestOutcome.OK, -1)
 
 
@@ -88,15 +88,15 @@ logging.getLogger("aiokafka.producer").warning("Unable to connect")
 """
 
 
-def test_what_libraries_warn_of_goes_to_a_file(tmp_path: Path) -> None:
-    """In a process of its own, whose logging nobody else has set up."""
+def test_warnings_of_libraries_are_written_to_a_file(tmp_path: Path) -> None:
+    """In a separate process, whose logging no other test has configured."""
     command = [sys.executable, "-c", WARNING, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "aiokafka.producer WARNING Unable to connect" in (tmp_path / CLIENT_LOG).read_text()
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_a_run_that_did_not_come_to_its_end_is_judged_by_a_command(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_judged_by_a_command(tmp_path: Path) -> None:
     (tmp_path / HISTORY).write_text("".join(write([Send(("plain", 0), "a", 1, 2, RequestOutcome.OK, 0)])))
     (tmp_path / ABOUT).write_text(json.dumps({"place": "kafka", "seed": 20}))
     program, group, *arguments = shlex.split(judging_of(tmp_path))
@@ -105,7 +105,7 @@ def test_a_run_that_did_not_come_to_its_end_is_judged_by_a_command(tmp_path: Pat
     assert json.loads((tmp_path / "report.json").read_text())["about"] == {"place": "kafka", "seed": 20}
 
 
-def test_a_cluster_ends_even_if_its_logs_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_is_closed_even_if_its_logs_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Place:
         closed = False
 

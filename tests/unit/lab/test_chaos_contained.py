@@ -1,4 +1,4 @@
-"""An error that an adapter does not know fails a run of chaos in the end, and takes nothing else with it."""
+"""An exception that an adapter does not know fails a chaos run at its end, and does not stop other clients."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PLACE = ("plain", 0)
 
 
 class Fails(Exception):
-    """None that an adapter expects."""
+    """An exception that no adapter expects."""
 
 
 class Broken:
-    """A library each of whose calls raises, but for those of consumers: every other poll does, and takes a record with
-    it that nobody gets."""
+    """A library whose calls all raise, except polls of consumers: every other poll raises, and its record is lost to
+    the caller."""
 
     name = "broken"
     can = frozenset({"produce", "consume", "group", "admin"})
 
     def __init__(self, *, made: int = 0) -> None:
-        """``made``: so many tries to make a client fail."""
+        """``made``: the number of attempts to create a client that fail."""
         self.left = made
         self.closed = 0
         self.members = 0
@@ -79,11 +79,11 @@ class Broken:
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contained, "PAUSE", 0.0)
 
 
-def test_what_a_library_raises_leaves_outcomes_open() -> None:
+def test_outcomes_are_unknown_after_exceptions_of_a_library() -> None:
     async def work() -> None:
         producer = await library.producer(acks=-1, idempotent=True)
         assert (await producer.send(PLACE, None, "value")).outcome is RequestOutcome.UNKNOWN
@@ -104,7 +104,7 @@ def test_what_a_library_raises_leaves_outcomes_open() -> None:
     assert library.report() == "broken has raised errors that its adapter does not know: Fails 11 times"
 
 
-def test_a_consumer_reads_again_what_a_failed_poll_took_with_it() -> None:
+def test_a_consumer_reads_the_records_of_a_failed_poll_again() -> None:
     async def work() -> list[int]:
         consumer = await library.consumer({PLACE: 7})
         return [got.offset for _ in range(8) for got in await consumer.poll(0)]
@@ -113,7 +113,7 @@ def test_a_consumer_reads_again_what_a_failed_poll_took_with_it() -> None:
     assert asyncio.run(work()) == [7, 8, 9, 10]
 
 
-def test_a_member_is_another_one_after_a_failed_poll() -> None:
+def test_a_member_is_replaced_by_a_new_one_after_a_failed_poll() -> None:
     async def work() -> list[tuple[str, int]]:
         member = await library.member("group", ["plain"])
         return [(member.session, got.offset) for _ in range(4) for got in await member.poll(0)]
@@ -122,18 +122,18 @@ def test_a_member_is_another_one_after_a_failed_poll() -> None:
     assert asyncio.run(work()) == [("member 2", 0), ("member 3", 0)]
 
 
-def test_a_client_that_cannot_be_made_at_first_is_made_later() -> None:
+def test_creation_of_a_client_is_retried() -> None:
     library = Contained(Broken(made=MAX_ATTEMPTS - 1))
     asyncio.run(library.admin())
     assert library.errors == {"Fails": MAX_ATTEMPTS - 1}
 
 
-def test_a_client_that_can_never_be_made_fails_the_run_at_once() -> None:
+def test_a_client_that_can_never_be_created_fails_the_run_at_once() -> None:
     with pytest.raises(Fails):
         asyncio.run(Contained(Broken(made=MAX_ATTEMPTS + 1)).admin())
 
 
-def test_nothing_is_told_of_a_library_that_raises_nothing() -> None:
+def test_a_library_that_raises_nothing_is_not_reported() -> None:
     class Sound(Broken):
         async def send(self, *_: object) -> Sent:
             return Sent(RequestOutcome.OK, 3)

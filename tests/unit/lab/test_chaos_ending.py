@@ -1,4 +1,4 @@
-"""The end of a run asks again what nobody has answered: thousands of answers must come, and one may be late."""
+"""At its end a run repeats failed requests, because it needs thousands of answers and one may be late."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 
 
 class Run:
-    """Is its own client, clock and journal. ``failures`` come before the answer."""
+    """A fake that is client, clock and journal. ``failures`` are raised before the answer is returned."""
 
     def __init__(self, *failures: Exception) -> None:
         self.runtime: Any = self
@@ -44,14 +44,14 @@ class Run:
         asyncio.run(Ending(ports, ports).topics())
 
 
-def test_an_answer_that_does_not_come_or_comes_from_the_wrong_broker_is_asked_for_again() -> None:
+def test_a_request_that_timed_out_or_reached_the_wrong_broker_is_repeated() -> None:
     run = Run(ChannelError("no answer in 3 s"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "plain-0"))
     run.look()
     assert run.noted == [AllTopics(0)]
     assert len(run.said) == 2, "the log of the run tells each"
 
 
-def test_what_no_second_question_changes_is_raised() -> None:
+def test_an_error_that_is_not_retriable_is_raised() -> None:
     run = Run(KafkaError(ErrorCode.INVALID_REQUEST, "no"))
     with pytest.raises(KafkaError):
         run.look()
@@ -59,6 +59,6 @@ def test_what_no_second_question_changes_is_raised() -> None:
 
 
 def test_a_longer_run_has_more_time_for_its_end() -> None:
-    """It has as many more records, segments of the tier, and groups to ask."""
+    """A longer run has more records, segments of the tier, and groups to read."""
     assert reading_of(Order(1, 0)) == READING
     assert reading_of(Order(1, 3600)) >= 3 * READING

@@ -1,4 +1,4 @@
-"""What reports tell of a run over time, beside a plain count."""
+"""The rates, latencies and outages that a report shows of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(begun: float, ended: float, outcome: RequestOutcome = OK, lane: str = 
     return Send(("t", 0), f"v{begun}", begun, ended, outcome, 0, lane=lane)
 
 
-def test_rates_are_by_library_and_second() -> None:
+def test_rates_are_counted_by_library_and_second() -> None:
     figures = Figures()
     sends = [write(10.2, 10.9), write(10.3, 12.1), write(11, 12.5, UNKNOWN), write(12, 12.5, lane="java/0")]
     polls = [Poll(("t", 0), "java/r", 11.5, ((0, "a"), (1, "b"))), Poll(("t", 0), "r", 12.5, ())]
@@ -63,7 +63,7 @@ def test_percentiles_are_exact_to_five_percent(seconds: list[float], share: floa
     assert latencies.percentile(share) == pytest.approx(expected, rel=0.05)
 
 
-def test_a_partition_is_unavailable_in_whole_seconds_without_an_acknowledgement() -> None:
+def test_a_partition_is_unavailable_in_each_whole_second_without_an_acknowledged_write() -> None:
     figures = Figures()
     figures.add(write(10, 20))
     figures.stalled([Stall(11.5, 15.5, ((11.5, 13.2), (14, 15.5))), Stall(18, 19, ((18, 19),))])
@@ -71,7 +71,7 @@ def test_a_partition_is_unavailable_in_whole_seconds_without_an_acknowledgement(
     assert figures.slots().unavailable == [0, 0, 2, 0, 1, 0, 0, 0, 1, 0, 0]
 
 
-def test_an_outage_is_the_longest_of_any_partition_between_begin_and_recovery() -> None:
+def test_the_outage_of_a_fault_is_the_longest_of_any_partition_until_recovery() -> None:
     faults = [Fault(Kind.KILL, (1,), at, at + 5.0, recovers=5.0) for at in (100.0, 200.0)]
     faults.append(Fault(Kind.KILL, (1,), 300.0, 305.0, recovers=5.0, effect=Effect.SEEN))
     outages = Outages(faults)
@@ -90,20 +90,20 @@ def test_without_plotly_one_sentence_says_what_to_install(tmp_path: Path, monkey
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_history_has_no_report_that_it_has_passed(tmp_path: Path) -> None:
+def test_an_empty_history_gets_no_report(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").touch()
     with pytest.raises(UserError, match="nothing to judge"):
         write_report(tmp_path / "out", tmp_path / "history.jsonl", {"place": "nowhere"})
     assert not (tmp_path / "out").exists()
 
 
-def test_a_history_without_writes_has_a_report(tmp_path: Path) -> None:
+def test_a_history_without_writes_gets_a_report(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text("".join(events.write([Poll(("t", 0), "r", 9, ())])))
     assert write_report(tmp_path / "out", tmp_path / "history.jsonl", {"place": "nowhere"}) == []
     assert (tmp_path / "out" / "report.html").stat().st_size > 1000
 
 
-def test_what_is_found_where_nothing_is_promised_is_told_apart(tmp_path: Path) -> None:
+def test_violations_in_topics_without_promises_are_reported_as_controls(tmp_path: Path) -> None:
     weak: list[Event] = [replace(write(at, at + 1), offset=at, value=f"v{at}", acks=1) for at in range(2)]
     begun = Invoke("send", 0, ("t", 0), "v0", acks=1)
     history = [begun, *weak, Poll(("t", 0), "r", 9, ((1, "v1"),))]
@@ -117,7 +117,7 @@ def test_what_is_found_where_nothing_is_promised_is_told_apart(tmp_path: Path) -
         assert ("settings promise nothing" in (tmp_path / "report.html").read_text()) == (promised == {"t"})
 
 
-def test_an_outage_of_the_next_fault_is_not_of_the_one_before() -> None:
+def test_an_outage_during_the_next_fault_does_not_count_for_the_fault_before_it() -> None:
     faults = [
         Fault(Kind.SLOW_DISK, (1,), 100, 104, recovers=15.5),
         Fault(Kind.TIER_AWAY, (), 100, 106, recovers=15.5),
@@ -128,7 +128,7 @@ def test_an_outage_of_the_next_fault_is_not_of_the_one_before() -> None:
     assert outages.seconds == pytest.approx([0.5, 0.5, 8])
 
 
-def test_progress_is_judged_where_a_fault_outlasts_what_it_may_take_and_the_patience() -> None:
+def test_progress_is_judged_if_a_fault_lasts_longer_than_its_allowed_time_and_the_patience() -> None:
     places = (("t", 0),)
     faults = [
         Fault(Kind.STOP, (1,), 0, 14, places, within=8),
@@ -151,9 +151,9 @@ def test_the_terminal_gets_the_verdict_as_a_table_also_without_plotly(
     (tmp_path / "history.jsonl").write_text("".join(events.write([fault, write(1.0, 4.5)])))
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    told: list[str] = []
+    printed: list[str] = []
     with pytest.raises(UserError):
-        write_report(tmp_path / "out", tmp_path / "history.jsonl", {}, tell=told.append)
-    rows = [line.split() for line in told]
+        write_report(tmp_path / "out", tmp_path / "history.jsonl", {}, tell=printed.append)
+    rows = [line.split() for line in printed]
     assert ["no", "recovery", "1"] in rows
     assert ["kill", "1", "1", "0", "0", "3.5", "s", "3.5", "s"] in rows

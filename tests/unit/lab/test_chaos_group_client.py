@@ -1,4 +1,4 @@
-"""A request of a group whose client is cancelled may take effect: the history has it, with an unknown outcome."""
+"""A group request whose client is cancelled may take effect, so the history has it with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT = ("plain", 0)
 
 
 class Silent:
-    """Is its own cluster and channel. No request is answered."""
+    """A fake that is cluster and channel. No request is answered."""
 
     host, port = "broker-1", 9092
 
@@ -55,7 +55,7 @@ async def _asked(noted: list[Event]) -> asyncio.Task[object]:
     return task
 
 
-async def test_a_cancelled_commit_is_noted_and_no_other_request_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_commit_is_recorded_and_no_other_request_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_client, "find_coordinator", _coordinator)
     noted: list[Event] = []
     task = await _asked(noted)
@@ -66,7 +66,7 @@ async def test_a_cancelled_commit_is_noted_and_no_other_request_follows(monkeypa
     assert noted == [OffsetCommit(*head, partition=AT, offset=7, metadata="first")]
 
 
-async def test_a_time_out_around_a_request_stays_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timeout_around_a_request_is_raised_as_timeout_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_client, "find_coordinator", _coordinator)
     noted: list[Event] = []
     silent: Any = Silent()

@@ -1,4 +1,4 @@
-"""A lost object of the tier explains one hole, of its own offsets."""
+"""A lost object of the tier explains one hole within its offsets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLACE = ("tiered", 0)
         ([], [(0, 1)], [False]),
     ],
 )
-def test_a_lost_object_explains_one_hole_of_its_offsets(
+def test_a_lost_object_explains_one_hole_within_its_offsets(
     lost: list[Hole], holes: list[Hole], explained: list[bool]
 ) -> None:
     excuses = Excuses({PLACE: lost})

@@ -1,4 +1,4 @@
-"""A history on disk: what began and has no end is seen, and a line that was cut off does no harm."""
+"""The history on disk: operations without an end get an unknown outcome, and an incomplete line is ignored."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def written(folder: Path, *noted: Event) -> Path:
     return folder / HISTORY
 
 
-def test_what_has_ended_is_read_once(tmp_path: Path) -> None:
+def test_a_completed_operation_is_read_once(tmp_path: Path) -> None:
     send = Send(PLACE, "a", 1.0, 2.0, OK, 7)
     path = written(tmp_path, Invoke("send", 1.0, PLACE, "a"), send)
     assert list(events(path)) == [send]
 
 
-def test_what_has_no_end_has_an_unknown_outcome(tmp_path: Path) -> None:
+def test_an_operation_without_an_end_has_an_unknown_outcome(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         Invoke("send", 1.0, PLACE, "a", acks=1),
@@ -54,14 +54,14 @@ def test_what_has_no_end_has_an_unknown_outcome(tmp_path: Path) -> None:
     assert {one.outcome for one in (send, keyed, commit, change)} == {RequestOutcome.UNKNOWN}
 
 
-def test_each_line_is_there_as_soon_as_it_was_noted(tmp_path: Path) -> None:
+def test_each_event_is_written_at_once(tmp_path: Path) -> None:
     journal = Journal(tmp_path, SystemClock())
     journal.note(Invoke("send", 1.0, PLACE, "a"))
     assert "invoke" in (tmp_path / HISTORY).read_text()
     journal.close()
 
 
-def test_a_last_line_that_was_cut_off_is_skipped(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
     path = written(tmp_path, Invoke("send", 1.0, PLACE, "a"))
     with path.open("a") as file:
         file.write('{"event":"send","parti')
@@ -103,12 +103,12 @@ def test_a_line_that_names_no_fault_is_refused(value: str, key: str) -> None:
         from_line(to_line(Invoke("fault", 1.0, value=value, key=key)))
 
 
-def test_a_record_whose_writer_did_not_live_to_see_its_end_is_no_phantom(tmp_path: Path) -> None:
+def test_a_record_of_a_write_without_an_end_is_no_phantom(tmp_path: Path) -> None:
     path = written(tmp_path, Invoke("send", 1.0, PLACE, "a"), FinalLog(PLACE, ((0, "a", 0),), dense=True))
     assert not judge(path, [PLAIN], unsafe=False).violations
 
 
-def test_acks_of_one_are_judged_as_a_promise_in_an_unsafe_run_alone(tmp_path: Path) -> None:
+def test_writes_with_acks_1_are_judged_as_promised_only_in_an_unsafe_run(tmp_path: Path) -> None:
     place = (WEAK.name, 0)
     path = written(tmp_path, Send(place, "a", 1.0, 2.0, OK, 0, acks=1, once=False), FinalLog(place, (), dense=True))
     assert not judge(path, [PLAIN, WEAK], unsafe=False).violations
@@ -117,6 +117,6 @@ def test_acks_of_one_are_judged_as_a_promise_in_an_unsafe_run_alone(tmp_path: Pa
     assert [one.anomaly.value for one in verdict.controls] == ["lost write"]
 
 
-def test_what_a_safe_topic_loses_counts_in_an_unsafe_run_too(tmp_path: Path) -> None:
+def test_losses_of_a_safe_topic_are_violations_in_an_unsafe_run_too(tmp_path: Path) -> None:
     path = written(tmp_path, Send(PLACE, "a", 1.0, 2.0, OK, 0), FinalLog(PLACE, (), dense=True))
     assert [one.anomaly.value for one in judge(path, [PLAIN, WEAK], unsafe=True).violations] == ["lost write"]

@@ -1,4 +1,4 @@
-"""A stall of the machine: how it is measured, what it exempts, and what it never exempts."""
+"""Machine stalls: how they are measured, and which checks they suspend."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def detector() -> Detector:
 
 
 def measured(late: list[float]) -> list[MachineStall]:
-    """The stalls that timers show which fire late by these seconds, one after the other."""
+    """The stalls that are detected when consecutive timers fire late by these seconds."""
     found, now, one = [], 0.0, detector()
     for seconds in late:
         now += TICK + seconds
@@ -59,7 +59,7 @@ def measured(late: list[float]) -> list[MachineStall]:
     return [stall for stall in found if stall is not None]
 
 
-def test_timers_in_time_are_no_stall() -> None:
+def test_timers_that_fire_on_time_are_no_stall() -> None:
     assert measured([0.0] * 500) == []
     assert measured([0.009] * 500) == [], "as on a quiet machine"
 
@@ -71,7 +71,7 @@ def test_one_long_delay_is_a_stall_from_the_moment_the_timer_was_due() -> None:
     assert (stall.load, stall.recovers) == (12.0, 15.0), "sessions have expired meanwhile"
 
 
-def test_many_short_delays_are_a_stall_too() -> None:
+def test_many_short_delays_add_up_to_a_stall() -> None:
     (stall,) = measured([0.0] * 100 + [0.1] * 15 + [0.0] * 200)
     assert stall.seconds == pytest.approx(15 * 0.09)
     assert stall.recovers == 5.0, "too short for a session to expire"
@@ -83,7 +83,7 @@ def test_a_stall_that_lasts_to_the_end_is_reported() -> None:
     assert stall.ended == pytest.approx(30 * 0.25)
 
 
-async def test_a_process_that_does_not_run_measures_a_stall(tmp_path: Path) -> None:
+async def test_a_process_that_was_not_scheduled_detects_a_stall(tmp_path: Path) -> None:
     journal = Journal(tmp_path, SystemClock())
     machine = Machine(detector(), journal)
     watching = asyncio.create_task(machine.watch_timers())
@@ -108,7 +108,7 @@ async def test_a_process_that_does_not_run_measures_a_stall(tmp_path: Path) -> N
         (4.05, 0.0, 4.0, 2.0),  # its nodes got half of them
     ],
 )
-def test_a_timer_is_not_late_by_the_work_of_the_run_itself(
+def test_processor_time_of_the_run_itself_does_not_count_as_lateness(
     passed: float, own: float, others: float, late: float
 ) -> None:
     assert lateness(passed, own, others, 2) == pytest.approx(late)
@@ -121,7 +121,7 @@ def process(proc: Path, pid: int, parent: int, seconds: float) -> None:
     (folder / "stat").write_text(f"{pid} (a name) 1 (2)) S {parent} 1 1 0 -1 0 0 0 0 0 {user} 0 0 0 20 0 1 0 0\n")
 
 
-def test_the_processor_time_of_nodes_is_that_of_all_descendants(tmp_path: Path) -> None:
+def test_the_processor_time_of_nodes_is_the_sum_over_all_descendants(tmp_path: Path) -> None:
     process(tmp_path, 10, 1, 50.0)
     process(tmp_path, 11, 10, 3.0)
     process(tmp_path, 12, 11, 1.0)
@@ -138,7 +138,7 @@ def test_the_processor_time_of_nodes_is_that_of_all_descendants(tmp_path: Path) 
     assert runner.used() == pytest.approx(0.5), "a new process counts once it was found"
 
 
-def test_a_busy_child_is_measured() -> None:
+def test_the_processor_time_of_a_busy_child_is_counted() -> None:
     busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None and child.stdout is not None
@@ -160,11 +160,13 @@ def test_a_busy_child_is_measured() -> None:
         ((Step(Kind.CUT_ONE_WAY, (1000, 3), 5.0),), True),
     ],
 )
-def test_a_session_timeout_is_explained_by_faults_that_can_end_it(steps: tuple[Step, ...], explained: bool) -> None:
+def test_a_session_timeout_is_explained_by_faults_that_can_end_a_session(
+    steps: tuple[Step, ...], explained: bool
+) -> None:
     assert is_explained(2, steps) is explained
 
 
-def test_a_lack_of_progress_in_a_stall_is_not_judged() -> None:
+def test_a_lack_of_progress_during_a_stall_is_not_judged() -> None:
     history: list[Event] = [BEFORE, HANG, STUCK, AFTER]
     assert [one.anomaly for one in check(history)] == [Anomaly.NO_WRITES]
     assert check([*history, STALL]) == []
@@ -189,13 +191,13 @@ def test_a_late_recovery_and_a_group_without_commits_are_not_judged_either() -> 
     assert check([HANG, before, commit, after, STALL]) == []
 
 
-def test_lost_records_are_reported_whatever_the_machine_did() -> None:
+def test_lost_records_are_reported_despite_a_stall() -> None:
     lost = Send(P, "lost", 20.0, 21.0, OK, 1)
     history: list[Event] = [BEFORE, HANG, lost, FinalLog(P, ((0, "a", 0), (1, "c", 0))), STALL]
     assert Anomaly.LOST_WRITE in {one.anomaly for one in check(history)}
 
 
-def test_what_is_not_judged_is_reported_with_the_measured_seconds(tmp_path: Path) -> None:
+def test_violations_that_are_not_judged_are_reported_with_the_length_of_the_stall(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text("".join(write([BEFORE, HANG, STUCK, AFTER, STALL, SessionTimeout(2, 24.0)])))
 
@@ -216,7 +218,7 @@ def test_what_is_not_judged_is_reported_with_the_measured_seconds(tmp_path: Path
     assert "session timeouts of brokers that no fault explains: 1" in texts
 
 
-def test_a_history_keeps_the_measurements() -> None:
+def test_a_history_stores_machine_stalls_and_session_timeouts() -> None:
     for event in (STALL, SessionTimeout(2, 24.0)):
         assert from_line(to_line(event)) == event
     with pytest.raises(ValueError, match="ended is before begun"):
@@ -244,7 +246,7 @@ def test_the_exit_code_separates_an_overloaded_machine_from_a_broken_product(
     assert exit_code(verdict, [], reason) == code
 
 
-def test_only_a_cluster_that_made_no_progress_can_be_not_judged() -> None:
+def test_only_a_lack_of_progress_makes_a_failed_run_not_judged() -> None:
     away, late = NotHealthy("a broker is away"), TimeoutError()
     assert _unhealthy(ExceptionGroup("tasks", [away])) is away
     assert _unhealthy(ExceptionGroup("tasks", [ExceptionGroup("more", [late])])) is late

@@ -1,4 +1,4 @@
-"""The adapter of Milena's own clients: what it says where nobody answers."""
+"""The adapter of Milena's own clients: its result if no broker answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 
 
 class Silent:
-    """A cluster of which each question ends with ``error``."""
+    """A cluster whose requests all fail with ``error``."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -23,5 +23,5 @@ class Silent:
 
 
 @pytest.mark.parametrize("error", [KafkaError(ErrorCode.REQUEST_TIMED_OUT, "silent"), Unreachable("nobody listens")])
-async def test_which_topics_there_are_is_not_known_if_no_broker_answers(error: Exception) -> None:
+async def test_the_list_of_topics_is_unknown_if_no_broker_answers(error: Exception) -> None:
     assert await own_clients._Admin(cast(Cluster, Silent(error))).topics() is None

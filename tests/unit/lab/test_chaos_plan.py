@@ -1,4 +1,4 @@
-"""The plan of a run of chaos: from the seed alone, every kind, and nothing that may lose what must be kept."""
+"""The plan of a chaos run: determined by the seed, with every kind of fault, and without loss of promised records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def long_plans() -> list[Round]:
     return list(itertools.chain.from_iterable(plan(seed, LONG, list(Kind), SHAPE) for seed in range(20)))
 
 
-def test_the_seed_determines_it() -> None:
+def test_the_seed_determines_the_plan() -> None:
     assert plan(7, 300, list(Kind), SHAPE) == plan(7, 300, list(Kind), SHAPE)
     assert plan(7, 300, list(Kind), SHAPE) != plan(8, 300, list(Kind), SHAPE)
 
@@ -33,13 +33,13 @@ def test_each_kind_comes_once_before_any_comes_again(seed: int) -> None:
     assert set(drawn[: len(Kind)]) == set(Kind)
 
 
-def test_it_is_as_long_as_asked_for() -> None:
+def test_a_plan_is_as_long_as_requested() -> None:
     rounds = plan(1, 100, [Kind.KILL], SHAPE)
     assert sum(one.pause + max(step.seconds for step in one.steps) for one in rounds) >= 100
     assert {step.kind for one in rounds for step in one.steps} == {Kind.KILL}
 
 
-def test_without_kinds_there_is_none() -> None:
+def test_a_plan_without_kinds_of_faults_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one kind"):
         plan(1, 100, [], SHAPE)
 
@@ -48,7 +48,7 @@ def test_faults_come_alone_and_in_pairs() -> None:
     assert {len(one.steps) for one in long_plans()} == {1, 2}
 
 
-def test_what_loses_data_befalls_one_broker_and_takes_no_other_out_of_an_isr() -> None:
+def test_data_is_lost_on_one_broker_at_a_time_while_no_other_leaves_an_isr() -> None:
     for one in long_plans():
         kinds = [step.kind for step in one.steps]
         losing = [step for step in one.steps if has(step.kind, Trait.LOSES)]
@@ -65,11 +65,11 @@ def test_two_faults_of_a_round_have_different_nodes() -> None:
         assert len(brokers) == len(set(brokers)), one
 
 
-def test_links_are_cut_by_one_fault_at_a_time() -> None:
+def test_only_one_fault_of_a_round_cuts_links() -> None:
     assert all(sum(has(step.kind, Trait.OF_LINKS) for step in one.steps) <= 1 for one in long_plans())
 
 
-def test_what_ends_every_broker_comes_alone() -> None:
+def test_faults_that_end_every_broker_come_alone() -> None:
     assert all(len(one.steps) == 1 for one in long_plans() for step in one.steps if has(step.kind, Trait.ALONE))
 
 
@@ -87,7 +87,7 @@ def test_the_table_has_a_row_for_each_kind_and_a_counter_where_one_is_needed() -
     assert all((row.notice is Notice.COUNTED) == bool(row.counted) for row in FAULTS.values())
 
 
-def test_an_unsafe_run_begins_with_what_loses_records() -> None:
+def test_an_unsafe_run_begins_with_faults_that_lose_records() -> None:
     drawn = [step.kind for one in plan(3, LONG, list(Kind), SHAPE, unsafe=True) for step in one.steps]
     first = set(drawn[: 2 * len(UNSAFE_FIRST)])
     assert set(UNSAFE_FIRST) <= first
@@ -109,7 +109,7 @@ def test_an_unsafe_run_begins_with_what_loses_records() -> None:
         (Kind.TIER_AWAY, Kind.SLOW_OBJECTS, False),
     ],
 )
-def test_what_goes_together(one: Kind, other: Kind, expected: bool) -> None:
+def test_which_faults_may_come_in_one_round(one: Kind, other: Kind, expected: bool) -> None:
     assert go_together(one, other) is expected
     assert go_together(other, one) is expected
 
@@ -124,6 +124,6 @@ def test_some_faults_of_each_kind_last_until_a_lack_of_progress_is_an_anomaly() 
     assert lasting >= set(Kind) - kinds_with(Trait.BOUNDED)
 
 
-def test_a_node_that_hangs_does_so_for_less_than_its_session() -> None:
+def test_a_node_hangs_for_less_than_its_session_timeout() -> None:
     steps = [step for one in long_plans() for step in one.steps if step.kind is Kind.HANG]
     assert all(step.seconds < SHAPE.session for step in steps)

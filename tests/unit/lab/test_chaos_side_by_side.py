@@ -1,4 +1,4 @@
-"""Two runs of chaos side by side, as they stand in docs/internals/chaos.md."""
+"""The tables that compare two chaos runs, as in docs/internals/chaos.md."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def report(place: str, **about: object) -> dict[str, Any]:
 
 
 def rows(left: dict[str, Any], right: dict[str, Any]) -> dict[str, list[str]]:
-    """The cells of each row by its first one."""
+    """The cells of each row, by the first cell."""
     found = (line.strip("| ").split(" | ") for line in tables(left, right) if line.startswith("| "))
     return {first: cells for first, *cells in found}
 
 
-def test_the_runs_as_wholes() -> None:
+def test_the_first_table_compares_totals_of_both_runs() -> None:
     found = rows(report("processes"), report("kafka"))
     assert found["verdict"] == ["passed", "passed"]
     assert found["acknowledged writes"] == ["3,000"] * 2
@@ -67,7 +67,7 @@ def test_anomalies_are_in_jepsens_terms() -> None:
     assert found["anomalies"] == ["0", "3"]
 
 
-def test_each_kind_of_fault_has_its_seconds_on_both_sides() -> None:
+def test_each_kind_of_fault_has_its_outages_in_both_runs() -> None:
     left, right = report("processes"), report("kafka")
     del right["faults"][1]
     found = rows(left, right)
@@ -75,19 +75,19 @@ def test_each_kind_of_fault_has_its_seconds_on_both_sides() -> None:
     assert found["clock"] == ["1", "1", "below 0.1 s", "below 0.1 s", "0", "–", "–", "–"]
 
 
-def test_plans_that_differ_are_told() -> None:
+def test_differing_plans_are_reported() -> None:
     both = report("processes", faults=["kill"]), report("kafka", faults=["kill"])
     assert not [line for line in tables(*both) if "differ" in line]
     both[1]["about"]["faults"] = ["kill", "clock"]
     assert "The plans differ, in faults." in tables(*both)
 
 
-def test_every_row_has_as_many_cells_as_its_head() -> None:
+def test_every_row_has_as_many_cells_as_the_header() -> None:
     for table in "\n".join(tables(report("processes"), report("kafka"))).split("\n\n"):
         assert len({line.count("|") for line in table.splitlines()}) == 1
 
 
-def test_a_folder_without_a_report_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_report_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "report.json").write_text(json.dumps(report("processes")))
     assert main([str(tmp_path), str(tmp_path)]) == 0
     assert main([str(tmp_path), str(tmp_path / "none")]) == 1

@@ -1,4 +1,4 @@
-"""The verdict on a run says what it cannot say: who never worked, where no client tried, whose losses were not seen."""
+"""The verdict also reports what a run could not show: idle clients, partitions without writes, losses not seen."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MADE = TopicChange("made-java-0", True, OK, {}, 3.0)
 WORK: list[Event] = [TO_PLAIN, TO_WEAK, BY_KEYS, TAIL, AGAIN, ALL, SHARED, COMMIT, KEPT, OF_TEAM, OF_SOLO, MADE, HANG]
 
 
-def test_a_library_that_does_all_that_it_can_is_not_named(tmp_path: Path) -> None:
+def test_a_library_that_uses_all_its_functions_is_not_reported(tmp_path: Path) -> None:
     assert judged(tmp_path, *WORK).idle == []
 
 
@@ -83,11 +83,11 @@ def test_a_library_that_does_all_that_it_can_is_not_named(tmp_path: Path) -> Non
         ([HANG], "no fault was injected"),
     ],
 )
-def test_what_a_library_has_never_done_is_told(without: list[Event], told: str, tmp_path: Path) -> None:
+def test_functions_that_a_library_has_not_used_are_reported(without: list[Event], told: str, tmp_path: Path) -> None:
     assert told in judged(tmp_path, *(event for event in WORK if event not in without)).idle
 
 
-def test_a_run_without_a_library_says_nothing(tmp_path: Path) -> None:
+def test_a_run_without_a_library_is_reported_as_idle(tmp_path: Path) -> None:
     judged(tmp_path, *WORK)
     assert judge(tmp_path / HISTORY, [PLAIN], unsafe=False).idle == ["no client library has worked"]
 
@@ -107,7 +107,7 @@ BEFORE, AFTER = write(PLAIN.name, 9.0), write(PLAIN.name, 31.0)
         ([write(PLAIN.name, 20.0, acks=1)], True),
     ],
 )
-def test_where_nobody_tried_to_write_there_was_neither_progress_nor_the_lack_of_it(
+def test_progress_of_a_partition_is_not_judged_if_no_client_tried_to_write(
     tried: list[Event], untried: bool, tmp_path: Path
 ) -> None:
     verdict = judged(tmp_path, *WORK, BEFORE, *tried, AFTER, STOP)
@@ -116,7 +116,7 @@ def test_where_nobody_tried_to_write_there_was_neither_progress_nor_the_lack_of_
 
 
 @pytest.mark.parametrize(("tried", "untried"), [([], True), ([18.2], False), ([18.8], False), ([23.2], True)])
-def test_a_fault_that_ends_just_after_it_could_be_judged_is_no_reproach_to_who_tried_soon(
+def test_clients_that_wrote_soon_before_a_short_judged_period_count_as_having_tried(
     tried: list[float], untried: bool, tmp_path: Path
 ) -> None:
     verdict = judged(
@@ -125,14 +125,16 @@ def test_a_fault_that_ends_just_after_it_could_be_judged_is_no_reproach_to_who_t
     assert any("no client tried" in text for text in verdict.idle) is untried
 
 
-def test_the_command_says_where_nobody_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_partitions_to_which_no_client_tried_to_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     judged(tmp_path, *WORK, BEFORE, AFTER, STOP)
     assert history.main(["check", str(tmp_path / HISTORY)]) == 0
     told = "not judged: plain-0: no client tried to write for long enough during stop, 1 times"
     assert capsys.readouterr().out.splitlines()[0] == told
 
 
-def test_a_cluster_is_not_blamed_for_a_recovery_that_nobody_asked_for(tmp_path: Path) -> None:
+def test_a_late_recovery_is_no_violation_if_no_client_tried_to_write(tmp_path: Path) -> None:
     late = Fault(Kind.KILL, (1,), 10.0, 12.0, recovers=15.5, effect=Effect.SEEN, late=(AT,))
     verdict = judged(tmp_path / "nobody", *WORK, BEFORE, late)
     assert not verdict.violations and any("no client tried" in text for text in verdict.idle)
@@ -148,7 +150,7 @@ def weak(client: str, at: float) -> Send:
     return Send(WEAKLY, f"{client}/weak:{at}", at, at + 0.1, OK, int(10 * at), acks=1, once=False)
 
 
-def test_each_client_whose_writes_must_be_lost_has_to_be_seen_to_lose_some(tmp_path: Path) -> None:
+def test_an_unsafe_run_reports_clients_whose_expected_losses_were_not_seen(tmp_path: Path) -> None:
     lost, kept, before, behind = weak("java", 11.0), weak("aio", 11.5), weak("other", 10.2), weak("other", 12.45)
     stays = [one for one in (kept, before, behind) if one is not kept]
     log = FinalLog(WEAKLY, tuple((one.offset, one.value, 0) for one in stays))

@@ -1,4 +1,4 @@
-"""What counts as seen: a slow answer is no evidence of a node that stands still, has ended, or has a full disk."""
+"""When a fault counts as seen: a slow answer does not prove that a node hangs, has ended, or has a full disk."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CONTROLLER = 100
 SHAPE = Shape([1, 2, 3], CONTROLLER, session=3.0, lag=5.0)
 LASTS = 4.0
 Says = Callable[[float], Reply]
-"""What a node says to a request at a time, after as many seconds as were granted if it is silent."""
+"""The reply of a node to a request at a given time; ``SILENT`` uses up the time limit of the request."""
 
 
 class Nodes:
-    """A place, and its health: nodes that say what they are told to."""
+    """A fake of Place and Health: nodes with given replies."""
 
     def __init__(self, runtime: Runtime, says: Mapping[int, Says]) -> None:
         self.runtime = runtime
@@ -78,7 +78,7 @@ def gone(_: float) -> Reply:
 
 
 def slow(now: float) -> Reply:
-    """It answers from its third second on."""
+    """The node answers after its third second."""
     return Reply.SILENT if now < 3.0 else Reply.ANSWERED
 
 
@@ -110,7 +110,7 @@ def effect(kind: Kind, says: Mapping[int, Says], seconds: float = LASTS) -> Effe
         (dict.fromkeys((1, 2, 3, CONTROLLER), silent), Effect.NOT_SEEN),
     ],
 )
-def test_a_node_stands_still_if_it_never_answers_and_another_one_does(
+def test_a_node_hangs_if_it_never_answers_while_another_node_does(
     kind: Kind, says: Mapping[int, Says], expected: Effect
 ) -> None:
     assert effect(kind, says) is expected
@@ -120,13 +120,15 @@ def test_a_node_stands_still_if_it_never_answers_and_another_one_does(
 @pytest.mark.parametrize(
     ("says", "expected"), [(gone, Effect.SEEN), (slow, Effect.NOT_SEEN), (silent, Effect.NOT_SEEN)]
 )
-def test_a_node_has_ended_if_there_is_no_connection(kind: Kind, says: Says, expected: Effect) -> None:
+def test_a_node_has_ended_if_it_refuses_connections(kind: Kind, says: Says, expected: Effect) -> None:
     assert effect(kind, {1: says}) is expected
 
 
 @pytest.mark.parametrize(("moves_from", "expected"), [(1.0, Effect.SEEN), (LASTS + 1.0, Effect.NOT_SEEN)])
-def test_a_reassignment_is_seen_while_it_is_under_way_though_it_never_ends(moves_from: float, expected: Effect) -> None:
-    """One of the replicas that it wants is down until the others are wanted again."""
+def test_a_reassignment_is_seen_while_it_is_in_progress_although_it_never_completes(
+    moves_from: float, expected: Effect
+) -> None:
+    """One of the target replicas is down until the reassignment is reverted."""
 
     async def play(world: World) -> Effect | None:
         runtime = world.machine("client").start()
@@ -140,7 +142,7 @@ def test_a_reassignment_is_seen_while_it_is_under_way_though_it_never_ends(moves
     assert simulate(play, seed=1) is expected
 
 
-def test_a_broker_hears_nothing_if_it_fetches_no_metadata_that_others_have() -> None:
+def test_a_broker_hears_nothing_if_it_lacks_metadata_that_other_brokers_have() -> None:
     assert hears_nothing(1, {1: 5, 2: 9, 3: 4}, 8)
     assert hears_nothing(1, {2: 9}, 8)
     assert not hears_nothing(1, {1: 8, 2: 9}, 8)
@@ -149,10 +151,10 @@ def test_a_broker_hears_nothing_if_it_fetches_no_metadata_that_others_have() -> 
 
 
 @pytest.mark.parametrize(("stuck", "expected"), [(True, Effect.SEEN), (False, Effect.NOT_SEEN)])
-def test_a_cut_from_the_controller_to_a_broker_is_seen_by_what_the_broker_fetches(
+def test_a_cut_from_the_controller_to_a_broker_is_seen_in_the_brokers_metadata_offset(
     stuck: bool, expected: Effect
 ) -> None:
-    """Its heartbeats arrive: nobody fences it."""
+    """The broker's heartbeats arrive, so the controller does not fence it."""
 
     async def play(world: World) -> Sight:
         runtime = world.machine("client").start()
@@ -172,7 +174,7 @@ def test_a_cut_from_the_controller_to_a_broker_is_seen_by_what_the_broker_fetche
 
 
 class Client:
-    """A cluster of one broker, of which each request ends in the same way."""
+    """A cluster of one broker in which all requests have the same outcome."""
 
     def __init__(self, runtime: Runtime, outcome: object) -> None:
         self.runtime = runtime
@@ -204,7 +206,7 @@ def directories(*errors: int) -> object:
         (ChannelError("broken"), Reply.GONE, True),
     ],
 )
-def test_a_slow_broker_is_not_one_whose_disk_is_full(outcome: object, reply: Reply, is_offline: bool) -> None:
+def test_a_slow_answer_does_not_count_as_a_full_disk(outcome: object, reply: Reply, is_offline: bool) -> None:
     async def play(world: World) -> tuple[Reply, bool]:
         client = cast(Cluster, Client(world.machine("client").start(), outcome))
         health = Health(client, [1], [("", 1)], [])
@@ -228,7 +230,7 @@ def isolated(*, carried_out: float = 10.5, others: list[Step] | None = None) -> 
     return deposed(sight, 10.0, [step, *(others or [])], AS_IT_WAS, SHAPE)
 
 
-def test_what_an_isolated_leader_takes_with_acks_1_is_lost_until_it_may_have_been_replaced() -> None:
+def test_writes_with_acks_1_to_an_isolated_leader_must_be_lost_until_its_session_may_end() -> None:
     until = 10.0 + SHAPE.session - HEARTBEAT - MARGIN
     assert isolated() == ((LED,), 10.5 + MARGIN, until)
     assert isolated(others=[Step(Kind.TIER_AWAY, (), 5.0)])[0] == (LED,)

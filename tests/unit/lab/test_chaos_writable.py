@@ -36,7 +36,7 @@ AWAY = [
 
 @pytest.mark.parametrize("kind", AWAY)
 @pytest.mark.parametrize("node", [1, 2])
-def test_one_broker_may_be_away(kind: Kind, node: int) -> None:
+def test_a_partition_stays_writable_without_one_broker_if_min_isr_allows(kind: Kind, node: int) -> None:
     assert writable([fault(kind, node)], leader=1, isr=[1, 2, 3])
     assert not writable([fault(kind, node)], leader=1, isr=[1, 2])
     assert writable([fault(kind, node)], leader=1, isr=[1, 2], min_isr=1)
@@ -46,20 +46,20 @@ def test_one_broker_may_be_away(kind: Kind, node: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "nodes", "leader", "isr", "expected"),
     [
-        # it stays in the ISR until it answers again
+        # the replica that hangs stays in the ISR until it answers again
         (Kind.HANG, (1,), 2, [1, 2, 3], False),
         (Kind.HANG, (1,), 2, [2, 3], True),
-        # its followers leave the ISR of what it leads; it leaves that of others
+        # followers leave the ISR of partitions that the broker leads; the broker leaves that of the others
         (Kind.CUT_FOLLOWERS, (1,), 1, [1, 2, 3], False),
         (Kind.CUT_FOLLOWERS, (1,), 2, [1, 2, 3], True),
         (Kind.CUT_FOLLOWERS, (1,), 2, [1, 2], False),
-        # one of two ends leaves the other's ISR
+        # the broker at one end leaves the ISR of the broker at the other end
         (Kind.CUT_ONE_WAY, (1, 2), 1, [1, 2, 3], True),
         (Kind.CUT_ONE_WAY, (1, 2), 2, [1, 2], False),
         (Kind.CUT_ONE_WAY, (1, 2), 3, [1, 2, 3], True),
         (Kind.CUT_ONE_WAY, (1, CONTROLLER), 1, [1, 2, 3], True),
         (Kind.CUT_ONE_WAY, (CONTROLLER, 1), 1, [1, 2], False),
-        # nobody leaves an ISR
+        # no replica leaves an ISR
         (Kind.CONTROLLER, (CONTROLLER,), 1, [1, 2, 3], True),
         (Kind.CONTROLLER, (CONTROLLER,), 1, [1, 2], True),
         (Kind.CONTROLLER, (CONTROLLER,), 1, [1], False),
@@ -69,7 +69,7 @@ def test_one_broker_may_be_away(kind: Kind, node: int) -> None:
         (Kind.SLOW_OBJECTS, (), 1, [1, 2], True),
         (Kind.LOST_OBJECTS, (), 1, [1, 2], True),
         (Kind.REASSIGN, (), 1, [1, 2], True),
-        # one after the other
+        # the nodes restart one after the other
         (Kind.ROLLING, (1, 2, 3, CONTROLLER), 1, [1, 2, 3], True),
         (Kind.ROLLING, (1, 2, 3, CONTROLLER), 1, [1, 2], False),
         (Kind.UNCLEAN, (1, 2, 3), 1, [1, 2, 3], False),
@@ -77,7 +77,9 @@ def test_one_broker_may_be_away(kind: Kind, node: int) -> None:
         (Kind.CLOCK, (1,), -1, [1, 2], False),
     ],
 )
-def test_one_fault(kind: Kind, nodes: tuple[int, ...], leader: int, isr: list[int], expected: bool) -> None:
+def test_whether_a_partition_must_be_writable_during_one_fault(
+    kind: Kind, nodes: tuple[int, ...], leader: int, isr: list[int], expected: bool
+) -> None:
     assert writable([fault(kind, *nodes)], leader, isr) is expected
 
 
@@ -86,7 +88,7 @@ def test_one_fault(kind: Kind, nodes: tuple[int, ...], leader: int, isr: list[in
     [
         ([fault(Kind.KILL, 1), fault(Kind.STOP, 2)], 3, [1, 2, 3], False),
         ([fault(Kind.KILL, 1), fault(Kind.STOP, 2)], 3, [1, 3, 4], True),
-        # nobody takes the one that is away out of the ISR, and nobody else is elected
+        # no controller removes the unavailable replica from the ISR or elects another leader
         ([fault(Kind.KILL, 1), fault(Kind.CONTROLLER, CONTROLLER)], 2, [1, 2, 3], False),
         ([fault(Kind.KILL, 1), fault(Kind.CONTROLLER, CONTROLLER)], 2, [2, 3], True),
         ([fault(Kind.CUT_FOLLOWERS, 1), fault(Kind.CONTROLLER, CONTROLLER)], 2, [1, 2, 3], False),
@@ -95,16 +97,18 @@ def test_one_fault(kind: Kind, nodes: tuple[int, ...], leader: int, isr: list[in
         ([fault(Kind.CUT_ONE_WAY, 1, 2), fault(Kind.KILL, 3)], 3, [1, 2, 3], False),
         ([fault(Kind.CUT_FOLLOWERS, 1), fault(Kind.KILL, 2)], 2, [1, 2, 3], False),
         ([fault(Kind.KILL, 1), fault(Kind.TIER_AWAY)], 1, [1, 2, 3], True),
-        # the replicas may move to the one that is away
+        # the reassignment may choose the unavailable broker
         ([fault(Kind.KILL, 1), fault(Kind.REASSIGN)], 2, [2, 3], False),
         ([fault(Kind.CONTROLLER, CONTROLLER), fault(Kind.REASSIGN)], 2, [1, 2, 3], True),
     ],
 )
-def test_two_faults(steps: list[Step], leader: int, isr: list[int], expected: bool) -> None:
+def test_whether_a_partition_must_be_writable_during_two_faults(
+    steps: list[Step], leader: int, isr: list[int], expected: bool
+) -> None:
     assert writable(steps, leader, isr) is expected
 
 
-def test_the_time_comes_from_what_has_to_be_noticed() -> None:
+def test_the_allowed_time_covers_the_session_timeout_or_the_replica_lag() -> None:
     assert within(fault(Kind.KILL, 1), SHAPE) > SHAPE.session
     assert within(fault(Kind.CUT_FOLLOWERS, 1), SHAPE) > 1.5 * SHAPE.lag
     assert within(fault(Kind.CONTROLLER, CONTROLLER), SHAPE) < within(fault(Kind.KILL, 1), SHAPE)

@@ -1,4 +1,4 @@
-"""What the checker says of groups: a valid history is clean, and whatever is planted is found and named."""
+"""The checker of groups: a valid history has no violations, and each planted anomaly is found."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def last_fetch(parts: Parts) -> OffsetFetch:
 
 
 def last_commits(parts: Parts) -> list[OffsetCommit]:
-    """Two that were acknowledged for one partition, the later one last."""
+    """Two acknowledged commits of one partition, in order."""
     partition = last_fetch(parts).partition
     return parts.of(OffsetCommit, lambda one: one.partition == partition and one.outcome is OK)[-2:]
 
 
 def synced(parts: Parts) -> list[Sync]:
-    """Of the last generation."""
+    """The SyncGroup events of the last generation."""
     leader = parts.of(Sync, lambda one: one.sent is not None)[-1]
     return parts.of(Sync, lambda one: one.begun >= leader.begun)
 
@@ -64,7 +64,7 @@ def commit_went_back(parts: Parts) -> Parts:
 
 
 def went_back_at_one_node(parts: Parts) -> Parts:
-    """Long before all is settled, where the node had acknowledged the later one itself."""
+    """A fetch long before the cluster has settled, from the node that has acknowledged the later commit."""
     before, later = last_commits(parts)
     read = OffsetFetch(
         GROUP, later.node, later.ended, later.ended + 1, OK, later.partition, before.offset, before.metadata
@@ -73,7 +73,7 @@ def went_back_at_one_node(parts: Parts) -> Parts:
 
 
 def a_late_commit_of_an_old_generation(parts: Parts) -> Parts:
-    """One without an answer takes effect over what its successors had committed: nothing fenced it."""
+    """A commit without an answer replaces a commit of a later generation, although it should be fenced."""
     later = last_commits(parts)[-1]
     before = parts.of(OffsetCommit, lambda one: one.metadata == "last" and one.partition == later.partition)[-2]
     parts = parts.with_changed(before, outcome=UNKNOWN)
@@ -103,7 +103,7 @@ def deleted_with_its_group(parts: Parts) -> Parts:
 
 
 def deleted_and_seen_so(parts: Parts) -> Parts:
-    """The commit and the deletion were under way at once; at first the one had won, then the other."""
+    """The commit and the deletion were concurrent: at first the offset is gone, then it is there again."""
     later = last_commits(parts)[-1]
     delete = GroupDelete(GROUP, later.node, later.begun, later.ended, OK)
     gone = OffsetFetch(GROUP, later.node, later.ended, later.ended + 0.01, OK, later.partition, -1)
@@ -111,7 +111,7 @@ def deleted_and_seen_so(parts: Parts) -> Parts:
 
 
 def deleted_group(parts: Parts) -> Parts:
-    """Its members are there again."""
+    """A member of the deleted group sends a successful heartbeat."""
     leader = synced(parts)[0]
     beat = MemberHeartbeat(
         GROUP, "a", parts.end + 2, parts.end + 3, OK, leader.member, leader.generation, leader.instance
@@ -150,7 +150,7 @@ def generation_twice(parts: Parts) -> Parts:
     return parts.plus(join, Sync(GROUP, "a", parts.end + 1, parts.end + 2, OK, "another", leader.generation, sent=()))
 
 
-def one_that_is_not_in_it(parts: Parts) -> Parts:
+def sync_of_an_unknown_member(parts: Parts) -> Parts:
     leader = synced(parts)[0]
     return parts.plus(Sync(GROUP, "a", parts.end + 1, parts.end + 2, OK, "another", leader.generation))
 
@@ -161,7 +161,7 @@ def never_sent(parts: Parts) -> Parts:
 
 
 def never_sent_at_all(parts: Parts) -> Parts:
-    """The leader had not shared out anything yet."""
+    """The leader had not sent an assignment yet."""
     generation = synced(parts)[0].generation + 1
     join = Join(GROUP, "a", parts.end, parts.end + 1, OK, "another", generation, leader="another")
     sync = Sync(GROUP, "a", parts.end + 1, parts.end + 2, OK, "another", generation, share=PARTITIONS[:1])
@@ -169,7 +169,7 @@ def never_sent_at_all(parts: Parts) -> Parts:
 
 
 def two_ids(parts: Parts) -> Parts:
-    """The id of the generation before goes on to commit."""
+    """The static member's id of the previous generation still heartbeats successfully."""
     before, now = parts.of(Join, lambda one: one.instance == INSTANCE)[-2:]
     beat = MemberHeartbeat(GROUP, "a", parts.end + 1, parts.end + 2, OK, before.member, now.generation, INSTANCE)
     sync = next(one for one in synced(parts) if one.member == now.member)
@@ -202,7 +202,7 @@ PLANTS: list[tuple[Callable[[Parts], Parts], Anomaly]] = [
     (generation_back_in_a_join, Anomaly.GENERATION_BACK),
     (generation_back_in_a_heartbeat, Anomaly.GENERATION_BACK),
     (generation_twice, Anomaly.GENERATION_TWICE),
-    (one_that_is_not_in_it, Anomaly.GENERATION_TWICE),
+    (sync_of_an_unknown_member, Anomaly.GENERATION_TWICE),
     (never_sent, Anomaly.NEVER_SENT),
     (never_sent_at_all, Anomaly.NEVER_SENT),
     (two_ids, Anomaly.TWO_IDS),
@@ -212,20 +212,20 @@ PLANTS: list[tuple[Callable[[Parts], Parts], Anomaly]] = [
 
 
 @given(SEEDS, st.booleans())
-def test_a_valid_history_is_clean(seed: int, sure: bool) -> None:
+def test_a_valid_history_has_no_violations(seed: int, sure: bool) -> None:
     assert check(valid(seed, sure=sure).events) == []
 
 
 @pytest.mark.parametrize(("plant", "anomaly"), PLANTS, ids=lambda one: getattr(one, "__name__", ""))
 @given(seed=SEEDS)
 @settings(max_examples=examples(30))
-def test_what_is_planted_is_found_and_named(plant: Callable[[Parts], Parts], anomaly: Anomaly, seed: int) -> None:
+def test_a_planted_anomaly_is_found(plant: Callable[[Parts], Parts], anomaly: Anomaly, seed: int) -> None:
     assert anomaly in counts(check(plant(valid(seed)).events))
 
 
 @given(SEEDS)
 @settings(max_examples=examples(30))
-def test_a_history_on_disk_is_the_same(seed: int) -> None:
+def test_a_history_is_unchanged_after_writing_and_reading(seed: int) -> None:
     rest: list[Event] = [Trouble("a", 1, 2), Expiry(3), Settled(4)]
     whole = [*valid(seed).events, *rest]
     assert list(events.read(events.write(whole))) == whole
@@ -237,13 +237,13 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
 )
 @given(seed=SEEDS)
 @settings(max_examples=examples(5))
-def test_what_was_told_before_promises_are_void_accuses_nobody(plant: Callable[[Parts], Parts], seed: int) -> None:
+def test_events_before_a_voided_promise_are_no_violations(plant: Callable[[Parts], Parts], seed: int) -> None:
     found = counts(check([*plant(valid(seed)).events, VOID]))
     assert not set(found) - {Anomaly.NEVER_SENT}
 
 
 @pytest.mark.parametrize("plant", [join_never_answered, sync_never_answered])
-def test_who_was_in_trouble_owes_no_answer(plant: Callable[[Parts], Parts]) -> None:
+def test_a_node_in_trouble_need_not_answer(plant: Callable[[Parts], Parts]) -> None:
     parts = plant(valid(1))
     assert not check(parts.plus(Trouble("a", 19, 30)).events)
     assert not check(parts.plus(Trouble("", 19, 30)).events)
@@ -260,15 +260,15 @@ def names(*history: Event) -> list[Anomaly]:
     return [one.anomaly for one in check(history)]
 
 
-def test_a_deleted_topic_takes_its_offsets_with_it_and_no_others() -> None:
+def test_deletion_of_a_topic_explains_that_its_offsets_are_gone() -> None:
     assert names(COMMIT, GONE) == [Anomaly.LOST_COMMIT]
     assert names(COMMIT, GONE, TopicChange("t", False, UNKNOWN, begun=2)) == []
     assert names(COMMIT, GONE, TopicChange("t", False, FAILED, begun=2)) == [Anomaly.LOST_COMMIT]
     assert names(COMMIT, GONE, TopicChange("t", False, OK, begun=22), TopicChange("t", True, OK, begun=23)) != []
 
 
-def test_what_is_left_of_a_deleted_topic_is_hidden_by_another_one_of_its_name() -> None:
-    """Offsets carry the id of their topic (KIP-848): they come to light again when nobody knows another one."""
+def test_offsets_of_a_deleted_topic_are_hidden_while_another_topic_has_its_name() -> None:
+    """Offsets carry the id of their topic (KIP-848), so they are visible again if no other id is known."""
     deleted, again = TopicChange("t", False, OK, begun=2), TopicChange("t", True, OK, begun=15)
     shown, there = OffsetFetch(GROUP, "a", 30, 31, OK, ("t", 0), 5), FinalTopic("t")
     assert names(COMMIT, deleted, again, GONE, shown, there) == []
@@ -282,7 +282,7 @@ def test_what_is_left_of_a_deleted_topic_is_hidden_by_another_one_of_its_name() 
         assert len(names(COMMIT, *history)) == 1
 
 
-def test_offsets_do_not_rise_by_themselves() -> None:
+def test_an_offset_above_all_commits_is_a_violation() -> None:
     higher = OffsetFetch(GROUP, "a", 20, 21, OK, ("t", 0), 6)
     later = replace(COMMIT, begun=22, ended=23, offset=6)
     assert names(COMMIT, higher) == [Anomaly.OFFSET_FROM_NOWHERE]
@@ -291,7 +291,7 @@ def test_offsets_do_not_rise_by_themselves() -> None:
     assert names(COMMIT, higher, replace(later, begun=12, outcome=UNKNOWN)) == []
 
 
-def test_a_commit_that_expires_may_go_then_and_not_before_and_not_what_follows_it() -> None:
+def test_expiry_explains_a_missing_commit_after_its_retention_but_no_later_commit() -> None:
     short = replace(COMMIT, retention=15.0)
     assert names(short, GONE) == []
     assert names(replace(short, retention=25.0), GONE) == [Anomaly.LOST_COMMIT]
@@ -299,7 +299,7 @@ def test_a_commit_that_expires_may_go_then_and_not_before_and_not_what_follows_i
     assert names(short, later, GONE) == [Anomaly.LOST_COMMIT]
 
 
-def test_a_client_that_tries_again_may_commit_twice_until_it_is_fenced() -> None:
+def test_a_retried_commit_may_take_effect_twice_until_it_is_fenced() -> None:
     first, second = replace(COMMIT, retried=True), replace(COMMIT, begun=2, ended=3, offset=6, generation=2)
     late = OffsetFetch(GROUP, "a", 20, 21, OK, ("t", 0), 5)
     assert names(first, replace(second, generation=1), late) == []
@@ -307,7 +307,7 @@ def test_a_client_that_tries_again_may_commit_twice_until_it_is_fenced() -> None
     assert names(first, Sync(GROUP, "a", 1, 2, OK, "m", 2), second, late) == [Anomaly.COMMIT_BACK]
 
 
-def test_a_generation_begins_anew_where_the_group_may_have_been_forgotten() -> None:
+def test_generations_may_restart_after_the_group_was_deleted_or_expired() -> None:
     syncs = [Sync(GROUP, "a", 0, 1, OK, "m", 5), Sync(GROUP, "a", 8, 9, OK, "n", 1)]
     assert names(*syncs) == [Anomaly.GENERATION_BACK]
     assert names(*syncs, GroupDelete(GROUP, "a", 3, 4, OK)) == []
@@ -317,7 +317,7 @@ def test_a_generation_begins_anew_where_the_group_may_have_been_forgotten() -> N
     assert names(*syncs, Expiry(10)) == [Anomaly.GENERATION_BACK]
 
 
-def test_a_deposed_coordinator_answers_from_what_it_knows_but_takes_no_commit() -> None:
+def test_a_former_coordinator_may_answer_heartbeats_but_must_not_accept_commits() -> None:
     syncs = [Sync(GROUP, "a", 0, 1, OK, "m", 5), Sync(GROUP, "b", 8, 9, OK, "n", 6)]
     assert names(*syncs, MemberHeartbeat(GROUP, "a", 10, 11, OK, "m", 5)) == []
     assert names(*syncs, MemberHeartbeat(GROUP, "a", 10, 11, OK, "m", 5), Settled(10)) == [Anomaly.GENERATION_BACK]
@@ -326,7 +326,7 @@ def test_a_deposed_coordinator_answers_from_what_it_knows_but_takes_no_commit() 
 
 @pytest.mark.slow
 def test_many_commits_are_judged_in_one_pass() -> None:
-    """A checker that compared each commit with each other one would run into the time limit of tests."""
+    """A checker that compares each commit with each other one exceeds the time limit of tests."""
     commits = (
         OffsetCommit("g", "", at, at + 0.5, RequestOutcome.OK, "m", at // 1000, "", ("t", at % 7), at)
         for at in range(50_000)

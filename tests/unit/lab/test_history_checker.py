@@ -1,4 +1,4 @@
-"""The checker of histories: a valid one is clean, and whatever is planted is found and named."""
+"""The checker of histories: a valid history has no violations, and each planted anomaly is found."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ SEEDS = st.integers(0, 1 << 32)
 
 
 @given(SEEDS)
-def test_a_valid_history_is_clean(seed: int) -> None:
+def test_a_valid_history_has_no_violations(seed: int) -> None:
     assert check(valid(seed).events()) == []
 
 
 @pytest.mark.parametrize(("plant", "anomaly"), PLANTS, ids=lambda one: getattr(one, "__name__", ""))
 @given(seed=SEEDS)
 @settings(max_examples=examples(30))
-def test_what_is_planted_is_found_and_named(plant: Callable[[Parts], Parts], anomaly: Anomaly, seed: int) -> None:
+def test_a_planted_anomaly_is_found(plant: Callable[[Parts], Parts], anomaly: Anomaly, seed: int) -> None:
     assert anomaly in counts(check(plant(valid(seed)).events()))
 
 
 @given(SEEDS)
 @settings(max_examples=examples(30))
-def test_a_history_on_disk_is_the_same(seed: int) -> None:
+def test_a_history_is_unchanged_after_writing_and_reading(seed: int) -> None:
     parts = valid(seed).events()
     rest: list[Event] = [
         Void(PARTITION, 3.5, "an unclean election"),
@@ -61,7 +61,7 @@ def test_a_history_on_disk_is_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("line", ['{"event":"nothing"}', "{}", "[", '{"event":"send","value":"v"}'])
-def test_what_is_no_event_is_refused(line: str) -> None:
+def test_a_line_that_is_no_event_is_refused(line: str) -> None:
     with pytest.raises(ValueError):
         events.from_line(line)
 
@@ -78,28 +78,28 @@ def texts(*history: Event) -> list[str]:
     return [str(one) for one in check(history)]
 
 
-def test_a_void_promise_excuses_what_was_sent_before_and_only_that() -> None:
+def test_a_voided_promise_explains_losses_of_earlier_records_only() -> None:
     assert texts(send(0, 0), send(1, 1), Void(PARTITION, 2.0, "unclean"), log(0)) == []
     late = texts(send(0, 0), send(1, 1), Void(PARTITION, 0.9, "unclean"), log(0))
     assert late == ["lost write: t-0: v1 was acknowledged at 1 and is gone"]
     assert texts(send(0, 0), send(1, 1), Void(("t", 1), 2.0, "unclean"), log(0)) == late
 
 
-def test_another_record_may_take_the_place_of_one_whose_promises_are_void() -> None:
+def test_another_record_may_get_the_offset_of_a_record_whose_promise_is_void() -> None:
     lost, after = send(1, 1), send(2, 1)
     assert texts(send(0, 0), lost, Void(PARTITION, 1.8, "unclean"), after, log(0, 2)) == []
     assert len(texts(send(0, 0), lost, after, log(0, 2))) == 2
 
 
-def test_a_log_loses_its_end_and_not_its_middle() -> None:
+def test_a_log_may_lose_its_end_but_no_record_before_a_kept_one() -> None:
     void = Void(PARTITION, 9.0, "unclean")
     unknown = Send(PARTITION, "v3", 3, 4, RequestOutcome.UNKNOWN)
     found = texts(send(0, 0), send(1, 1), send(2, 2), unknown, void, log(0, 3, 2))
     assert found == ["lost write: t-0: v1 is gone, but not v2, which followed it in the log"]
 
 
-def test_while_a_leader_does_not_know_of_its_end_there_are_two_logs_and_both_may_acknowledge() -> None:
-    """What the one took first, at a lower offset, is gone, and what the other took later is not."""
+def test_a_former_leader_may_acknowledge_records_until_it_learns_of_its_successor() -> None:
+    """The former leader's earlier record, at a lower offset, is lost; the new leader's later record is not."""
     one, other = send(2, 2), send(3, 3)
     end = FinalLog(PARTITION, ((0, "v0", 0), (1, "v1", 0), (3, "v3", 1)))
     history: list[Event] = [send(0, 0), send(1, 1), one, other, end]
@@ -109,7 +109,7 @@ def test_while_a_leader_does_not_know_of_its_end_there_are_two_logs_and_both_may
     ]
 
 
-def test_a_reader_may_have_been_further_on_in_a_log_whose_promises_are_void() -> None:
+def test_a_reader_may_have_skipped_records_of_a_log_whose_promises_are_void() -> None:
     sends = [send(number, number) for number in range(3)]
     read = Poll(PARTITION, "r", 4.0, ((0, "v0"), (2, "v2")))
     history: list[Event] = [*sends, read, log(0, 1, 2)]
@@ -117,14 +117,14 @@ def test_a_reader_may_have_been_further_on_in_a_log_whose_promises_are_void() ->
     assert texts(*history, Void(PARTITION, 3.0, "unclean")) == []
 
 
-def test_acks_1_promises_nothing_until_it_is_read() -> None:
+def test_a_write_with_acks_1_may_be_lost_until_it_was_read() -> None:
     weak, other = send(1, 1, acks=1), send(2, 1)
     assert texts(send(0, 0), weak, other, log(0, 2)) == []
     read = Poll(PARTITION, "r", 5, ((0, "v0"), (1, "v1")))
     assert {one.anomaly for one in check([send(0, 0), weak, read, log(0)])} == {Anomaly.LOST_WRITE}
 
 
-def test_of_a_record_that_was_written_twice_with_acks_1_the_place_that_was_read_counts() -> None:
+def test_of_two_copies_written_with_acks_1_the_one_that_was_read_must_stay() -> None:
     weak = replace(send(1, 5, acks=1), once=False)
     reads = Poll(PARTITION, "r", 3.0, ((2, weak.value),)), Poll(PARTITION, "again", 3.0, ((5, "v3"),))
     history: tuple[Event, ...] = (weak, *reads, send(3, 5), AllowedDeletion(PARTITION, 4, "asked"))
@@ -143,7 +143,7 @@ def test_without_a_final_log_a_record_is_lost_when_readers_have_passed_it() -> N
 
 
 @pytest.mark.parametrize("outcome", [RequestOutcome.UNKNOWN, RequestOutcome.FAILED])
-def test_a_value_that_is_sent_again_hides_no_loss(outcome: RequestOutcome) -> None:
+def test_a_loss_is_found_although_the_value_was_sent_again(outcome: RequestOutcome) -> None:
     again = Send(PARTITION, "v0", 5, 6, outcome)
     assert texts(send(0, 0), again, log()) == ["lost write: t-0: v0 was acknowledged at 0 and is gone"]
 
@@ -154,7 +154,7 @@ def test_a_producer_that_is_not_idempotent_may_write_twice() -> None:
     assert texts(send(0, 1), log(0, 0)) == ["duplicate: t-0: v0 is at 1 and 0"]
 
 
-def test_what_retention_has_deleted_is_not_lost_nor_skipped() -> None:
+def test_records_deleted_by_retention_are_neither_lost_nor_skipped() -> None:
     end = FinalLog(PARTITION, ((2, "v2", 0),), start=2)
     polls = (Poll(PARTITION, "r", 5, ((0, "v0"),)), Poll(PARTITION, "r", 6, ((2, "v2"),)))
     history: list[Event] = [send(0, 0), send(1, 1), send(2, 2), *polls, end]
@@ -162,7 +162,7 @@ def test_what_retention_has_deleted_is_not_lost_nor_skipped() -> None:
         assert texts(*history, AllowedDeletion(PARTITION, before, "somebody asked for it")) == []
 
 
-def test_a_log_start_does_not_rise_by_itself_nor_too_far() -> None:
+def test_the_log_start_must_not_rise_further_than_deletions_allow() -> None:
     sends = [send(number, number) for number in range(4)]
     end = FinalLog(PARTITION, ((2, "v2", 0), (3, "v3", 0)), start=2)
     read = [Poll(PARTITION, "r", 5, ((2, "v2"), (3, "v3")))]
@@ -181,8 +181,8 @@ def test_a_log_start_does_not_rise_by_itself_nor_too_far() -> None:
     assert texts(send(0, 0), FinalLog(PARTITION, (), start=1)) != []
 
 
-def test_a_reader_may_go_back_from_where_one_leader_has_deleted_and_the_next_has_not() -> None:
-    """DeleteRecords moves the log start of a leader that is deposed before others hear of it."""
+def test_a_reader_may_go_back_to_offsets_that_only_a_former_leader_has_deleted() -> None:
+    """DeleteRecords moves the log start of a leader, which loses its leadership before the followers learn of it."""
     sends = [send(number, number) for number in range(4)]
     first = Poll(PARTITION, "r", 5, ((0, "v0"), (1, "v1"), (2, "v2")))
     polls = [first, Poll(PARTITION, "r", 6, ((1, "v1"), (2, "v2"), (3, "v3")))]
@@ -196,7 +196,7 @@ def unknown(number: int, lane: str = "p, id 1", *, ended: float = 9.0) -> Send:
     return Send(PARTITION, f"v{number}", number, ended, RequestOutcome.UNKNOWN, lane=lane)
 
 
-def test_what_an_idempotent_lane_has_stored_is_in_order_whatever_was_answered() -> None:
+def test_records_of_an_idempotent_lane_are_in_order_for_any_outcome() -> None:
     in_lane = replace(send(0, 0), lane="p, id 1", ended=8.0)
     two = [unknown(1), unknown(2)]
     for stored in ((), (0,), (0, 1), (0, 1, 2)):
@@ -212,7 +212,7 @@ def test_what_an_idempotent_lane_has_stored_is_in_order_whatever_was_answered() 
     ]
 
 
-def test_of_an_idempotent_lane_no_later_record_is_stored_without_the_earlier() -> None:
+def test_an_idempotent_lane_stores_no_record_without_those_before_it() -> None:
     gap = ["lost in a lane: t-0: v1 is not there, but v2, which was sent after it"]
     assert texts(unknown(1), unknown(2), log(2)) == gap
     assert texts(unknown(1), unknown(2), log(1)) == []
@@ -223,7 +223,7 @@ def test_of_an_idempotent_lane_no_later_record_is_stored_without_the_earlier() -
     assert texts(unknown(1), unknown(2), log(2), Void(PARTITION, 3.0, "unclean")) == []
 
 
-def test_what_may_have_been_deleted_or_lost_is_no_gap_of_a_lane() -> None:
+def test_records_that_may_be_deleted_or_lost_are_no_gap_of_a_lane() -> None:
     first, rest = unknown(0), [unknown(1), unknown(2)]
     deleted = FinalLog(PARTITION, ((1, "v2", 0),), start=1)
     assert texts(*rest, deleted, AllowedDeletion(PARTITION, 1, "DeleteRecords")) == []
@@ -235,7 +235,7 @@ def test_what_may_have_been_deleted_or_lost_is_no_gap_of_a_lane() -> None:
     assert texts(first, *rest, refused) == []
 
 
-def test_a_record_lies_behind_all_that_was_acknowledged_before_it_was_sent() -> None:
+def test_a_record_follows_all_records_acknowledged_before_it_was_sent() -> None:
     late = Send(PARTITION, "v5", 5, 6, RequestOutcome.UNKNOWN)
     found = texts(send(1, 1), late, log(5, 1))
     assert found == ["non-monotonic send: t-0: v5 is at 0, and v1, sent before it, at 1"]
@@ -247,12 +247,12 @@ def test_a_record_lies_behind_all_that_was_acknowledged_before_it_was_sent() -> 
     assert texts(send(1, 1), late, log(5, 1), Void(PARTITION, 3.0, "unclean")) == []
 
 
-def test_what_nobody_saw_is_found_where_there_was_a_reader() -> None:
+def test_an_unread_record_is_found_if_the_partition_had_a_reader() -> None:
     assert texts(send(0, 0), log(0)) == []
     assert texts(send(0, 0), log(0), Poll(PARTITION, "r", 5.0, ())) == ["unseen: t-0: v0 at 0 was not read"]
 
 
-def test_readers_that_go_on_where_others_have_stopped_leave_nothing_out() -> None:
+def test_sessions_of_one_group_together_must_not_skip_records() -> None:
     sends = [send(number, number) for number in range(6)]
 
     def polls(*sessions: tuple[int, ...], ended: bool = False) -> list[Event]:
@@ -260,8 +260,8 @@ def test_readers_that_go_on_where_others_have_stopped_leave_nothing_out() -> Non
             Poll(PARTITION, f"session {at}", 8.0 + at, tuple((one, f"v{one}") for one in those), "group")
             for at, those in enumerate(sessions)
         ]
-        everybody = Poll(PARTITION, "r", 7.0, tuple((one, f"v{one}") for one in range(6)))
-        return [*sends, everybody, *read, *([Poll(PARTITION, "end", 20.0, (), "group")] if ended else [])]
+        reader_of_all = Poll(PARTITION, "r", 7.0, tuple((one, f"v{one}") for one in range(6)))
+        return [*sends, reader_of_all, *read, *([Poll(PARTITION, "end", 20.0, (), "group")] if ended else [])]
 
     whole = log(0, 1, 2, 3, 4, 5)
     assert texts(*polls((0, 1, 2), (2, 3)), whole) == []
@@ -279,7 +279,7 @@ def test_readers_that_go_on_where_others_have_stopped_leave_nothing_out() -> Non
     assert texts(*polls((0, 3)), whole, Void(PARTITION, 9.0, "unclean")) == []
 
 
-def test_before_a_void_not_everything_may_be_lost_where_the_fault_left_something() -> None:
+def test_a_voided_promise_does_not_explain_losses_below_the_kept_offset() -> None:
     sends = [send(0, 0), send(1, 1), send(2, 2)]
     void = Void(PARTITION, 9.0, "all of the ISR had lost records", kept=2)
     assert texts(*sends, void, log(0, 1)) == []
@@ -292,7 +292,7 @@ def test_before_a_void_not_everything_may_be_lost_where_the_fault_left_something
     assert texts(*sends, void, earlier, log()) == [lost.format("v1", 1)]
 
 
-def test_what_a_void_leaves_keeps_its_place_its_order_and_its_readers() -> None:
+def test_records_below_the_kept_offset_are_judged_like_all_others() -> None:
     void = Void(PARTITION, 9.0, "unclean", kept=1)
     other = Send(PARTITION, "v3", 3, 4, RequestOutcome.UNKNOWN)
     assert Anomaly.INCONSISTENT_OFFSETS in counts(check([send(0, 0), other, void, log(3)]))
@@ -341,12 +341,12 @@ AS_MADE = FinalTopic("made", {"retention.ms": "1"})
         ([UNSURE, replace(DELETED, begun=60.0), AS_MADE], ["topic: made: it should not exist"]),
     ],
 )
-def test_topics_are_as_they_were_left(history: list[Event], found: list[str]) -> None:
+def test_topics_exist_with_the_configuration_of_their_last_change(history: list[Event], found: list[str]) -> None:
     assert texts(*history, AllTopics(sum(isinstance(event, FinalTopic) for event in history))) == found
 
 
 @pytest.mark.parametrize("history", [[CREATED], [CREATED, DELETED, AS_MADE], [AS_MADE]])
-def test_topics_that_nobody_has_listed_to_the_end_are_not_judged(history: list[Event]) -> None:
+def test_topics_are_not_judged_without_a_complete_list(history: list[Event]) -> None:
     assert not texts(*history)
 
 
@@ -354,7 +354,7 @@ def _names(violations: list[Violation]) -> list[str]:
     return [one.anomaly.value for one in violations]
 
 
-def test_what_a_lost_object_held_may_be_refused_and_nothing_else() -> None:
+def test_only_offsets_of_a_lost_object_may_be_unreadable() -> None:
     sends = [Send(PARTITION, f"v{at}", at, at + 0.5, RequestOutcome.OK, at) for at in range(6)]
     first = Poll(PARTITION, "reader", 10, ((0, "v0"), (1, "v1")))
     behind = Poll(PARTITION, "reader from 4", 11, ((4, "v4"), (5, "v5")))
@@ -375,7 +375,7 @@ def test_what_a_lost_object_held_may_be_refused_and_nothing_else() -> None:
 
 @pytest.mark.slow
 def test_a_long_history_is_checked_in_one_pass() -> None:
-    """A checker that compared each operation with each other one would run into the time limit of tests."""
+    """A checker that compares each operation with each other one exceeds the time limit of tests."""
     checker, count = Checker(), 100_000
     for number in range(count):
         checker.add(Send(PARTITION, f"v{number}", number, number, RequestOutcome.OK, number, lane="p"))

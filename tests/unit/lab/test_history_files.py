@@ -1,4 +1,4 @@
-"""Histories in files are judged as those in memory, and bad lines are named."""
+"""A history in a file is judged like one in memory, and invalid lines are reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.lab.mixed_histories import KEYED, OK, mixed
 
 @given(st.integers(0, 1 << 32))
 @settings(max_examples=examples(40))
-def test_a_file_is_judged_as_the_events_in_it(seed: int) -> None:
+def test_a_file_gets_the_same_verdict_as_its_events_in_memory(seed: int) -> None:
     history = mixed(seed)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "history.jsonl"
@@ -42,7 +42,7 @@ def test_a_file_is_judged_as_the_events_in_it(seed: int) -> None:
 
 @given(st.integers(0, 1 << 32))
 @settings(max_examples=examples(10))
-def test_each_part_is_judged_by_itself(seed: int) -> None:
+def test_the_verdict_of_a_history_is_that_of_its_parts(seed: int) -> None:
     history = mixed(seed)
     shared = [event for event in history if type(event) in (Fault, Void, TopicChange)]
     parts = {part for event in history if (part := part_of(event)) is not None}
@@ -56,7 +56,7 @@ def test_each_part_is_judged_by_itself(seed: int) -> None:
     ]
 
 
-def test_what_concerns_several_parts_is_known_to_each(tmp_path: Path) -> None:
+def test_shared_events_are_passed_to_each_part(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     history: list[Event] = [
         OffsetCommit("g", "n", 1, 2, OK, "m", 1, "", ("gone", 0), 7),
@@ -67,7 +67,7 @@ def test_what_concerns_several_parts_is_known_to_each(tmp_path: Path) -> None:
         assert [one.anomaly.value for one in judge_file(path)] == names
 
 
-def test_of_each_part_alone_the_events_are_in_memory(tmp_path: Path) -> None:
+def test_reading_a_part_yields_only_its_events_and_the_shared_ones(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text("".join(write(mixed(1))))
     file = HistoryFile(path)
@@ -100,7 +100,9 @@ GOOD = to_line(Send(("t", 0), "v", 1.0, 2.0, OK, 0))
         ("[" * 100_000, ""),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_line_is_reported_with_its_number(
+    tmp_path: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(f"{GOOD}\n\n{line}\n{GOOD}\n")
     with pytest.raises(BadLine) as caught:
@@ -109,9 +111,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str, capsys: pytes
     assert said in str(caught.value)
 
 
-def test_a_last_line_that_was_cut_off_is_told_and_counts_for_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_incomplete_last_line_is_reported_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(f"{GOOD}\n{GOOD[:40]}")
     assert main(["check", str(path)]) == 0
@@ -123,7 +123,7 @@ def test_a_last_line_that_was_cut_off_is_told_and_counts_for_nothing(
 
 @pytest.mark.parametrize("text", ["", "\n", '{"event":"settled","at":1.0}\n', '{"event":"sett'])
 def test_a_history_without_operations_is_not_judged(text: str, tmp_path: Path) -> None:
-    """That it has no anomaly would say nothing."""
+    """The absence of anomalies in it would prove nothing."""
     path = tmp_path / "history.jsonl"
     path.write_text(text)
     for command in (["check"], ["report", "--out", str(tmp_path / "out")]):
@@ -132,7 +132,7 @@ def test_a_history_without_operations_is_not_judged(text: str, tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_prints_what_it_finds_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_anomalies_and_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "history.jsonl"
     lost: list[Event] = [KeyedWrite(KEYED, "k", "v", 1, 2, OK, 3), FullRead(KEYED, 5, 6, 9, ())]
     path.write_text("".join(write(lost)))
@@ -147,11 +147,11 @@ def test_the_command_prints_what_it_finds_and_ends_with_1(tmp_path: Path, capsys
     assert main(["check", "--promised", "t", str(path)]) == 1
 
 
-def test_each_anomaly_says_what_it_is_judged_by() -> None:
+def test_each_anomaly_declares_the_events_that_it_needs() -> None:
     assert set(NEEDS) == set(Anomaly)
 
 
-def test_a_report_has_everything_that_was_judged(tmp_path: Path) -> None:
+def test_a_report_has_all_anomalies_and_faults(tmp_path: Path) -> None:
     path, out = tmp_path / "history.jsonl", tmp_path / "out"
     history = mixed(3)
     path.write_text("".join(write(history)))
@@ -176,7 +176,7 @@ def test_a_report_has_everything_that_was_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "7", '{"about": 7}', "not JSON"])
-def test_what_tells_nothing_about_a_run_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_that_does_not_describe_a_run_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text(GOOD)
     (tmp_path / "about.json").write_text(text)
     with pytest.raises(UserError, match=r"about\.json: neither a report\.json nor a run\.json"):
@@ -198,14 +198,14 @@ print(tracemalloc.get_traced_memory()[1])
 
 
 def peak(how: str, path: Path) -> int:
-    """Bytes that Python held at most meanwhile. In a process of its own: tables that the whole interpreter shares grow
-    at any time."""
+    """The peak of memory that Python allocated while it judged, in bytes. A separate process is used because tables
+    of the interpreter grow at any time."""
     command = [sys.executable, "-c", MEASURED, how, str(path)]
     return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
 
 @pytest.mark.slow
-def test_the_more_partitions_the_less_of_a_file_is_in_memory(tmp_path: Path) -> None:
+def test_a_file_of_many_partitions_is_judged_with_less_memory_than_its_events(tmp_path: Path) -> None:
     path, partitions = tmp_path / "history.jsonl", 20
     history = (
         Send(("t", at % partitions), f"value {at}", at, at + 1, OK, at // partitions, lane=f"p/{at % partitions}")

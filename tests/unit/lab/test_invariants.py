@@ -1,4 +1,4 @@
-"""The rules of milena/lab/invariants: what they let pass, and each violation planted."""
+"""The rules of milena/lab/invariants: valid states are accepted, and each planted violation is found."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_the_bounds_of_a_log_are_in_order(change: dict[str, int], text: str) -> 
         ({"high_watermark": 4}, "high watermark is 4 after 5"),
     ],
 )
-def test_epochs_and_a_leaders_high_watermark_do_not_go_back(change: dict[str, int], text: str) -> None:
+def test_epochs_and_the_high_watermark_of_a_leader_must_not_decrease(change: dict[str, int], text: str) -> None:
     rules = ReplicaRules()
     rules.check(LEADER)
     with pytest.raises(InvariantBroken, match=text):
         rules.check(replace(LEADER, **change))  # type: ignore[arg-type]
 
 
-def test_a_new_process_a_new_epoch_and_a_follower_may_begin_lower() -> None:
+def test_a_new_process_a_new_leader_epoch_and_a_follower_may_have_lower_values() -> None:
     rules = ReplicaRules()
     for one in (LEADER, FOLLOWER):
         rules.check(one)
@@ -85,7 +85,7 @@ def ledger() -> Ledger:
     return found
 
 
-def test_what_is_committed_is_the_same_everywhere() -> None:
+def test_committed_batches_are_the_same_on_all_replicas() -> None:
     ledger().take("broker 2", [ONE, TWO], 2)
     ledger().take("broker 2", [THREE, CommittedBatch(7, 7, 2, 14)], 2)
 
@@ -96,12 +96,12 @@ def test_a_changed_batch_is_found(changed: CommittedBatch) -> None:
         ledger().take("broker 2", [ONE, changed], 2)
 
 
-def test_a_batch_that_begins_elsewhere_is_found() -> None:
+def test_a_batch_with_another_base_offset_is_found() -> None:
     with pytest.raises(InvariantBroken, match="no known batch begins there"):
         ledger().take("broker 2", [CommittedBatch(2, 3, 0, 12)], 2)
 
 
-def test_a_leader_has_all_that_is_committed() -> None:
+def test_a_new_leader_must_have_all_committed_records() -> None:
     last = ledger().last_known_in(3)
     assert last is not None
     ledger().elect("broker 2", last=last, log_end=7, last_epoch=2)
@@ -111,14 +111,14 @@ def test_a_leader_has_all_that_is_committed() -> None:
         ledger().elect("broker 2", last=last, log_end=9, last_epoch=1)
 
 
-def test_a_leader_that_hears_late_of_its_election_need_not_have_what_later_leaders_committed() -> None:
+def test_a_leader_that_learns_late_of_its_election_need_not_have_records_of_later_leaders() -> None:
     found = Ledger("t-0")
     found.take("broker 1", [ONE], 1)
     found.take("broker 2", [TWO], 3)  # written in an earlier epoch, and committed by the leader of epoch 3
     assert [found.last_known_in(epoch) for epoch in (0, 1, 2, 3)] == [None, ONE, ONE, TWO]
 
 
-def test_where_promises_are_void_the_truth_begins_anew() -> None:
+def test_voided_promises_clear_the_committed_batches_of_a_ledger() -> None:
     found = ledger()
     found.void(3)
     assert found.last_known_in(9) is None
@@ -137,7 +137,7 @@ def partition(isr: tuple[int, ...], leader: int = 1, *, epoch: int = 0, version:
     )
 
 
-def test_promises_hold_while_one_of_the_isr_has_all() -> None:
+def test_promises_hold_while_a_member_of_the_isr_has_all_records() -> None:
     promises = Promises()
     assert promises.disk_lost(1, [(KEY, partition((1, 2, 3)))]) == []
     assert promises.is_short(KEY, 1)
@@ -147,7 +147,7 @@ def test_promises_hold_while_one_of_the_isr_has_all() -> None:
     assert promises.disk_lost(3, [(KEY, partition((2,), 2))]) == []
 
 
-def test_promises_are_void_when_all_of_the_isr_are_short() -> None:
+def test_promises_are_void_if_all_members_of_the_isr_have_lost_records() -> None:
     promises = Promises()
     assert promises.disk_lost(1, [(KEY, partition((1, 2)))]) == []
     assert promises.disk_lost(2, [(KEY, partition((1, 2)))]) == [KEY]
@@ -173,7 +173,7 @@ def image(offset: int, one: PartitionImage, *brokers: BrokerImage) -> MetadataIm
     return MetadataImage(Offset(offset), topics={"t": topic}, topics_by_id={TOPIC: topic}, brokers=registered)
 
 
-def test_a_broker_has_what_the_controller_had_at_the_same_offset() -> None:
+def test_the_image_of_a_broker_equals_that_of_the_controller_at_the_same_offset() -> None:
     rules = ImageRules()
     old, new = partition((1, 2, 3)), partition((1, 2), version=1)
     assert [change.now for change in rules.controller_moved(image(5, old))] == [old]
@@ -187,7 +187,7 @@ def test_a_broker_has_what_the_controller_had_at_the_same_offset() -> None:
         rules.check("broker 1", {}, image(10, new))
 
 
-def test_what_a_broker_lacks_or_has_too_much_is_found() -> None:
+def test_a_missing_or_additional_partition_in_the_image_of_a_broker_is_found() -> None:
     rules = ImageRules()
     rules.controller_moved(image(5, partition((1,))))
     with pytest.raises(InvariantBroken, match="is None at offset 5"):
@@ -198,7 +198,7 @@ def test_what_a_broker_lacks_or_has_too_much_is_found() -> None:
         rules.check("broker 1", {}, image(6, partition((1,))))
 
 
-def test_what_a_controller_lost_before_it_was_committed_was_never_so() -> None:
+def test_an_uncommitted_change_that_a_controller_lost_is_forgotten() -> None:
     rules = ImageRules()
     old, lost, new = partition((1, 2, 3)), partition((1, 2), version=1), partition((1, 3), version=1)
     rules.controller_moved(image(5, old))
@@ -210,7 +210,7 @@ def test_what_a_controller_lost_before_it_was_committed_was_never_so() -> None:
         rules.check("broker 1", {}, image(7, lost))
 
 
-def test_a_controller_begins_with_all_that_was_committed() -> None:
+def test_a_restarted_controller_must_have_all_committed_records() -> None:
     rules = ImageRules()
     before, now = partition((1, 2, 3)), partition((1, 2), version=1)
     rules.controller_moved(image(5, before))
@@ -233,14 +233,14 @@ def test_a_controller_begins_with_all_that_was_committed() -> None:
         (replace(partition((1,), version=2, epoch=4), replicas=(NodeId(2),)), "ISR"),
     ],
 )
-def test_registrations_only_go_forward(after: PartitionImage, text: str) -> None:
+def test_epochs_of_a_partition_registration_must_only_increase(after: PartitionImage, text: str) -> None:
     rules = ImageRules()
     rules.controller_moved(image(5, partition((1, 2, 3), version=1, epoch=4)))
     with pytest.raises(InvariantBroken, match=text):
         rules.controller_moved(image(6, after))
 
 
-def test_a_new_incarnation_is_in_no_isr_but_as_the_last() -> None:
+def test_a_new_incarnation_of_a_broker_is_in_no_isr_except_as_its_last_member() -> None:
     rules = ImageRules()
     rules.controller_moved(image(5, partition((1, 2)), broker(2, 3)))
     rules.controller_moved(image(6, partition((1,), version=1), broker(2, 6)))
@@ -249,14 +249,14 @@ def test_a_new_incarnation_is_in_no_isr_but_as_the_last() -> None:
         rules.controller_moved(image(9, partition((1, 2), version=2), broker(1, 7), broker(2, 9)))
 
 
-def test_broker_epochs_rise() -> None:
+def test_broker_epochs_must_increase() -> None:
     rules = ImageRules()
     rules.controller_moved(image(5, partition((1,)), broker(2, 5)))
     with pytest.raises(InvariantBroken, match="broker epoch 4 after 5"):
         rules.controller_moved(image(6, partition((1,)), broker(2, 4)))
 
 
-def test_a_power_loss_leaves_the_front_of_a_log_and_a_wiped_disk_does_not() -> None:
+def test_a_power_loss_keeps_the_beginning_of_a_log_and_a_wiped_disk_does_not() -> None:
     promises = Promises()
     assert promises.disk_lost(1, [(KEY, partition((1,)))]) == [KEY]
     assert promises.has_front(KEY)
@@ -264,7 +264,7 @@ def test_a_power_loss_leaves_the_front_of_a_log_and_a_wiped_disk_does_not() -> N
     assert not promises.has_front(KEY)
 
 
-def test_a_tiered_log_does_not_start_later_after_a_power_loss_that_made_promises_void() -> None:
+def test_the_start_of_a_tiered_log_must_not_rise_after_a_power_loss_that_voided_promises() -> None:
     config = replace(TopicConfig.effective(NodeConfig.of(), {}), retention_bytes=-1)
     log = cast(UnifiedLog, SimpleNamespace(topic="t", partition=0, log_start_offset=20, config=config))
     ledger = Ledger("t-0")

@@ -1,4 +1,4 @@
-"""The checker names what must not happen to the keys of a compacted topic, and nothing else."""
+"""The checker reports each anomaly of the keys of a compacted topic, and nothing in valid histories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OK, UNKNOWN, FAILED = RequestOutcome.OK, RequestOutcome.UNKNOWN, RequestOutcome.
 
 
 def wrote(value: str | None, offset: int, outcome: RequestOutcome = OK, key: str = "k") -> KeyedWrite:
-    """At the time of its offset; of an unknown one 50 to 60."""
+    """A write at the time equal to its offset; a write of unknown offset lasts from 50 to 60."""
     begun = offset if offset >= 0 else 50
     return KeyedWrite(P, key, value, begun, begun + (1 if offset >= 0 else 10), outcome, offset)
 
@@ -109,7 +109,7 @@ def test_a_planted_anomaly_is_found(name: str, history: list[Event]) -> None:
         [OLD, NEW, Void(P, 20.0, "a fault", kept=4), read(("k", 3, "old"), final=True)],
     ],
 )
-def test_what_may_happen_is_not_named(history: list[Event]) -> None:
+def test_a_history_that_kafka_allows_has_no_violations(history: list[Event]) -> None:
     assert check(history) == []
 
 

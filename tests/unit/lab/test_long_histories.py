@@ -1,4 +1,4 @@
-"""Of a long history that is made line by line, judges find what was planted and nothing else."""
+"""In a long generated history exactly the planted anomalies are found."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.unit.lab.long_histories import PLANTED, long_history
 OPERATIONS = 12_000
 
 
-def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
+def test_exactly_the_planted_anomalies_are_found(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with path.open("w") as file:
         file.writelines(long_history(OPERATIONS))
     assert [(one.anomaly, one.where) for one in judge_file(path)] == list(PLANTED)
 
 
-def test_it_is_as_long_as_asked_and_the_same_again() -> None:
+def test_a_long_history_has_the_requested_length_and_is_deterministic() -> None:
     text = "".join(long_history(OPERATIONS))
     assert text == "".join(long_history(OPERATIONS))
     kinds = Counter(type(event).__name__ for event in read(text.splitlines()))
@@ -29,7 +29,7 @@ def test_it_is_as_long_as_asked_and_the_same_again() -> None:
     assert min(kinds[name] for name in operations) >= 20 and kinds["Fault"] == 20
 
 
-def test_each_write_has_its_beginning() -> None:
+def test_each_write_has_an_invoke_event() -> None:
     under_way, begun = OpenOperations(), 0
     for line in "".join(long_history(2_000)).splitlines():
         event = from_line(line)

@@ -1,4 +1,4 @@
-"""What a loss of power leaves of folders: what was synced, and of the rest the first changes."""
+"""A power loss leaves the synced state of a folder, and of later changes the first ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEEDS = range(40)
 
 
 def write(disk: SimulatedDisk, path: str, data: bytes) -> None:
-    """A new file whose bytes are synced; its entry is not."""
+    """Write a new file whose bytes are synced and whose directory entry is not."""
     file = disk.open(path, create=True)
     file.append([data])
     file.sync()
@@ -23,8 +23,8 @@ def write(disk: SimulatedDisk, path: str, data: bytes) -> None:
 
 
 def left_after(before: Callable[[SimulatedDisk], None], after: Callable[[SimulatedDisk], None]) -> set[frozenset[str]]:
-    """What a power loss may leave, over many seeds, where ``before`` is synced and ``after`` is not. Files are told
-    with what is in them."""
+    """All states that a power loss leaves, over many seeds, if the changes of ``before`` are synced and those of
+    ``after`` are not. Each file is listed with its content."""
     found = set()
     for seed in SEEDS:
         loop = asyncio.new_event_loop()
@@ -50,11 +50,11 @@ def sets(*some: set[str]) -> set[frozenset[str]]:
     return {frozenset(one) for one in some}
 
 
-def test_a_new_file_may_be_gone_though_its_bytes_were_synced() -> None:
+def test_a_new_file_may_be_lost_although_its_bytes_were_synced() -> None:
     assert left_after(nothing, lambda disk: write(disk, "/d/f", b"1")) == sets(set(), {"/d/f=1"})
 
 
-def test_of_changes_in_one_folder_the_first_ones_are_left() -> None:
+def test_of_the_changes_in_one_folder_the_first_ones_survive() -> None:
     def change(disk: SimulatedDisk) -> None:
         for name in ("a", "b", "c"):
             write(disk, f"/d/{name}", b"1")
@@ -62,7 +62,7 @@ def test_of_changes_in_one_folder_the_first_ones_are_left() -> None:
     assert left_after(nothing, change) == sets(set(), {"/d/a=1"}, {"/d/a=1", "/d/b=1"}, {"/d/a=1", "/d/b=1", "/d/c=1"})
 
 
-def test_what_was_synced_in_a_folder_that_was_not_goes_with_it() -> None:
+def test_a_synced_file_is_lost_with_its_unsynced_folder() -> None:
     def change(disk: SimulatedDisk) -> None:
         disk.make_folders("/d/new")
         write(disk, "/d/new/f", b"1")
@@ -71,7 +71,7 @@ def test_what_was_synced_in_a_folder_that_was_not_goes_with_it() -> None:
     assert left_after(nothing, change) == sets(set(), {"/d/new", "/d/new/f=1"})
 
 
-def test_a_renamed_file_has_either_name_and_one_that_it_replaced_comes_back() -> None:
+def test_a_renamed_file_has_either_name_and_the_replaced_file_may_be_restored() -> None:
     def old(disk: SimulatedDisk) -> None:
         write(disk, "/d/f", b"old")
         write(disk, "/d/f.tmp", b"new")
@@ -82,13 +82,13 @@ def test_a_renamed_file_has_either_name_and_one_that_it_replaced_comes_back() ->
     assert left_after(old, lambda disk: disk.rename("/d/f.tmp", "/d/f")) == sets({"/d/f=new"})
 
 
-def test_a_removed_file_may_come_back() -> None:
+def test_a_removed_file_may_be_restored() -> None:
     assert left_after(lambda disk: write(disk, "/d/f", b"1"), lambda disk: disk.remove("/d/f")) == sets(
         set(), {"/d/f=1"}
     )
 
 
-def test_a_folder_that_was_renamed_takes_along_what_was_new_in_it() -> None:
+def test_a_renamed_folder_keeps_its_new_files_under_either_name() -> None:
     def change(disk: SimulatedDisk) -> None:
         write(disk, "/d/one/f", b"1")
         disk.rename("/d/one", "/d/two", sync=False)
@@ -97,7 +97,7 @@ def test_a_folder_that_was_renamed_takes_along_what_was_new_in_it() -> None:
     assert left_after(lambda disk: disk.make_folders("/d/one"), change) == sets(*names, {"/d/one"}, {"/d/two"})
 
 
-def test_a_removed_tree_may_come_back_in_part() -> None:
+def test_a_removed_tree_may_be_restored_in_part() -> None:
     def old(disk: SimulatedDisk) -> None:
         disk.make_folders("/d/one")
         write(disk, "/d/one/f", b"1")
@@ -109,7 +109,7 @@ def test_a_removed_tree_may_come_back_in_part() -> None:
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_a_checkpoint_is_the_old_one_or_the_new_one_where_it_is_synced(synced: bool) -> None:
+def test_an_atomic_write_is_complete_after_a_power_loss_only_if_it_was_synced(synced: bool) -> None:
     def change(disk: SimulatedDisk) -> None:
         disk.write_atomic("/d/f", b"new", sync=synced)
 

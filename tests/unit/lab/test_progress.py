@@ -1,4 +1,4 @@
-"""What a cluster must still do while faults last, and afterwards."""
+"""The progress that is required of a cluster during faults and after them."""
 
 from __future__ import annotations
 
@@ -75,12 +75,14 @@ WRITES, READS, COMMITS = (f"no progress of {what}" for what in ("writes", "reads
         ([], [CUT, commit(99, 100), commit(100, 114), commit(150, 151)]),
     ],
 )
-def test_writes_and_commits_go_on_where_they_must(found: list[str], history: list[Event]) -> None:
+def test_a_lack_of_writes_or_commits_is_found_where_progress_is_required(
+    found: list[str], history: list[Event]
+) -> None:
     assert names(*history) == found
 
 
 ALONG = [poll(at + 0.6, at * 10) for at in range(90, 120)]
-"""Each second what was acknowledged in it; the last write is at 120."""
+"""A poll for each second with the record that was acknowledged in it; the last write is at 120."""
 
 
 @pytest.mark.parametrize(
@@ -96,11 +98,11 @@ ALONG = [poll(at + 0.6, at * 10) for at in range(90, 120)]
         ([], [*ALONG[:20], *[poll(at + 0.6, at * 10, session="next") for at in range(115, 121)]]),
     ],
 )
-def test_a_reader_at_the_end_gets_what_is_acknowledged(found: list[str], polls: list[Event]) -> None:
+def test_a_reader_at_the_log_end_must_get_acknowledged_records_in_time(found: list[str], polls: list[Event]) -> None:
     assert names(CUT, *writes(90, 121), *polls) == found
 
 
-def test_readers_at_a_leader_that_was_replaced_get_nothing_until_it_knows() -> None:
+def test_readers_of_a_former_leader_may_get_nothing_until_it_hears_of_its_successor() -> None:
     history: list[Event] = [*writes(90, 200), poll(99, 980, session="a"), poll(170, 1690, session="a")]
     assert names(CUT, *history) == [READS]
     assert names(replace(CUT, stale=True), *history) == []
@@ -108,7 +110,7 @@ def test_readers_at_a_leader_that_was_replaced_get_nothing_until_it_knows() -> N
     assert names(replace(CUT, stale=True), *late) == [READS]
 
 
-def test_a_partition_that_never_takes_a_write_is_told_once_for_each_time_it_is_due() -> None:
+def test_a_partition_that_accepts_no_write_is_reported_once_for_each_due_time() -> None:
     history: list[Event] = [CUT, write(95, 300, UNKNOWN)]
     assert [str(one) for one in check(history)] == [
         "no progress of writes: t-0: no write was acknowledged from 95.000 to 300.000, of which 170.0 s count"
@@ -136,7 +138,7 @@ def random_faults(random: Random) -> list[Fault]:
 
 
 def is_due(faults: list[Fault], tick: int) -> bool:
-    """In the second that begins at ``tick``, said plainly."""
+    """Whether progress is due in the second that begins at ``tick``; the reference implementation."""
     if all(tick < fault.begun for fault in faults):
         return False
     for fault in faults:
@@ -149,7 +151,7 @@ def is_due(faults: list[Fault], tick: int) -> bool:
 
 @given(st.integers(0, 1 << 32))
 @settings(max_examples=examples(200))
-def test_stalls_and_due_times_are_what_a_count_second_by_second_finds(seed: int) -> None:
+def test_stalls_and_due_times_equal_those_of_a_count_second_by_second(seed: int) -> None:
     random = Random(seed)
     faults = random_faults(random)
     tries = []
@@ -173,7 +175,7 @@ def test_stalls_and_due_times_are_what_a_count_second_by_second_finds(seed: int)
     assert found == expected
 
 
-def test_acks_1_in_a_topic_that_is_judged_as_promised_is_lost_like_any_other() -> None:
+def test_a_lost_write_with_acks_1_is_reported_only_for_topics_judged_as_promised() -> None:
     weak, last = write(1, 2, acks=1), write(2, 3, acks=1)
     history: list[Event] = [weak, last, poll(9, last.offset), Void(P, 5.0, "unclean")]
     assert check(history) == []

@@ -1,4 +1,4 @@
-"""The rules of one committed offset, beside a dumb model that tries every order of the writes and every prefix."""
+"""The rules of one committed offset, compared with a model that tries every order of the writes and every prefix."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reads(draw: st.DrawFn) -> Read:
 
 
 def orders(of: Sequence[Write]) -> Iterator[tuple[Write, ...]]:
-    """All that real time allows, with some of those that may not have happened."""
+    """Yields all orders that real time allows, each with a subset of the writes of unknown outcome."""
     sure, rest = [one for one in of if one.sure], [one for one in of if not one.sure]
     for some in chain.from_iterable(combinations(rest, count) for count in range(len(rest) + 1)):
         for order in permutations([*sure, *some]):
@@ -43,7 +43,7 @@ def orders(of: Sequence[Write]) -> Iterator[tuple[Write, ...]]:
 
 
 def prefixes(order: Sequence[Write], read: Read) -> Iterator[int]:
-    """How much of it the reader's node may have had."""
+    """Yields the lengths of the prefixes of ``order`` that the reader's node may have had."""
     for count in range(len(order) + 1):
         here, missing = order[:count], order[count:]
         if (here[-1].value if here else None) != read.value or any(one.begun >= read.ended for one in here):
@@ -70,7 +70,7 @@ def is_explained(order: Sequence[Write], left: Sequence[Read], seen: Sequence[tu
 
 @given(st.lists(writes(), max_size=4), st.lists(reads(), max_size=4))
 @settings(max_examples=examples(400))
-def test_a_history_is_right_where_some_order_and_some_prefixes_explain_it(some: list[Write], seen: list[Read]) -> None:
+def test_a_history_is_valid_if_an_order_with_prefixes_explains_all_reads(some: list[Write], seen: list[Read]) -> None:
     assert (not list(judge(some, seen))) == any(is_explained(order, seen) for order in orders(some))
 
 
@@ -81,7 +81,7 @@ def found(some: Sequence[Write], *seen: Read) -> list[RegisterAnomaly]:
     return [wrong for wrong, _ in judge(some, seen)]
 
 
-def test_what_is_wrong_is_named() -> None:
+def test_each_anomaly_is_found() -> None:
     one, two = Write(ONE, 0, 1, True, "a"), Write(TWO, 2, 3, True, "a")
     deleted = Write(None, 2, 3, True, "a")
     assert found([one, two], Read(TWO, 4, 5, "a")) == []
@@ -92,27 +92,27 @@ def test_what_is_wrong_is_named() -> None:
     assert found([one, deleted], Read(None, 4, 5, "a")) == []
 
 
-def test_a_deposed_coordinator_may_lack_what_another_one_took_until_all_is_settled() -> None:
+def test_a_former_coordinator_may_lack_later_commits_until_the_cluster_has_settled() -> None:
     some = [Write(ONE, 0, 1, True, "a"), Write(TWO, 2, 3, True, "b")]
     assert found(some, Read(ONE, 4, 5, "a")) == []
     assert found(some, Read(ONE, 4, 5, "")) == []
     assert found(some, Read(ONE, 4, 5, "a", settled=True)) == [RegisterAnomaly.BACK]
 
 
-def test_what_is_unknown_may_come_later_and_does_not_go_again() -> None:
+def test_a_write_of_unknown_outcome_may_take_effect_later_and_then_stays() -> None:
     some = [Write(ONE, 0, 1, True, "a"), Write(TWO, 0, EVER, False, "a")]
     assert found(some, Read(ONE, 4, 5, "a"), Read(TWO, 6, 7, "a")) == []
     assert found(some, Read(TWO, 4, 5, "a"), Read(ONE, 6, 7, "a")) == [RegisterAnomaly.ORDER]
 
 
-def test_a_commit_and_a_deletion_under_way_at_once_leave_one_truth() -> None:
+def test_concurrent_commit_and_deletion_have_one_final_result() -> None:
     some = [Write(ONE, 0, 2, True, "a"), Write(None, 1, 3, True, "a")]
     assert found(some, Read(None, 4, 5, "a"), Read(None, 6, 7, "b", settled=True)) == []
     assert found(some, Read(ONE, 4, 5, "a"), Read(ONE, 6, 7, "b", settled=True)) == []
     assert found(some, Read(None, 4, 5, "a"), Read(ONE, 6, 7, "b", settled=True)) != []
 
 
-def test_what_expires_may_be_read_until_it_goes_and_nothing_goes_that_follows_it() -> None:
+def test_an_expired_commit_may_disappear_once_but_no_later_commit() -> None:
     some = [Write(ONE, 0, 1, True, "a"), Write(None, 4, 1, False)]
     in_the_end = [Read(ONE, 5, 6, "a", settled=True), Read(None, 7, 8, "b", settled=True)]
     assert found(some, *in_the_end) == []
@@ -121,7 +121,7 @@ def test_what_expires_may_be_read_until_it_goes_and_nothing_goes_that_follows_it
     assert found([*some, Write(TWO, 2, 3, True, "a")], Read(None, 7, 8, "a")) == [RegisterAnomaly.LOST]
 
 
-def test_an_excuse_explains_that_nothing_is_there_and_not_that_it_comes_back() -> None:
+def test_an_excuse_explains_a_missing_commit_but_not_its_return() -> None:
     some = [Write(ONE, 0, 1, True, "a")]
     assert found(some, Read(None, 4, 5, "a")) == [RegisterAnomaly.LOST]
     assert found(some, Read(None, 4, 5, "a", excuse=2)) == []
@@ -130,7 +130,7 @@ def test_an_excuse_explains_that_nothing_is_there_and_not_that_it_comes_back() -
 
 
 def test_a_long_history_takes_no_more_memory_than_it_has_events() -> None:
-    """Each read follows what was committed before it: noted one by one that would be 12 million pairs."""
+    """Each read follows all earlier commits; a list of these pairs would have 12 million items."""
     some = [Write((at, ""), 4.0 * at, 4.0 * at + 1, True, "a") for at in range(5_000)]
     seen = [Read(write.value, write.begun + 2, write.begun + 3, "a") for write in some]
     tracemalloc.start()
@@ -140,12 +140,12 @@ def test_a_long_history_takes_no_more_memory_than_it_has_events() -> None:
     assert most < 2_000 * len(some)
 
 
-def test_of_many_reads_those_are_named_that_contradict_each_other() -> None:
+def test_of_many_reads_the_two_that_contradict_each_other_are_reported() -> None:
     some = [Write((at, ""), 4.0 * at, 4.0 * at + 1, True, "a") for at in range(3, 300)]
     seen = [Read(write.value, write.begun + 2, write.begun + 3, "a") for write in some]
     late = seen[-1].ended
     some += [Write(ONE, late, late + 1, True, "a"), Write(TWO, late, EVER, False, "a")]
-    told = [Read(value, late + at, late + at + 1, "a") for value, at in ((TWO, 4), (ONE, 6))]
-    ((wrong, text),) = judge(some, [*seen, *told])
+    contradicting = [Read(value, late + at, late + at + 1, "a") for value, at in ((TWO, 4), (ONE, 6))]
+    ((wrong, text),) = judge(some, [*seen, *contradicting])
     assert wrong is RegisterAnomaly.ORDER
-    assert text == f"no order of writes explains that {told[0]}; {told[1]}"
+    assert text == f"no order of writes explains that {contradicting[0]}; {contradicting[1]}"

@@ -1,4 +1,4 @@
-"""What a disk still has of what is committed."""
+"""How many committed records a disk still has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milena.runtime.randomness import Randomness
 
 FOLDER = "/data/t-0"
 COMMITTED = 6
-"""Records, two in a batch."""
+"""The number of committed records; each batch has two."""
 
 
 def batch(base: int, *, epoch: int = 0) -> bytes:
@@ -69,20 +69,20 @@ ALL = b"".join(BATCHES)
         ([], 0),
     ],
 )
-def test_it_counts_up_to_the_first_batch_that_is_missing_torn_or_another(
+def test_records_count_up_to_the_first_batch_that_is_missing_torn_or_different(
     segments: list[tuple[int, bytes]], kept: int
 ) -> None:
     assert remains(disk(*segments), "t-0", ledger()) == kept
 
 
-def test_what_is_in_two_places_or_none_counts_for_nothing() -> None:
+def test_a_log_in_two_folders_or_in_none_counts_as_empty() -> None:
     storage = disk((0, ALL))
     assert remains(storage, "t-1", ledger()) == 0
     storage.folders["/other/t-0"] = None
     assert remains(storage, "t-0", ledger()) == 0
 
 
-def test_a_ledger_keeps_what_a_fault_has_left() -> None:
+def test_a_ledger_keeps_the_records_that_a_fault_has_left() -> None:
     found = ledger()
     found.void(3, 4)
     assert (found.end, found.floor) == (4, 3)

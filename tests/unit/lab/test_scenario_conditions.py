@@ -1,4 +1,4 @@
-"""What a scenario waits for, and its names for values, on a cluster that answers as it is told."""
+"""Conditions that a scenario waits for, and its named values, on a fake cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from milena.node.serving.lab_commands import LabCommandError
 from milena.runtime.context import Runtime
 
 
-class Told:
-    """A cluster of two brokers (``lab.scenarios.driver.Driver`` as far as it is asked): commands by node and name."""
+class FakeDriver:
+    """A fake of ``lab.scenarios.driver.Driver`` with two brokers; answers commands by node and name."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -47,13 +47,13 @@ class Told:
                 return self.replicas[node]
 
 
-def on_stage(run: Callable[[Stage, Told], Awaitable[None]]) -> None:
+def on_stage(run: Callable[[Stage, FakeDriver], Awaitable[None]]) -> None:
     async def play(world: World) -> None:
-        told = Told(world.machine("scenario").start())
+        driver = FakeDriver(world.machine("scenario").start())
         script = Script("some", "plain", "Some scenario", ("A", "B"), [], values={"n": 15})
-        stage = Stage(script, told)  # type: ignore[arg-type]
+        stage = Stage(script, driver)  # type: ignore[arg-type]
         stage.up = {"A", "B"}
-        await run(stage, told)
+        await run(stage, driver)
 
     simulate(play, seed=0)
 
@@ -76,8 +76,8 @@ def on_stage(run: Callable[[Stage, Told], Awaitable[None]]) -> None:
         {"hits": {"held": 2}},
     ],
 )
-def test_what_holds_misses_nothing(conditions: dict[str, Any]) -> None:
-    async def run(stage: Stage, told: Told) -> None:
+def test_nothing_is_missing_if_the_conditions_hold(conditions: dict[str, Any]) -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
         stage.rules["held"] = "A", 1
         assert await missing(stage, conditions) is None
 
@@ -105,17 +105,17 @@ def test_what_holds_misses_nothing(conditions: dict[str, Any]) -> None:
         ({"leader": "A", "isr": ["A"]}, "the ISR is [1, 2]"),
     ],
 )
-def test_what_does_not_hold_is_told(conditions: dict[str, Any], said: str) -> None:
-    async def run(stage: Stage, told: Told) -> None:
+def test_a_condition_that_does_not_hold_is_reported_as_missing(conditions: dict[str, Any], said: str) -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
         stage.rules["held"] = "A", 1
         assert await missing(stage, conditions) == said
 
     on_stage(run)
 
 
-def test_a_leader_must_know_that_it_leads() -> None:
-    async def run(stage: Stage, told: Told) -> None:
-        told.replicas["A"]["role"] = "follower"
+def test_a_leader_must_report_its_role_as_leader() -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
+        driver.replicas["A"]["role"] = "follower"
         assert await missing(stage, {"leader": "A"}) == "A is follower"
         stage.up.discard("A")
         assert await missing(stage, {"leader": "A"}) is None
@@ -123,24 +123,24 @@ def test_a_leader_must_know_that_it_leads() -> None:
     on_stage(run)
 
 
-def test_there_is_no_condition_that_is_not_known() -> None:
-    async def run(stage: Stage, told: Told) -> None:
+def test_an_unknown_condition_is_an_error() -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
         with pytest.raises(TableError, match="no condition 'leads'"):
             await missing(stage, {"leads": "A"})
 
     on_stage(run)
 
 
-def test_waiting_ends_with_what_is_missing() -> None:
-    async def run(stage: Stage, told: Told) -> None:
+def test_a_timeout_reports_the_missing_condition() -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
         with pytest.raises(ScenarioFailed, match="B to lead: after 30 s the leader is 1"):
             await stage.until("B to lead", lambda: missing(stage, {"leader": "B"}))
 
     on_stage(run)
 
 
-def test_what_cannot_be_asked_yet_is_waited_for() -> None:
-    async def run(stage: Stage, told: Told) -> None:
+def test_a_condition_whose_command_fails_is_retried() -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
         asked = 0
 
         async def condition() -> str | None:
@@ -156,8 +156,8 @@ def test_what_cannot_be_asked_yet_is_waited_for() -> None:
     on_stage(run)
 
 
-def test_names_stand_for_values_and_their_neighbours() -> None:
-    async def run(stage: Stage, told: Told) -> None:
+def test_names_are_replaced_by_values_plus_or_minus_one() -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
         stage.memory["B1"] = 9
         found = await stage.resolve(
             {"list": ["$B1", "$B1 + 1", "$B1 - 1"], "n": "$n", "epoch": "$A.epoch", "of": "$leader_epoch", "text": "n"}
@@ -168,8 +168,8 @@ def test_names_stand_for_values_and_their_neighbours() -> None:
 
 
 @pytest.mark.parametrize("name", ["$B1", "$C.epoch", "$A.rack", "$"])
-def test_a_name_that_stands_for_nothing_ends_the_scenario(name: str) -> None:
-    async def run(stage: Stage, told: Told) -> None:
+def test_an_unknown_name_fails_the_scenario(name: str) -> None:
+    async def run(stage: Stage, driver: FakeDriver) -> None:
         with pytest.raises(ScenarioFailed, match="there is no value"):
             await stage.resolve(name)
 

@@ -1,4 +1,4 @@
-"""Requests and answers: what is compared of them, and how."""
+"""The comparison of requests and responses with those that a scenario expects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOUND: dict[str, Any] = {
         {"request": {"topics": [{"partitions": [{"leader_epoch": 7}]}]}},
     ],
 )
-def test_what_is_named_is_compared_at_any_depth(expected: dict[str, Any]) -> None:
+def test_expected_fields_are_found_at_any_depth(expected: dict[str, Any]) -> None:
     assert mismatch(expected, FOUND) is None
 
 
@@ -43,11 +43,11 @@ def test_what_is_named_is_compared_at_any_depth(expected: dict[str, Any]) -> Non
         ({"request": {"partitions": {"partition": [0, 1]}}}, ".request.partitions.partition: expected [0, 1]"),
     ],
 )
-def test_what_is_not_so_is_told_with_its_place(expected: dict[str, Any], said: str) -> None:
+def test_a_mismatch_is_reported_with_its_path(expected: dict[str, Any], said: str) -> None:
     assert (mismatch(expected, FOUND) or "").startswith(said)
 
 
-def test_a_field_that_is_there_twice_may_be_either() -> None:
+def test_a_field_that_occurs_twice_matches_if_either_value_does() -> None:
     two = [{"broker_id": 1, "broker_epoch": 8}, {"broker_id": 2, "broker_epoch": 9}]
     assert mismatch({"broker_epoch": 9}, two) is None
     assert mismatch({"broker_epoch": 10}, two) is not None
@@ -59,12 +59,12 @@ def test_lists_are_compared_item_by_item() -> None:
     assert mismatch([1], [1, 2]) is not None
 
 
-def test_null_is_expected_as_null() -> None:
+def test_null_matches_only_null() -> None:
     assert mismatch({"log_end_offset": None}, {"log_end_offset": None}) is None
     assert mismatch({"log_end_offset": None}, {"log_end_offset": 3}) is not None
 
 
-def test_leader_epochs_get_the_documents_numbers_and_others_do_not() -> None:
+def test_leader_epochs_get_the_documents_numbers_and_other_epochs_do_not() -> None:
     found = {
         "leader_epoch": 5,
         "diverging_epoch": {"epoch": 7, "end_offset": 5},
@@ -84,7 +84,7 @@ def test_an_epoch_without_records_has_no_number() -> None:
     assert mismatch({"leader_epoch": 1}, renumbered({"leader_epoch": 6}, {5: 1})) is not None
 
 
-def test_a_trace_has_as_many_exchanges_as_expected() -> None:
+def test_a_trace_with_too_few_or_too_many_exchanges_differs() -> None:
     assert differences([{"version": 4}], [FOUND]) == []
     assert differences([], []) == []
     assert len(differences([{"version": 4}], [FOUND, FOUND])) == 1

@@ -1,4 +1,4 @@
-"""Scenario files: what is read from them for a variant, and what is refused."""
+"""Scenario files: what a variant contains, and which files are refused."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ def changed(**fields: Any) -> dict[str, Any]:
     return deepcopy(DATA) | fields
 
 
-def test_a_variant_has_the_steps_that_are_for_it() -> None:
+def test_a_variant_has_its_own_steps_and_the_common_ones() -> None:
     assert [step.title for step in script_of(DATA).steps] == ["all do this"]
     assert [step.title for step in script_of(DATA, "strict").steps] == ["all do this", "one does this"]
 
 
-def test_actions_stay_in_order() -> None:
+def test_actions_are_read_in_order() -> None:
     assert list(script_of(DATA).steps[0].actions) == [("start", ["A", "B"]), ("kill", "B")]
 
 
-def test_a_variants_configuration_wins_and_is_text() -> None:
+def test_a_variants_configuration_overrides_the_common_one_and_is_text() -> None:
     assert script_of(DATA).config == {"min.insync.replicas": "1"}
     assert script_of(DATA, "strict").config == {"min.insync.replicas": "2"}
 
 
-def test_a_variant_brings_its_peers_and_values() -> None:
+def test_a_variant_has_its_peers_and_values() -> None:
     script = script_of(DATA, "strict")
     assert (script.peers, script.values) == ({"B": "old"}, {"n": 15})
 
 
-def test_a_yes_of_yaml_is_a_true_of_kafka() -> None:
+def test_a_boolean_of_yaml_becomes_a_boolean_of_kafka() -> None:
     script = script_of(changed(nodes={"broker.connection.loss.fencing.enable": False}))
     assert script.nodes == {"broker.connection.loss.fencing.enable": "false"}
 
 
-def test_without_variants_there_is_the_plain_one() -> None:
+def test_a_scenario_without_variants_has_the_variant_plain() -> None:
     data = changed(steps=DATA["steps"][:1])
     del data["variants"]
     assert script_of(data).variant == "plain"
@@ -78,22 +78,22 @@ def test_without_variants_there_is_the_plain_one() -> None:
         ({"steps": [{"title": "t", "in": ["lax"]}]}, "no variant lax"),
     ],
 )
-def test_what_a_file_cannot_say_is_refused(fields: dict[str, Any], said: str) -> None:
+def test_unknown_fields_and_variants_are_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ScriptError, match=said):
         script_of(changed(**fields))
 
 
-def test_there_is_no_variant_that_is_not_named() -> None:
+def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(ScriptError, match="it has plain, strict"):
         script_of(DATA, "lax")
 
 
-def test_there_is_no_scenario_without_a_file() -> None:
+def test_an_unknown_scenario_is_refused() -> None:
     with pytest.raises(ScriptError, match="there are claim_lost, cleaner_compacted, cleaner_fencing"):
         load("kafka_1")
 
 
-def test_brokers_are_letters() -> None:
+def test_the_letters_of_brokers_are_converted_to_node_ids() -> None:
     assert [node_id(letter) for letter in "ABE"] == [1, 2, 5]
     for name in ("F", "AB", "controller", ""):
         with pytest.raises(ScriptError):

@@ -1,4 +1,4 @@
-"""Tables of scenarios: read, compared exactly or under the document's epoch numbers, and drawn."""
+"""Tables of scenarios: parsing, comparison (exact or with the document's epoch numbers), and drawing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milena.lab.scenarios.tables import Renumbering, Table, TableError, side_by_
 DOCUMENT = Table.parse({"log": {0: ["B:0", 1], 1: ["B:1", 3]}, "epochs": {1: 0, 3: 1}, "committed": 1})
 
 
-def test_a_number_stands_for_the_message_of_that_number() -> None:
+def test_a_number_is_short_for_the_message_with_that_number() -> None:
     assert Table.parse({"log": {3: [7, 2]}}).log == {3: ("msg 7", 2)}
 
 
@@ -21,7 +21,7 @@ def test_a_table_that_cannot_be_read_is_refused(fields: dict[str, object]) -> No
         Table.parse(fields)
 
 
-def test_what_an_expectation_does_not_name_is_not_checked() -> None:
+def test_fields_that_an_expectation_does_not_name_are_not_checked() -> None:
     assert Table.parse({"committed": 1}).differences(DOCUMENT) == []
 
 
@@ -35,7 +35,7 @@ def test_each_differing_field_is_reported() -> None:
     ]
 
 
-def test_a_run_with_epochs_of_its_own_is_the_document_s_table_after_renumbering() -> None:
+def test_after_renumbering_of_epochs_a_run_equals_the_document_s_table() -> None:
     run = Table.parse({"log": {0: ["B:0", 4], 1: ["B:1", 9]}, "epochs": {4: 0, 9: 1, 11: 2}, "committed": 1})
     numbering = Renumbering((1, 3))
     numbering.observe([run])
@@ -43,7 +43,7 @@ def test_a_run_with_epochs_of_its_own_is_the_document_s_table_after_renumbering(
     assert DOCUMENT.differences(numbering.apply(run)) == []
 
 
-def test_an_epoch_counts_also_after_its_records_were_truncated() -> None:
+def test_an_epoch_keeps_its_number_after_its_records_were_truncated() -> None:
     numbering = Renumbering((0, 1, 2, 3))
     numbering.observe([Table.parse({"log": {0: ["A:0", 2], 1: ["A:1", 6]}})])
     after = Table.parse({"log": {0: ["B:0", 4], 1: ["B:1", 8]}})
@@ -59,14 +59,14 @@ def test_more_epochs_with_records_than_the_document_has_are_an_error() -> None:
 
 
 @given(st.sets(st.integers(0, 50), min_size=1, max_size=8))
-def test_the_order_of_epochs_stays(written: set[int]) -> None:
+def test_renumbering_preserves_the_order_of_epochs(written: set[int]) -> None:
     numbering = Renumbering(range(len(written)))
     numbering.observe([Table(log={at: ("x", epoch) for at, epoch in enumerate(written)})])
     numbers = numbering.numbers
     assert [numbers[epoch] for epoch in sorted(written)] == list(range(len(written)))
 
 
-def test_tables_stand_side_by_side_as_the_documents_draw_them() -> None:
+def test_tables_are_drawn_side_by_side_as_in_the_documents() -> None:
     other = Table.parse({"log": {0: ["A:0", 0]}, "epochs": {0: 0}, "stopped": True})
     assert side_by_side({"Broker A": other.lines(), "Broker B (Leader)": DOCUMENT.lines()}).splitlines() == [
         "Broker A        Broker B (Leader)",

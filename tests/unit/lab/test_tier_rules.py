@@ -1,4 +1,4 @@
-"""Where the log of a tiered partition may start."""
+"""Bounds for the log start of a tiered partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milena.storage.log.unified_log import UnifiedLog
 
 KEY = (UUID(int=1), 0)
 BATCH = 100
-"""Bytes, of one record."""
+"""The size of a batch of one record, in bytes."""
 
 
 class Segments(list[SimpleNamespace]):
@@ -44,19 +44,19 @@ def start_seen(found: UnifiedLog, committed: int) -> None:
     TierRules(Storage(Randomness(1))).start_seen("the leader", KEY, found, ledger)
 
 
-def test_what_is_not_committed_counts_as_the_leader_counts_it_whatever_was_rolled_over_it() -> None:
-    """Of 1,600 bytes 600 are committed behind the start; the others lie in the active segment and one before it."""
+def test_uncommitted_bytes_count_as_the_leader_counts_them_also_if_segments_were_rolled() -> None:
+    """Of 1,600 bytes, 600 after the log start are committed; the others are in the last two segments."""
     segments = {0: 500, 5: 500, 10: 500, 15: 100}
     start_seen(log(4, segments, retention=1000), committed=10)
     with pytest.raises(InvariantBroken, match=r"its log starts at 5 and has 1100 bytes; retention\.bytes is 1200"):
         start_seen(log(5, segments, retention=1200), committed=10)
 
 
-def test_what_was_committed_is_counted_once() -> None:
+def test_committed_bytes_are_counted_once() -> None:
     with pytest.raises(InvariantBroken, match="has 700 bytes"):
         start_seen(log(4, {0: 500, 5: 500, 10: 100}, retention=800), committed=10)
 
 
-def test_without_retention_no_log_start_rises() -> None:
+def test_without_retention_the_log_start_must_not_rise() -> None:
     with pytest.raises(InvariantBroken, match="retention is unlimited"):
         start_seen(log(1, {0: 500}, retention=-1), committed=5)

@@ -1,4 +1,4 @@
-"""The simulated surroundings: one seed, one history; crashes, power losses, full disks and cut links."""
+"""The simulated world: deterministic by seed; crashes, power losses and full disks."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ async def chatter(world: World) -> str:
     return world.digest()
 
 
-def test_a_seed_has_one_history() -> None:
+def test_a_seed_determines_a_run() -> None:
     assert simulate(chatter, seed=7) == simulate(chatter, seed=7)
     assert simulate(chatter, seed=7) != simulate(chatter, seed=8)
 
 
-def test_a_seed_has_one_history_in_any_process() -> None:
+def test_a_seed_determines_a_run_in_any_process() -> None:
     lines = [
         "from milena.lab.world.world import simulate",
         "from tests.unit.lab.test_world import chatter",
@@ -64,7 +64,7 @@ def test_a_seed_has_one_history_in_any_process() -> None:
     assert len(digests) == 1
 
 
-def test_an_hour_takes_no_time() -> None:
+def test_simulated_time_passes_without_waiting() -> None:
     async def scenario(world: World) -> float:
         clock = world.machine("node").start().clock
         await clock.sleep(3600)
@@ -73,7 +73,7 @@ def test_an_hour_takes_no_time() -> None:
     assert simulate(scenario, seed=1) == pytest.approx(3600)
 
 
-def test_waiting_for_ever_is_an_error() -> None:
+def test_a_task_that_waits_for_ever_fails_the_simulation() -> None:
     async def scenario(_world: World) -> None:
         await asyncio.Event().wait()
 
@@ -81,7 +81,7 @@ def test_waiting_for_ever_is_an_error() -> None:
         simulate(scenario, seed=1)
 
 
-def test_what_a_call_back_raises_fails_the_simulation() -> None:
+def test_an_exception_of_a_callback_fails_the_simulation() -> None:
     async def scenario(world: World) -> None:
         clock = world.machine("node").start().clock
         clock.call_later(0.1, lambda: 1 // 0)
@@ -91,7 +91,7 @@ def test_what_a_call_back_raises_fails_the_simulation() -> None:
         simulate(scenario, seed=1)
 
 
-def test_a_killed_process_leaves_its_files_and_its_locks() -> None:
+def test_a_killed_process_leaves_its_files_and_releases_its_locks() -> None:
     async def scenario(world: World) -> None:
         machine = world.machine("node")
         disk = machine.start().disk
@@ -109,7 +109,7 @@ def test_a_killed_process_leaves_its_files_and_its_locks() -> None:
     simulate(scenario, seed=1)
 
 
-def test_a_power_loss_leaves_synced_bytes_and_perhaps_some_more() -> None:
+def test_a_power_loss_leaves_all_synced_bytes_and_a_part_of_the_others() -> None:
     async def scenario(world: World) -> int:
         machine = world.machine("node")
         disk = machine.start().disk
@@ -129,7 +129,7 @@ def test_a_power_loss_leaves_synced_bytes_and_perhaps_some_more() -> None:
     assert lengths <= set(range(6, 407))
 
 
-def test_a_dead_process_does_nothing_more() -> None:
+def test_a_dead_process_has_no_more_effects() -> None:
     async def scenario(world: World) -> list[str]:
         machine, done = world.machine("node"), list[str]()
         runtime = machine.start()
@@ -169,7 +169,7 @@ def test_a_failed_task_ends_its_machines_process() -> None:
     simulate(scenario, seed=1)
 
 
-def test_a_full_disk_refuses_and_keeps_what_it_has() -> None:
+def test_a_full_disk_refuses_writes_and_keeps_its_data() -> None:
     async def scenario(world: World) -> None:
         machine = world.machine("node")
         machine.storage.capacity = 10
@@ -185,7 +185,7 @@ def test_a_full_disk_refuses_and_keeps_what_it_has() -> None:
     simulate(scenario, seed=1)
 
 
-def test_a_failing_folder_fails_alone() -> None:
+def test_a_disk_error_affects_only_its_folder_and_operation() -> None:
     async def scenario(world: World) -> None:
         machine = world.machine("node")
         disk = machine.start().disk

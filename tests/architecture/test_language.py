@@ -95,6 +95,7 @@ CLEAN: Final = (
     "tests/unit/oracle",
     "tests/unit/protocol",
     "tests/unit/runtime",
+    "tests/unit/storage/cleaning",
     "tests/unit/tiered",
 )
 """Packages, folders and files without any of them. Add yours; remove none."""

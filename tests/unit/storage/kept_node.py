@@ -21,7 +21,7 @@ KEYS = {
 
 
 class Node:
-    """A machine's log manager, with its tasks running."""
+    """A log manager with its background tasks, on a simulated machine."""
 
     def __init__(self, machine: Machine, *, dirs: int = 1, **keys: object) -> None:
         self.machine = machine

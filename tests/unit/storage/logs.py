@@ -1,4 +1,4 @@
-"""Logs for tests: a folder, a clock moved by hand, batches of a few records."""
+"""Logs for tests, with a real folder, a manual clock and batches of a few records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ START_MS = 1_700_000_000_000
 
 
 class HandClock:
-    """A clock that stands still until it is moved."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.now = START_MS
@@ -46,7 +46,7 @@ class HandClock:
 
 
 class Events:
-    """An EventLog that tests look into."""
+    """An EventLog that records events for tests."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, object]]] = []
@@ -66,7 +66,7 @@ def default_config() -> TopicConfig:
 
 
 class LogFolder:
-    """Opens, and opens again, one log in a folder of its own."""
+    """Opens one log in its own folder, as often as a test needs."""
 
     def __init__(self, path: object, **config: Any) -> None:
         self.tiered = False
@@ -106,7 +106,7 @@ def batch_of(
     transactional: bool = False,
     **header: Any,
 ) -> memoryview:
-    """A client's batch; ``producer`` is (id, epoch, first sequence). The n-th record is n ms younger than the first."""
+    """A batch of a client; ``producer`` is (id, epoch, base sequence). The n-th record is n ms later than the first."""
     producer_id, epoch, sequence = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
     records = [
         Record(index, index, keys[index] if keys else None, value) for index, value in enumerate(values or (b"value",))
@@ -128,7 +128,7 @@ def batch_of(
 
 
 def marker(producer: tuple[int, int], *, commit: bool, timestamp: int = START_MS) -> memoryview:
-    """A coordinator's batch that ends a transaction."""
+    """A control batch of a transaction coordinator that ends a transaction."""
     record = CommitMarker(coordinator_epoch=0) if commit else AbortMarker(coordinator_epoch=0)
     data = control_batch(
         [record],
@@ -143,14 +143,14 @@ def marker(producer: tuple[int, int], *, commit: bool, timestamp: int = START_MS
 def append(
     log: UnifiedLog, *values: bytes, epoch: int | None = None, origin: Origin = Origin.CLIENT, **batch: Any
 ) -> AppendInfo:
-    """Append a batch in ``epoch``, else in the latest one that the log knows."""
+    """Append a batch in leader epoch ``epoch``; without one in the latest epoch of the log."""
     data = batch_of(*values, **batch)
     epoch = log.epochs.latest or 0 if epoch is None else epoch
     return log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch), origin=origin)
 
 
 def values_of(log: UnifiedLog, start: int = 0, upper: int | None = None, *, max_bytes: int = 1 << 20) -> list[bytes]:
-    """All values from ``start`` on, read piece by piece as a consumer would."""
+    """All values from offset ``start``, read by several fetches like those of a consumer."""
     values: list[bytes] = []
     offset = Offset(start)
     bound = log.log_end_offset if upper is None else Offset(upper)

@@ -1,4 +1,4 @@
-"""Log managers for tests: real directories, a clock moved by hand."""
+"""Log managers for tests, with real directories and a manual clock."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Manager:
         return self.logs
 
     def folders(self) -> list[str]:
-        """Names of the logs' folders in the first directory."""
+        """The names of log folders in the first log directory."""
         return [name for name in self.disk.list(self.paths[0]) if name.startswith("topic-")]
 
     def kill(self) -> None:
-        """What a killed process leaves: everything as it is, and no locks."""
+        """Release locks and files without writing anything, as the end of a killed process does."""
         self.logs.unlock()
         self.disk.close()

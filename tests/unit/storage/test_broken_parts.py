@@ -1,4 +1,4 @@
-"""Parts of a log that contradict each other, corrupted on purpose: the log ends before anything is answered from it."""
+"""A log whose parts were corrupted so that they contradict each other goes offline before it returns any data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def producer(log: UnifiedLog) -> ProducerEntry:
     return entry
 
 
-def bytes_that_nobody_appended(log: UnifiedLog) -> None:
+def bytes_that_were_not_appended(log: UnifiedLog) -> None:
     log.segments.active.size += 1
     append(log, b"x")
 
@@ -73,7 +73,7 @@ def records_before_their_segment(log: UnifiedLog) -> None:
 
 
 def batch_at(offset: Offset) -> memoryview:
-    """As a leader sends it."""
+    """A batch as a follower fetches it from its leader."""
     data = batch_of(b"x")
     data[:8] = offset.to_bytes(8, "big")
     data[12:16] = bytes(4)
@@ -83,7 +83,7 @@ def batch_at(offset: Offset) -> memoryview:
 @pytest.mark.parametrize(
     "corrupt",
     [
-        bytes_that_nobody_appended,
+        bytes_that_were_not_appended,
         an_index_that_falls,
         a_batch_before_the_producers_last,
         a_transaction_before_an_open_one,
@@ -92,15 +92,17 @@ def batch_at(offset: Offset) -> memoryview:
         records_before_their_segment,
     ],
 )
-def test_a_log_whose_parts_contradict_each_other_ends(tmp_path: Path, corrupt: Callable[[UnifiedLog], None]) -> None:
+def test_a_log_whose_parts_contradict_each_other_goes_offline(
+    tmp_path: Path, corrupt: Callable[[UnifiedLog], None]
+) -> None:
     folder = LogFolder(tmp_path, index_interval_bytes=0)
     log = folder.open()
     for number in range(3):
         append(log, b"%d" % number, epoch=1)
     with pytest.raises(BrokenLog):
         corrupt(log)
-    (told,) = folder.events.named("log offline, invariant violated")
-    assert told["log_end"] == log.log_end_offset
+    (event,) = folder.events.named("log offline, invariant violated")
+    assert event["log_end"] == log.log_end_offset
     with pytest.raises(KafkaError, match="is offline"):
         append(log, b"x")
     with pytest.raises(KafkaError, match="is offline"):
@@ -108,7 +110,7 @@ def test_a_log_whose_parts_contradict_each_other_ends(tmp_path: Path, corrupt: C
     assert not folder.context.offline, "the other logs of the directory go on"
 
 
-def test_no_two_segments_begin_at_one_offset_and_the_active_one_stays(tmp_path: Path) -> None:
+def test_segments_have_different_base_offsets_and_the_active_one_is_never_removed(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"x", epoch=1)
     with pytest.raises(BrokenInvariant, match="begin at 0"):
@@ -119,7 +121,7 @@ def test_no_two_segments_begin_at_one_offset_and_the_active_one_stays(tmp_path: 
 
 
 @ON_PURE
-def test_a_copy_that_lacks_records_takes_no_logs_place(tmp_path: Path) -> None:
+def test_a_copy_that_lacks_records_is_not_promoted(tmp_path: Path) -> None:
     log, copy = LogFolder(tmp_path / "a").open(), LogFolder(tmp_path / "b").open()
     append(log, b"x", epoch=1)
     futures = FutureLogs(cast("LogManager", SimpleNamespace(node_id=1)), cast("Any", None))

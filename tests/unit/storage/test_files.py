@@ -1,4 +1,4 @@
-"""Small files and names, as Kafka has them (docs/kafka-semantics.md: Checkpoint files)."""
+"""Checkpoint files, meta.properties and file names in Kafka's formats (docs/kafka-semantics.md: Checkpoint files)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from milena.storage.files.names import (
 from milena.storage.state.epoch_cache import EpochEntry
 
 
-def test_offset_checkpoints() -> None:
+def test_offset_checkpoints_have_kafkas_format() -> None:
     data = b"0\n2\norders 0 12\na-b 3 7\n"
     offsets = {("orders", 0): Offset(12), ("a-b", 3): Offset(7)}
     assert encode_offsets(offsets) == data
@@ -44,7 +44,7 @@ def test_offset_checkpoints() -> None:
     assert decode_offsets(b"") == {}
 
 
-def test_leader_epoch_checkpoints() -> None:
+def test_leader_epoch_checkpoints_have_kafkas_format() -> None:
     entries = [EpochEntry(LeaderEpoch(0), Offset(0)), EpochEntry(LeaderEpoch(4), Offset(17))]
     assert encode_epochs(entries) == b"0\n2\n0 0\n4 17\n"
     assert decode_epochs(b"0\n2\n0 0\n4   17\n") == entries
@@ -70,13 +70,13 @@ def test_damaged_checkpoints_are_refused(data: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6)), max_size=5), st.data())
-def test_a_cut_checkpoint_is_never_taken_for_another(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_a_truncated_checkpoint_is_refused(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
     encoded = encode_epochs([EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in pairs])
     with pytest.raises(CorruptCheckpoint):
         decode_epochs(encoded[: data.draw(st.integers(1, len(encoded) - 1))])
 
 
-def test_partition_metadata() -> None:
+def test_partition_metadata_has_kafkas_format() -> None:
     data = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
     assert encode_partition_metadata(UUID(int=1)) == data
     assert decode_partition_metadata(data) == UUID(int=1)
@@ -84,7 +84,7 @@ def test_partition_metadata() -> None:
         decode_partition_metadata(b"version: 0\ntopic_id: AAAA")
 
 
-def test_clean_shutdown() -> None:
+def test_the_clean_shutdown_file_has_kafkas_format() -> None:
     assert encode_clean_shutdown(BrokerEpoch(5)) == b'{"version":0,"brokerEpoch":5}'
     assert decode_clean_shutdown(b'{"version":0,"brokerEpoch":5}') == 5
     assert encode_clean_shutdown(None) == b'{"version":0,"brokerEpoch":-1}'
@@ -96,7 +96,7 @@ def test_clean_shutdown() -> None:
     )
 
 
-def test_meta_properties() -> None:
+def test_meta_properties_have_kafkas_format() -> None:
     meta = MetaProperties("a=b c", NodeId(3), UUID(int=1 << 100))
     data = encode_meta_properties(meta)
     assert data.splitlines()[-1] == b"version=1"
@@ -114,7 +114,7 @@ def test_damaged_meta_properties_are_refused(data: bytes) -> None:
 
 
 @given(st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True), st.integers(0, 10**6), st.sampled_from(FolderKind))
-def test_folders_of_logs_are_recognised(topic: str, partition: int, kind: FolderKind) -> None:
+def test_names_of_log_folders_are_parsed(topic: str, partition: int, kind: FolderKind) -> None:
     if kind is FolderKind.CURRENT:
         name = partition_folder(topic, partition)
     else:
@@ -126,12 +126,12 @@ def test_folders_of_logs_are_recognised(topic: str, partition: int, kind: Folder
 
 
 @pytest.mark.parametrize("name", ["topic", "-3", "topic-", "topic-x", "topic-0-delete", "a-1.-stray"])
-def test_other_folders_are_not(name: str) -> None:
+def test_names_of_other_folders_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="TOPIC-PARTITION"):
         parse_partition_folder(name)
 
 
-def test_files_of_segments_begin_with_their_offset() -> None:
+def test_names_of_segment_files_begin_with_their_base_offset() -> None:
     assert offset_of_file("00000000000000000012.timeindex") == 12
     assert (
         offset_of_file("00000000000000000012-0000000001.checkpoint")

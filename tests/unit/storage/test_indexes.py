@@ -1,4 +1,4 @@
-"""The sparse indexes of a segment, beside lists that are searched from end to end."""
+"""The sparse indexes of a segment, compared with linear searches in lists."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ def time_index(path: str, *, exists: bool = False) -> TimeIndex:
 
 
 entries = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=60)
-"""Steps in offset, and in position or time."""
+"""Differences of consecutive entries: in offset, and in position or time."""
 
 
 @given(entries, st.data())
-def test_an_offset_is_looked_up_at_or_before_its_batch(steps: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_the_lookup_of_an_offset_returns_a_position_at_or_before_its_batch(
+    steps: list[tuple[int, int]], data: st.DataObject
+) -> None:
     with folder() as path:
         index = offset_index(path)
         known: list[tuple[int, int]] = []
@@ -73,7 +75,9 @@ def test_an_offset_is_looked_up_at_or_before_its_batch(steps: list[tuple[int, in
 
 
 @given(entries, st.data())
-def test_no_record_before_the_offset_found_is_as_young(steps: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_the_time_index_finds_the_last_offset_with_an_earlier_or_equal_timestamp(
+    steps: list[tuple[int, int]], data: st.DataObject
+) -> None:
     with folder() as path:
         index = time_index(path)
         known: list[tuple[int, int]] = []
@@ -90,7 +94,7 @@ def test_no_record_before_the_offset_found_is_as_young(steps: list[tuple[int, in
         assert len(index) == sum(offset < cut for _, offset in known)
 
 
-def test_maps_in_use_are_bounded(tmp_path: object) -> None:
+def test_the_number_of_open_index_maps_is_bounded(tmp_path: object) -> None:
     maps = HandleCache(2)
     indexes = []
     for number in range(5):
@@ -104,7 +108,7 @@ def test_maps_in_use_are_bounded(tmp_path: object) -> None:
     assert [index._map is not None for index in indexes] == [False, False, False, True, True]
 
 
-def test_an_odd_length_is_no_index(tmp_path: object) -> None:
+def test_an_index_whose_size_is_no_multiple_of_the_entry_size_is_corrupt(tmp_path: object) -> None:
     with open(f"{tmp_path}/i.index", "wb") as file:
         file.write(bytes(9))
     with pytest.raises(CorruptIndex, match="9 bytes"):
@@ -112,7 +116,7 @@ def test_an_odd_length_is_no_index(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 8, bytes(4) + b"\x00\x00\x10\x00", bytes(3) + b"\x05" + bytes(12)])
-def test_entries_that_cannot_be_are_no_index(tmp_path: object, content: bytes) -> None:
+def test_an_index_with_impossible_entries_is_corrupt(tmp_path: object, content: bytes) -> None:
     with open(f"{tmp_path}/i.index", "wb") as file:
         file.write(content)
     with pytest.raises(CorruptIndex):
@@ -123,7 +127,7 @@ def aborted(producer: int, first: int, last: int, stable: int) -> AbortedTxn:
     return AbortedTxn(ProducerId(producer), Offset(first), Offset(last), Offset(stable))
 
 
-def test_aborted_transactions_are_kept_in_a_file(tmp_path: object) -> None:
+def test_aborted_transactions_are_stored_in_the_transaction_index(tmp_path: object) -> None:
     disk, path = RealDisk(), f"{tmp_path}/0.txnindex"
     entries = [aborted(1, 0, 5, 3), aborted(2, 3, 9, 10), aborted(1, 12, 15, 16)]
     assert read_aborted(disk, path) == []
@@ -135,7 +139,7 @@ def test_aborted_transactions_are_kept_in_a_file(tmp_path: object) -> None:
     assert read_aborted(disk, path) == entries[:1]
 
 
-def test_only_transactions_that_overlap_are_told() -> None:
+def test_only_aborted_transactions_that_overlap_the_range_are_returned() -> None:
     entries = [aborted(1, 0, 5, 3), aborted(2, 3, 9, 10), aborted(1, 12, 15, 16)]
     assert overlapping(entries, Offset(6), Offset(12)) == ([entries[1]], True)
     assert overlapping(entries, Offset(0), Offset(100)) == (entries, False)

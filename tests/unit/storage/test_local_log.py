@@ -1,4 +1,4 @@
-"""The bounds of a log keep their order; what would break it ends that log and nothing else."""
+"""The offsets that bound a log keep their order; a change that would violate it takes only that log offline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Change = Callable[[UnifiedLog], object]
 
 
 def filled(path: Path) -> tuple[LogFolder, UnifiedLog]:
-    """Offsets 2 to 9 in epoch 1, committed up to 8."""
+    """A log with offsets 2 to 9 in epoch 1 and high watermark 8."""
     folder = LogFolder(path)
     log = folder.open()
     for number in range(10):
@@ -63,7 +63,9 @@ BREAKING: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", BREAKING.values(), ids=BREAKING)
-def test_a_change_that_would_break_an_invariant_is_not_made_and_ends_the_log(tmp_path: Path, change: Change) -> None:
+def test_a_change_that_would_violate_an_invariant_is_not_made_and_takes_the_log_offline(
+    tmp_path: Path, change: Change
+) -> None:
     folder, log = filled(tmp_path)
     before, epochs = bounds(log), list(log.epochs.entries)
     with pytest.raises(BrokenLog) as broken:
@@ -77,7 +79,7 @@ def test_a_change_that_would_break_an_invariant_is_not_made_and_ends_the_log(tmp
     assert not folder.context.offline, "the other logs of the directory go on"
 
 
-def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> None:
+def test_the_event_of_a_violated_invariant_has_all_bounds_of_the_log(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
     with pytest.raises(BrokenLog):
         log.raise_high_watermark(Offset(11))
@@ -103,7 +105,7 @@ def test_the_log_line_of_a_broken_invariant_has_all_numbers(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("told", "taken"), [(0, 2), (5, 5), (10, 10), (11, 10)])
-def test_what_others_say_of_the_high_watermark_is_bounded_by_the_local_log(
+def test_a_received_high_watermark_is_limited_to_the_bounds_of_the_local_log(
     tmp_path: Path, told: int, taken: int
 ) -> None:
     _, log = filled(tmp_path)
@@ -111,8 +113,8 @@ def test_what_others_say_of_the_high_watermark_is_bounded_by_the_local_log(
     assert log.high_watermark == taken
 
 
-def test_a_log_that_cannot_start_where_it_is_told_is_left_alone(tmp_path: Path) -> None:
-    """The bounds come from another replica: that is its error, not this log's."""
+def test_a_log_is_unchanged_if_it_cannot_restart_at_the_given_offsets(tmp_path: Path) -> None:
+    """The offsets come from another replica, so invalid ones do not take this log offline."""
     _, log = filled(tmp_path)
     before = bounds(log)
     with pytest.raises(KafkaError) as refused:

@@ -1,4 +1,4 @@
-"""The tasks that clean the logs of a broker, on a machine whose time and disk are simulated."""
+"""The cleaner tasks of a broker, on a simulated clock and disk."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.unit.storage.logs import batch_of
 
 COMPACT = ("compact",)
 LOOK = 20.0
-"""Seconds in which the cleaner looks once."""
+"""Within so many seconds the cleaner checks all logs at least once."""
 
 
-def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1, **keys: object) -> None:
+def on_a_simulated_node(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1, **keys: object) -> None:
     async def run(world: World) -> None:
         node = Node(world.machine("one"), dirs=dirs, **keys)
         await node.start()
@@ -37,7 +37,7 @@ def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1, 
 
 
 def write(node: Node, log: UnifiedLog, count: int = 40, *, keys: int = 5) -> None:
-    """Records of 200 bytes and a few keys, in segments of 1000."""
+    """Append ``count`` records of 200 bytes, with ``keys`` different keys, to segments of 1000 bytes."""
     for number in range(count):
         data = batch_of(b"%4d" % number * 50, keys=[b"%d" % (number % keys)], timestamp=node.runtime.clock.time_ms())
         log.append_as_leader(data, leader_epoch=LeaderEpoch(0))
@@ -45,7 +45,7 @@ def write(node: Node, log: UnifiedLog, count: int = 40, *, keys: int = 5) -> Non
 
 
 def values(log: UnifiedLog) -> dict[bytes | None, bytes | None]:
-    """What a reader from the start knows of each key."""
+    """The last value of each key."""
     records = [record for batch in batches_in(log.folder, log.context.disk) for record in records_of(batch)]
     return {record.key: record.value for record in records}
 
@@ -54,7 +54,7 @@ def count(log: UnifiedLog) -> int:
     return sum(batch.count for batch in batches_in(log.folder, log.context.disk))
 
 
-def test_compacted_logs_are_cleaned_soon_and_others_never() -> None:
+def test_only_logs_with_the_policy_compact_are_cleaned() -> None:
     async def scenario(node: Node) -> None:
         log, both, other = (
             node.log(0, cleanup_policy=COMPACT),
@@ -73,20 +73,20 @@ def test_compacted_logs_are_cleaned_soon_and_others_never() -> None:
         assert cleaned == {("topic", 0): log.cleaned_to, ("topic", 1): both.cleaned_to}
         assert len(node.events.named("log cleaned")) == 2
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
-def test_a_broker_without_a_cleaner_neither_compacts_nor_deletes_what_is_compacted() -> None:
+def test_without_a_cleaner_compacted_logs_are_neither_compacted_nor_deleted() -> None:
     async def scenario(node: Node) -> None:
         log = node.log(cleanup_policy=("compact", "delete"), retention_ms=1000)
         write(node, log)
         await node.runtime.clock.sleep(120)
         assert (count(log), log.log_start_offset) == (40, 0)
 
-    on_a_machine(scenario, log_cleaner_enable="false")
+    on_a_simulated_node(scenario, log_cleaner_enable="false")
 
 
-def test_retention_of_a_compacted_log_is_the_cleaners() -> None:
+def test_the_cleaner_applies_the_retention_of_compacted_logs() -> None:
     async def scenario(node: Node) -> None:
         log, kept = (
             node.log(cleanup_policy=("compact", "delete"), retention_ms=30_000),
@@ -99,12 +99,12 @@ def test_retention_of_a_compacted_log_is_the_cleaners() -> None:
         assert kept.log_start_offset == 0
         kept.increment_log_start(Offset(30))
         await node.runtime.clock.sleep(LOOK)
-        assert kept.segments[0].base_offset > 0  # what is below its start goes, although its policy is not delete
+        assert kept.segments[0].base_offset > 0  # segments below the log start are deleted for any policy
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
-def test_a_log_that_is_moving_to_another_directory_is_left_alone() -> None:
+def test_a_log_that_moves_to_another_directory_is_not_cleaned() -> None:
     async def scenario(node: Node) -> None:
         log = node.log(cleanup_policy=COMPACT)
         write(node, log)
@@ -116,12 +116,12 @@ def test_a_log_that_is_moving_to_another_directory_is_left_alone() -> None:
         await node.runtime.clock.sleep(LOOK)
         assert count(log) < 12
 
-    on_a_machine(scenario, dirs=2)
+    on_a_simulated_node(scenario, dirs=2)
 
 
-def test_a_log_that_may_be_tiered_is_left_alone() -> None:
-    """Records must not go in favour of others that only this disk has; and what is published in the tier again must be
-    as it was written."""
+def test_a_log_that_may_be_tiered_is_not_cleaned() -> None:
+    """Compaction must not remove records in favour of later ones that only this disk has, and segments that are copied
+    to the tier again must have their original records."""
 
     async def scenario(node: Node) -> None:
         node.logs.dirs[0].context.tiered = True
@@ -138,16 +138,18 @@ def test_a_log_that_may_be_tiered_is_left_alone() -> None:
         await node.runtime.clock.sleep(2 * LOOK)
         assert count(asked) == 40 and asked.cleaned_to is was.cleaned_to is None
         assert plain.cleaned_to is not None
-        was.update_config(plain.config)  # remote.storage.enable is gone, and its beginning is still in the tier
+        was.update_config(
+            plain.config
+        )  # remote.storage.enable is off, and the beginning of the log is still in the tier
         await node.runtime.clock.sleep(2 * LOOK)
         assert was.cleaned_to is None
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
 @pytest.mark.parametrize("event", ["truncated", "start", "deleted", "moved", "policy", "settings"])
-def test_a_cleaning_under_way_comes_to_nothing_if_the_log_changes(event: str) -> None:
-    """Throttled to a segment a second, so that there is time for the change."""
+def test_a_cleaning_in_progress_is_aborted_if_the_log_changes(event: str) -> None:
+    """The cleaner is throttled to one segment per second, so that the change comes before the end."""
 
     async def scenario(node: Node) -> None:
         log, other = node.log(0, cleanup_policy=COMPACT), node.log(1)
@@ -176,10 +178,10 @@ def test_a_cleaning_under_way_comes_to_nothing_if_the_log_changes(event: str) ->
         assert values(log) == expected
         assert not cleaner.uncleanable and not node.offline
 
-    on_a_machine(scenario, dirs=2, log_cleaner_io_max_bytes_per_second=1000)
+    on_a_simulated_node(scenario, dirs=2, log_cleaner_io_max_bytes_per_second=1000)
 
 
-def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
+def test_the_throttle_limits_the_bytes_of_all_tasks_together() -> None:
     async def scenario(node: Node) -> None:
         logs = [node.log(number, cleanup_policy=COMPACT) for number in range(2)]
         for log in logs:
@@ -187,85 +189,85 @@ def test_the_throttle_bounds_bytes_of_all_tasks_together() -> None:
         began = node.runtime.clock.monotonic()
         while any(log.cleaned_to is None for log in logs):
             await node.runtime.clock.sleep(0.1)
-        size = 2 * 2 * 35 * 270  # each is read twice
+        size = 2 * 2 * 35 * 270  # each log is read twice
         assert size / 2000 - 15 < node.runtime.clock.monotonic() - began < size / 2000 * 1.5 + 15
 
-    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
+    on_a_simulated_node(scenario, log_cleaner_io_max_bytes_per_second=2000, log_cleaner_threads=2)
 
 
-def looks_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[UnifiedLog]:
-    """The logs that are looked at from now on."""
-    cleaner, looked_at = node.logs.cleaner.cleaner, list[UnifiedLog]()
+def record_checks(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[UnifiedLog]:
+    """Returns a list to which each log is appended when the cleaner checks it."""
+    cleaner, checked = node.logs.cleaner.cleaner, list[UnifiedLog]()
     look = cleaner.look
 
     def counted(log: UnifiedLog, now: int) -> Candidate | None:
-        looked_at.append(log)
+        checked.append(log)
         return look(log, now)
 
     monkeypatch.setattr(cleaner, "look", counted)
-    return looked_at
+    return checked
 
 
-def test_many_due_logs_need_a_few_looks_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One at all of them before each round would keep the loop busy."""
+def test_many_due_logs_are_checked_only_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of all logs before each cleaning would keep the event loop busy."""
 
     async def scenario(node: Node) -> None:
         logs = [node.log(number, cleanup_policy=COMPACT) for number in range(60)]
         for log in logs:
             write(node, log, 10)
         await node.runtime.clock.sleep(10)
-        looked_at = looks_of(node, monkeypatch)
+        checked = record_checks(node, monkeypatch)
         await node.runtime.clock.sleep(10)
         assert all(log.cleaned_to is not None for log in logs)
-        assert len(looked_at) == 3 * len(logs)  # at all, at each before its round, and at all again
+        assert len(checked) == 3 * len(logs)  # all logs, each log before its cleaning, and all logs again
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
-def test_a_look_holds_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_due_logs_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(node: Node) -> None:
         idle = node.log(7, cleanup_policy=COMPACT)
         logs = [node.log(number, cleanup_policy=COMPACT) for number in range(4)]
         for log in logs:
             write(node, log)
-        looked_at = looks_of(node, monkeypatch)
+        checked = record_checks(node, monkeypatch)
         while logs[-1].cleaned_to is None:
             await node.runtime.clock.sleep(0.1)
-        assert looked_at.count(idle) > len(logs)
+        assert checked.count(idle) > len(logs)
 
-    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1000)
+    on_a_simulated_node(scenario, log_cleaner_io_max_bytes_per_second=1000)
 
 
-def test_a_throttle_that_is_raised_counts_at_once() -> None:
+def test_a_raised_throttle_takes_effect_at_once() -> None:
     async def scenario(node: Node) -> None:
         log = node.log(cleanup_policy=COMPACT)
         write(node, log)
         while log not in node.logs.cleaner.cleaner.in_progress:
             await node.runtime.clock.sleep(0.1)
-        await node.runtime.clock.sleep(60)  # it waits for its first bytes, and would for an hour
+        await node.runtime.clock.sleep(60)  # with the old throttle it would wait for an hour
         assert log.cleaned_to is None
         node.logs.cleaner.reconfigure(CleanerSettings(bytes_per_second=1e6))
         await node.runtime.clock.sleep(LOOK)
         assert log.cleaned_to is not None
 
-    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1)
+    on_a_simulated_node(scenario, log_cleaner_io_max_bytes_per_second=1)
 
 
-def test_a_round_ends_soon_after_its_directory_has_failed() -> None:
+def test_a_cleaning_ends_soon_after_its_directory_has_failed() -> None:
     async def scenario(node: Node) -> None:
         _, log, cleaner = node.log(0), node.log(1, cleanup_policy=COMPACT), node.logs.cleaner.cleaner
         write(node, log)
         while log not in cleaner.in_progress:
             await node.runtime.clock.sleep(0.1)
         node.logs.take_offline(node.logs.dir_of(log), OSError(errno.EIO, "broken"))
-        await node.runtime.clock.sleep(12)  # the throttle's: all of the log was read at once
+        await node.runtime.clock.sleep(12)  # the throttle delays the end, since all of the log was read at once
         assert cleaner.in_progress == {} and cleaner.uncleanable == {}
         assert node.events.named("cleaning aborted") and not node.events.named("cleaning failed")
 
-    on_a_machine(scenario, dirs=2, log_cleaner_io_max_bytes_per_second=1000)
+    on_a_simulated_node(scenario, dirs=2, log_cleaner_io_max_bytes_per_second=1000)
 
 
-def test_logs_that_went_offline_or_cannot_be_judged_spoil_no_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_work_with_offline_logs_and_logs_whose_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(node: Node) -> None:
         _, log, cleaner = node.log(0), node.log(1, cleanup_policy=COMPACT), node.logs.cleaner
         cleaner.cleaner.uncleanable[log] = "damaged"
@@ -281,11 +283,11 @@ def test_logs_that_went_offline_or_cannot_be_judged_spoil_no_metric(monkeypatch:
         await node.runtime.clock.sleep(LOOK)
         assert cleaner.cleaner.uncleanable == {}
 
-    on_a_machine(scenario, dirs=2)
+    on_a_simulated_node(scenario, dirs=2)
 
 
 class SlowWorker:
-    """Takes a second to end. Implements ``Worker``."""
+    """A ``Worker`` that takes a second to end."""
 
     def __init__(self, node: Node) -> None:
         self._worker = PlainWorker(node.runtime.disk)
@@ -307,7 +309,7 @@ class SlowWorker:
 
 
 def slow_workers(node: Node) -> list[SlowWorker]:
-    """Those of tasks that begin from now on."""
+    """The workers of tasks that begin from now on."""
     made: list[SlowWorker] = []
 
     def worker() -> SlowWorker:
@@ -319,8 +321,8 @@ def slow_workers(node: Node) -> list[SlowWorker]:
     return made
 
 
-def test_a_worker_is_waited_for_each_time_it_has_nothing_more_to_do() -> None:
-    """What waits to be reaped would else be remembered for ever."""
+def test_the_end_of_a_worker_is_awaited_after_each_cleaning() -> None:
+    """Otherwise the operating system would keep the ended worker for ever."""
 
     async def scenario(node: Node) -> None:
         workers = slow_workers(node)
@@ -331,10 +333,10 @@ def test_a_worker_is_waited_for_each_time_it_has_nothing_more_to_do() -> None:
         await node.runtime.clock.sleep(5)
         assert [one.running for one in workers] == [False]
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
-def test_a_round_that_is_given_up_holds_its_log_until_its_worker_has_ended() -> None:
+def test_an_aborted_cleaning_holds_its_log_until_its_worker_has_ended() -> None:
     async def scenario(node: Node) -> None:
         workers = slow_workers(node)
         log, cleaner = node.log(cleanup_policy=COMPACT), node.logs.cleaner
@@ -349,10 +351,10 @@ def test_a_round_that_is_given_up_holds_its_log_until_its_worker_has_ended() -> 
         assert log.cleaned_to is not None and not any(one.running for one in workers)
         assert cleaner.cleaner.in_progress == {}
 
-    on_a_machine(scenario, log_cleaner_io_max_bytes_per_second=1000)
+    on_a_simulated_node(scenario, log_cleaner_io_max_bytes_per_second=1000)
 
 
-def test_a_full_disk_delays_one_log_and_the_others_are_cleaned() -> None:
+def test_a_full_disk_delays_the_cleaning_of_one_log_but_not_of_others() -> None:
     async def scenario(node: Node) -> None:
         log, other = node.log(0, cleanup_policy=COMPACT), node.log(1, cleanup_policy=COMPACT)
         write(node, log)
@@ -360,16 +362,16 @@ def test_a_full_disk_delays_one_log_and_the_others_are_cleaned() -> None:
         expected = values(log)
         node.machine.storage.fail(f"{log.folder}/", errno.ENOSPC, operation="append")
         await node.runtime.clock.sleep(LOOK)
-        assert values(log) == expected and log.cleaned_to is None  # segments of which nothing stays need no room
+        assert values(log) == expected and log.cleaned_to is None  # segments whose records all go need no space
         assert count(other) < 12 and other.cleaned_to is not None
         node.machine.storage.heal()
         await node.runtime.clock.sleep(LOOK)
         assert values(log) == expected and log.cleaned_to is not None
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
-def test_a_node_that_is_killed_meanwhile_loses_nothing() -> None:
+def test_a_node_killed_during_a_cleaning_loses_no_records() -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")
         for seconds in (1, 5, 9, 13):

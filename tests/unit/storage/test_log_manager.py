@@ -1,4 +1,4 @@
-"""Log directories: whose they are, what is in them, what becomes of them."""
+"""Log directories: their owner, their logs and checkpoints, and their failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def create(logs: LogManager, topic: str = "topic", partition: int = 0, directory
     return logs.get_or_create(topic, partition, TOPIC_ID, default_config(), directory=directory, is_new=True)
 
 
-async def test_an_empty_directory_is_formatted_and_recognised_again(tmp_path: Path) -> None:
+async def test_an_empty_directory_is_formatted_and_keeps_its_id(tmp_path: Path) -> None:
     first = Manager(tmp_path)
     logs = await first.start()
     ids = [directory.directory_id for directory in logs.dirs]
@@ -55,13 +55,13 @@ async def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     await manager.logs.stop()
 
 
-async def test_whoever_loaded_nothing_leaves_nothing(tmp_path: Path) -> None:
-    """A second process on a directory in use, or one that ends before its logs are loaded, must not call it clean."""
+async def test_a_log_manager_that_loaded_no_logs_changes_no_file(tmp_path: Path) -> None:
+    """A process that gets no lock, or ends before its logs are loaded, must not write the clean shutdown file."""
     manager = Manager(tmp_path)
     append(create(await manager.start()), b"a")
     before = sorted(path.name for path in (tmp_path / "dir0").iterdir())
     second = Manager(tmp_path)
-    await second.logs.stop()  # it has not come so far as to lock the directory
+    await second.logs.stop()  # it has not tried to lock the directory yet
     with pytest.raises(DirectoryError):
         second.logs.open()
     await second.logs.stop()
@@ -74,7 +74,7 @@ async def test_whoever_loaded_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "dir0").iterdir()) == before
 
 
-async def test_a_clean_end_leaves_its_broker_epoch_and_needs_no_recovery(tmp_path: Path) -> None:
+async def test_a_clean_shutdown_stores_the_broker_epoch_and_needs_no_recovery(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start()
     log = create(logs)
@@ -113,7 +113,7 @@ async def test_a_killed_broker_recovers_from_its_checkpoints(tmp_path: Path) -> 
     again.kill()
 
 
-async def test_logs_go_where_the_fewest_are_or_where_they_belong(tmp_path: Path) -> None:
+async def test_a_log_is_created_in_its_assigned_directory_or_the_one_with_the_fewest_logs(tmp_path: Path) -> None:
     manager = Manager(tmp_path, dirs=2)
     logs = await manager.start()
     first, second = logs.dirs
@@ -137,7 +137,7 @@ async def test_another_topic_under_the_same_name_is_refused(tmp_path: Path) -> N
     await logs.stop()
 
 
-async def test_a_topic_id_that_a_power_loss_took_is_written_again(tmp_path: Path) -> None:
+async def test_a_topic_id_lost_in_a_power_loss_is_written_again(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     path = f"{create(await manager.start()).folder}/partition.metadata"
     whole = manager.disk.read(path)
@@ -193,7 +193,7 @@ async def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one(tmp_p
     again.kill()
 
 
-async def test_a_stray_log_is_set_aside_and_stays(tmp_path: Path) -> None:
+async def test_a_stray_log_is_renamed_and_kept(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start()
     logs.set_aside(create(logs))
@@ -249,7 +249,7 @@ async def test_a_failing_disk_takes_its_directory_offline_and_no_other(tmp_path:
     assert manager.fatal == []
 
 
-async def test_the_node_ends_with_its_last_directory(tmp_path: Path) -> None:
+async def test_the_node_ends_if_its_last_directory_fails(tmp_path: Path) -> None:
     disk = FailingDisk()
     manager = Manager(tmp_path, disk=disk)
     logs = await manager.start()
@@ -260,7 +260,7 @@ async def test_the_node_ends_with_its_last_directory(tmp_path: Path) -> None:
     await logs.stop()
 
 
-async def test_the_node_ends_with_the_directory_of_its_metadata(tmp_path: Path) -> None:
+async def test_the_node_ends_if_the_directory_of_its_metadata_log_fails(tmp_path: Path) -> None:
     disk = FailingDisk()
     manager = Manager(tmp_path, dirs=2, disk=disk)
     logs = await manager.start()
@@ -271,7 +271,7 @@ async def test_the_node_ends_with_the_directory_of_its_metadata(tmp_path: Path) 
     await logs.stop()
 
 
-async def test_a_directory_that_fails_at_the_start_is_offline_from_then_on(tmp_path: Path) -> None:
+async def test_a_directory_that_fails_at_startup_is_offline(tmp_path: Path) -> None:
     disk = FailingDisk()
     manager = Manager(tmp_path, dirs=2, disk=disk)
     disk.broken = manager.paths[0]
@@ -296,11 +296,11 @@ async def test_rolled_segments_are_synced_and_the_recovery_point_moves(tmp_path:
 
 
 def recovery_points(manager: Manager) -> dict[tuple[str, int], Offset]:
-    """Those on the disk."""
+    """The recovery points in the checkpoint file."""
     return decode_offsets(manager.disk.read(f"{manager.paths[0]}/{RECOVERY_POINTS}"))
 
 
-async def test_a_log_that_was_cut_and_filled_over_a_roll_is_recovered_from_where_it_was_cut(tmp_path: Path) -> None:
+async def test_a_truncation_lowers_the_recovery_point_on_disk_before_records_are_rolled(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start()
     log, other = create(logs), create(logs, partition=1)
@@ -310,7 +310,7 @@ async def test_a_log_that_was_cut_and_filled_over_a_roll_is_recovered_from_where
         one.flush()
     logs.dirs[0].write(logs.dirs[0].checkpoints())
     log.truncate_to(Offset(1))
-    late = logs.dirs[0].checkpoints()  # on its way to the disk, which it reaches too late
+    late = logs.dirs[0].checkpoints()  # is written after newer checkpoints
     append(log, b"B")
     log.roll()
     append(log, b"C")
@@ -322,7 +322,7 @@ async def test_a_log_that_was_cut_and_filled_over_a_roll_is_recovered_from_where
     manager.kill()
 
 
-async def test_checkpoints_that_overtake_others_do_not_count_for_what_those_bring(tmp_path: Path) -> None:
+async def test_newer_checkpoints_include_the_changes_of_checkpoints_that_were_not_written(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start()
     log = create(logs)
@@ -331,7 +331,7 @@ async def test_checkpoints_that_overtake_others_do_not_count_for_what_those_brin
     log.flush()
     logs.dirs[0].write(logs.dirs[0].checkpoints())
     log.truncate_to(Offset(1))
-    logs.dirs[0].checkpoints()  # on its way to the disk, which loses power before
+    logs.dirs[0].checkpoints()  # is never written, as if power is lost before
     log.set_high_watermark(Offset(1))
     logs.dirs[0].write(logs.dirs[0].checkpoints())
     append(log, b"B")
@@ -341,7 +341,7 @@ async def test_checkpoints_that_overtake_others_do_not_count_for_what_those_brin
     manager.kill()
 
 
-async def test_a_folder_that_is_no_logs_is_left_alone(tmp_path: Path) -> None:
+async def test_a_folder_that_belongs_to_no_log_is_ignored(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     manager.disk.make_folders(f"{manager.paths[0]}/lost-found")
     logs = await manager.start()
@@ -350,7 +350,7 @@ async def test_a_folder_that_is_no_logs_is_left_alone(tmp_path: Path) -> None:
     await logs.stop()
 
 
-async def test_an_error_in_the_upkeep_of_one_log_is_that_logs_alone(
+async def test_an_error_in_the_upkeep_of_one_log_does_not_affect_other_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = Manager(tmp_path)

@@ -1,4 +1,4 @@
-"""A log beside a list of records, through appends, rolls, cuts, restarts, kills and power losses."""
+"""A log compared with a list of records, through appends, rolls, truncations, restarts, kills and power losses."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ CONFIG = replace(default_config(), segment_bytes=600, index_interval_bytes=150, 
 
 
 class Known(NamedTuple):
-    """A record as it should be in the log."""
+    """A record that the log must have."""
 
     value: bytes
     epoch: int
 
 
 class LogModel(RuleBasedStateMachine):
-    """``records`` begin at offset 0; ``synced`` of them survive anything, ``start`` of them are no longer readable."""
+    """``records`` begin at offset 0. The first ``synced`` survive a power loss; those below ``start`` are deleted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.records: list[Known] = []
         self.batches: list[int] = []
-        """First offsets, to cut at."""
+        """The base offsets of batches, at which the log can be truncated."""
         self.start = 0
         self.synced = 0
         self.epoch = 0
@@ -147,7 +147,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(fresh=st.booleans())
     def kill(self, fresh: bool) -> None:
-        """The checkpoint of the recovery point may be fresh, or lost."""
+        """Kill the process; the checkpoint of the recovery point is up to date (``fresh``) or lost."""
         self.open(clean=False, recovery_point=self.log.recovery_point if fresh else 0)
         assert self.log.log_end_offset == len(self.records)
 
@@ -164,7 +164,7 @@ class LogModel(RuleBasedStateMachine):
         self.epoch += 1
 
     @invariant()
-    def what_is_read_is_what_was_written(self) -> None:
+    def reads_return_the_written_records(self) -> None:
         if not hasattr(self, "log"):
             return
         log = self.log
@@ -172,7 +172,7 @@ class LogModel(RuleBasedStateMachine):
         assert values_of(log, self.start, max_bytes=300) == [record.value for record in self.records[self.start :]]
 
     @invariant()
-    def epochs_are_those_of_the_records(self) -> None:
+    def the_epoch_cache_matches_the_records(self) -> None:
         if not hasattr(self, "log"):
             return
         oracle = LeaderEpochCache()
@@ -182,7 +182,7 @@ class LogModel(RuleBasedStateMachine):
             assert self.log.epochs.epoch_for_offset(Offset(offset)) == oracle.epoch_for_offset(Offset(offset))
 
     @invariant()
-    def the_producer_is_where_its_last_record_is(self) -> None:
+    def the_producer_state_matches_the_last_record(self) -> None:
         if not hasattr(self, "log") or len(self.records) <= self.start:
             return
         entry = self.log.producers.get(PRODUCER)

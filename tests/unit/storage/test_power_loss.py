@@ -1,4 +1,4 @@
-"""A loss of power between two steps of a log manager: what one file's removal relies on is on the disk before."""
+"""Power losses between two steps of a log manager: no file is removed before its replacement is synced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE_SEGMENT = 1 << 20
 
 
 def copied_whole(node: Node, log: UnifiedLog) -> UnifiedLog:
-    """A copy of ``log`` in the other directory, that has everything and has synced nothing."""
+    """Returns a copy of ``log`` in the other directory, with all records and none of them synced."""
     (target,) = (directory for directory in node.logs.dirs if directory is not node.logs.dir_of(log))
     future = node.logs.futures.create(log, target)
     end = log.log_end_offset
@@ -29,7 +29,7 @@ def copied_whole(node: Node, log: UnifiedLog) -> UnifiedLog:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_log_that_moves_to_another_directory_keeps_what_it_had_synced(seed: int) -> None:
+def test_a_log_that_moves_to_another_directory_keeps_its_synced_records(seed: int) -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")
         node = Node(machine, dirs=2)
@@ -49,8 +49,8 @@ def test_a_log_that_moves_to_another_directory_keeps_what_it_had_synced(seed: in
 
 @pytest.mark.parametrize("deleted", [0, 5])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_a_power_loss_left_of_a_topic_is_not_taken_for_its_successors(seed: int, deleted: int) -> None:
-    """The records may be there and the topic's id not, as neither was synced; then the topic is made anew."""
+def test_records_left_by_a_power_loss_are_not_taken_for_those_of_a_new_topic(seed: int, deleted: int) -> None:
+    """The records may survive without the topic id, since neither was synced; then the topic is created again."""
 
     async def run(world: World) -> None:
         machine = world.machine("one")
@@ -93,7 +93,7 @@ def test_the_id_of_a_log_that_was_empty_at_a_clean_stop_is_synced_before_its_fir
     simulate(run, seed=1)
 
 
-def test_a_log_whose_id_went_lost_after_it_had_been_synced_stays() -> None:
+def test_a_log_whose_synced_topic_id_was_lost_is_kept() -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")
         node = Node(machine)
@@ -111,8 +111,8 @@ def test_a_log_whose_id_went_lost_after_it_had_been_synced_stays() -> None:
     simulate(run, seed=1)
 
 
-def test_checkpoints_of_a_log_that_has_gone_are_not_its_successors() -> None:
-    """Its folder was never synced, or somebody has removed it; a new one is made, and the process is killed soon."""
+def test_checkpoints_of_a_lost_log_do_not_apply_to_a_new_log_of_its_name() -> None:
+    """The folder was not synced or was removed; a new one is created, and the process is killed soon."""
 
     async def run(world: World) -> None:
         machine = world.machine("one")
@@ -139,8 +139,8 @@ def test_checkpoints_of_a_log_that_has_gone_are_not_its_successors() -> None:
     simulate(run, seed=1)
 
 
-def test_a_log_that_moves_while_its_copy_is_flushed_has_synced_its_small_files() -> None:
-    """The new place is worth what the former one was, whatever becomes of that flush."""
+def test_promoting_a_copy_during_its_flush_syncs_all_its_closed_segments() -> None:
+    """The copy is as durable as the original, independent of the outcome of that flush."""
 
     async def run(world: World) -> None:
         machine = world.machine("one")
@@ -162,7 +162,7 @@ def test_a_log_that_moves_while_its_copy_is_flushed_has_synced_its_small_files()
     simulate(run, seed=1)
 
 
-def test_a_record_waits_for_a_topic_id_that_a_flush_has_yet_to_sync_and_an_epoch_does_not() -> None:
+def test_an_append_syncs_a_pending_topic_id_but_assigning_an_epoch_does_not() -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")
         node = Node(machine)
@@ -171,7 +171,7 @@ def test_a_record_waits_for_a_topic_id_that_a_flush_has_yet_to_sync_and_an_epoch
         topic_id = log.topic_id
         assert topic_id is not None
         node.write(log, 1)
-        log.assign_topic_id(topic_id)  # as where it was found without one
+        log.assign_topic_id(topic_id)  # as for a log that was loaded without a topic id
         log.plan_flush()
         log.assign_epoch(LeaderEpoch(9), log.log_end_offset)
         path = f"{log.folder}/partition.metadata"
@@ -183,8 +183,8 @@ def test_a_record_waits_for_a_topic_id_that_a_flush_has_yet_to_sync_and_an_epoch
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_of_two_flushes_at_once_each_is_worth_what_it_says(seed: int) -> None:
-    """The second one is done while the first has yet to begin."""
+def test_each_of_two_concurrent_flushes_syncs_up_to_its_recovery_point(seed: int) -> None:
+    """The second flush completes before the first one begins."""
 
     async def run(world: World) -> None:
         machine = world.machine("one")
@@ -206,7 +206,7 @@ def test_of_two_flushes_at_once_each_is_worth_what_it_says(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_flush_of_a_log_whose_folder_is_renamed_meanwhile_counts_for_nothing(seed: int) -> None:
+def test_a_flush_does_not_count_if_the_folder_of_its_log_was_renamed_meanwhile(seed: int) -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")
         node = Node(machine)
@@ -219,14 +219,14 @@ def test_a_flush_of_a_log_whose_folder_is_renamed_meanwhile_counts_for_nothing(s
         log.moved_to("/data0/topic-1")
         plan.run()
         log.flushed(plan)
-        told = log.recovery_point
+        after_rename = log.recovery_point
         log.flush()
-        told_again = log.recovery_point
+        after_flush = log.recovery_point
         machine.power_off()
         await machine.wait_ended()
         found = (await Node(machine).start()).get("topic", 1)
         assert found is not None
-        assert (told, told_again) == (0, 10)
+        assert (after_rename, after_flush) == (0, 10)
         assert values_of(found) == [b"x" * 200] * 10
 
     simulate(run, seed=seed)

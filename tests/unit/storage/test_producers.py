@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers, as a partition sees them (docs/kafka-semantics.md: Idempotence)."""
+"""The state of idempotent and transactional producers in a partition (docs/kafka-semantics.md: Idempotence)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def end_txn(log: UnifiedLog, producer: tuple[int, int], *, commit: bool) -> Appe
     return log.append_as_leader(marker(producer, commit=commit), leader_epoch=LeaderEpoch(0), origin=Origin.COORDINATOR)
 
 
-def test_a_repeated_batch_is_answered_as_before_and_not_written(tmp_path: Path) -> None:
+def test_a_duplicate_batch_gets_the_same_answer_and_is_not_appended(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     first = send(log, 0, count=3)
     for sequence in range(3, 7):
@@ -48,8 +48,8 @@ def test_a_repeated_batch_is_answered_as_before_and_not_written(tmp_path: Path) 
     assert log.log_end_offset == 7
 
 
-def test_a_repeated_batch_is_answered_when_it_is_synced_where_the_topic_wants_that(tmp_path: Path) -> None:
-    """The first attempt has written it and not synced it; its answer says that it is safe now."""
+def test_a_duplicate_batch_is_synced_before_its_answer_if_the_topic_requires_it(tmp_path: Path) -> None:
+    """The first attempt has appended the batch without a sync; the answer to the duplicate promises durability."""
     log = LogFolder(tmp_path).open()
     send(log, 0)
     assert log.recovery_point == 0
@@ -58,7 +58,7 @@ def test_a_repeated_batch_is_answered_when_it_is_synced_where_the_topic_wants_th
     assert log.recovery_point == log.log_end_offset == 1
 
 
-def test_only_the_last_five_batches_may_be_repeated(tmp_path: Path) -> None:
+def test_only_the_last_five_batches_are_recognised_as_duplicates(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     for sequence in range(6):
         send(log, sequence)
@@ -66,7 +66,7 @@ def test_only_the_last_five_batches_may_be_repeated(tmp_path: Path) -> None:
     assert refusal(log, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_same_first_sequence_with_another_count_is_no_repetition(tmp_path: Path) -> None:
+def test_the_same_base_sequence_with_another_count_is_no_duplicate(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     send(log, 0, count=2)
     assert refusal(log, 0, count=3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -79,13 +79,13 @@ def test_a_gap_in_the_sequences_is_refused(tmp_path: Path) -> None:
     send(log, 2)
 
 
-def test_an_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
+def test_an_unknown_producer_may_begin_with_any_sequence(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     assert send(log, 4711).first_offset == 0
     assert refusal(log, 4713) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(tmp_path: Path) -> None:
+def test_an_older_producer_epoch_is_fenced_and_a_newer_one_begins_at_sequence_zero(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     send(log, 0, epoch=3)
     assert refusal(log, 1, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -103,7 +103,7 @@ def test_sequences_wrap_to_zero(tmp_path: Path) -> None:
     send(log, 1)
 
 
-def test_followers_take_what_the_leader_accepted(tmp_path: Path) -> None:
+def test_followers_do_not_check_sequences(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     for offset, sequence in enumerate((5, 9)):
         log.append_as_follower(
@@ -113,7 +113,7 @@ def test_followers_take_what_the_leader_accepted(tmp_path: Path) -> None:
     send(log, 10)
 
 
-def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
+def test_producers_without_recent_batches_expire(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     send(log, 0)
     append(log, producer=(8, 0, 0), transactional=True)
@@ -124,7 +124,7 @@ def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
     assert not send(log, 0).duplicate
 
 
-def test_a_restart_remembers_the_last_batch(tmp_path: Path) -> None:
+def test_the_last_batch_of_a_producer_is_known_after_a_restart(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path)
     log = folder.open()
     for sequence in range(3):
@@ -137,7 +137,7 @@ def test_a_restart_remembers_the_last_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_snapshot_that_contradicts_the_batches_does_not_count(tmp_path: Path, clean: bool) -> None:
+def test_a_producer_snapshot_that_contradicts_the_batches_is_ignored(tmp_path: Path, clean: bool) -> None:
     folder = LogFolder(tmp_path)
     log = folder.open()
     for sequence in range(2):
@@ -154,7 +154,7 @@ def test_a_snapshot_that_contradicts_the_batches_does_not_count(tmp_path: Path, 
     send(again, 3)
 
 
-def test_open_transactions_hold_the_stable_offset(tmp_path: Path) -> None:
+def test_open_transactions_limit_the_last_stable_offset(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"plain")
     append(log, b"one", producer=(1, 0, 0), transactional=True)
@@ -172,7 +172,7 @@ def test_open_transactions_hold_the_stable_offset(tmp_path: Path) -> None:
     assert values_of(log) == [b"plain", b"one", b"two", b"plain"]
 
 
-def test_an_aborted_transaction_is_indexed_with_what_was_stable_after_it(tmp_path: Path) -> None:
+def test_an_aborted_transaction_is_indexed_with_the_last_stable_offset_after_it(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"one", producer=(1, 0, 0), transactional=True)
     append(log, b"two", producer=(2, 0, 0), transactional=True)
@@ -197,7 +197,7 @@ def test_a_marker_of_an_older_epoch_is_refused(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_snapshot_is_what_kafka_writes() -> None:
+def test_a_producer_snapshot_has_kafkas_format() -> None:
     state = ProducerState()
     state.load([(ProducerId(7), ProducerEntry(ProducerEpoch(1), 3, 9, Offset(5), [KeptBatch(12, Offset(20), 2, 9)]))])
     data = encode_snapshot(state)
@@ -212,13 +212,13 @@ def test_a_snapshot_is_what_kafka_writes() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_other_bytes_are_no_snapshot(data: bytes) -> None:
+def test_arbitrary_bytes_are_refused_as_a_producer_snapshot(data: bytes) -> None:
     with pytest.raises(CorruptSnapshot):
         decode_snapshot(data)
 
 
 class Oracle:
-    """One producer, by the whole history of its accepted batches."""
+    """A model of one producer that keeps all its accepted batches."""
 
     def __init__(self) -> None:
         self.accepted: list[tuple[int, int, int]] = []
@@ -237,7 +237,7 @@ class Oracle:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 8), st.integers(1, 3)), max_size=40))
-def test_batches_are_judged_as_by_the_whole_history(batches: list[tuple[int, int, int]]) -> None:
+def test_batches_are_accepted_as_by_a_model_with_the_whole_history(batches: list[tuple[int, int, int]]) -> None:
     oracle, state = Oracle(), ProducerState()
     offset = 0
     for epoch, sequence, count in batches:
@@ -258,7 +258,7 @@ def test_batches_are_judged_as_by_the_whole_history(batches: list[tuple[int, int
         offset += count
 
 
-def test_a_marker_of_a_coordinator_that_was_replaced_is_refused(tmp_path: Path) -> None:
+def test_a_marker_of_a_fenced_coordinator_is_refused(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"x", producer=(7, 0, 0), transactional=True)
     entry = log.producers.get(7)

@@ -1,4 +1,4 @@
-"""A log whose process was killed, or whose files were damaged, is opened again."""
+"""Recovery of a log after a kill or with damaged files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUES = [b"%03d" % number * 20 for number in range(20)]
 
 
 def written(path: Path, **config: int) -> LogFolder:
-    """A log of twenty batches in several segments, left as a kill would leave it: indexes and epochs not written."""
+    """A log of twenty batches in several segments, as after a kill: indexes and leader epochs are not written."""
     folder = LogFolder(path, segment_bytes=700, index_interval_bytes=150, **config)
     log = folder.open()
     for number, value in enumerate(VALUES):
@@ -34,7 +34,7 @@ def change(path: Path, how: Callable[[bytearray], object]) -> None:
     path.write_bytes(data)
 
 
-def test_everything_written_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_all_appended_records_are_there_after_a_kill(tmp_path: Path) -> None:
     folder = written(tmp_path)
     log = folder.open(clean=False)
     assert values_of(log) == VALUES
@@ -57,7 +57,7 @@ def test_everything_written_is_there_after_a_kill(tmp_path: Path) -> None:
     ],
     ids=["zero-filled tail", "garbage at the end", "last byte torn", "last batch torn", "last batch damaged"],
 )
-def test_a_damaged_end_is_cut_at_a_batch_border(
+def test_a_damaged_end_is_truncated_to_whole_batches(
     tmp_path: Path, damage: Callable[[bytearray], object], left: int
 ) -> None:
     folder = written(tmp_path)
@@ -73,7 +73,7 @@ def test_a_damaged_end_is_cut_at_a_batch_border(
     assert values_of(folder.open(clean=False)) == [*VALUES[:left], b"next"]
 
 
-def test_damage_in_the_middle_ends_the_log_there(tmp_path: Path) -> None:
+def test_a_log_damaged_in_the_middle_is_truncated_there(tmp_path: Path) -> None:
     folder = written(tmp_path)
     segments = len(list(Path(folder.path).glob("*.log")))
     change(file_of(folder, ".log", 1), lambda data: data.__setitem__(450, data[450] ^ 0xFF))
@@ -86,7 +86,7 @@ def test_damage_in_the_middle_ends_the_log_there(tmp_path: Path) -> None:
     folder.context.deletions.take_due(1 << 62)
 
 
-def test_what_lies_before_the_recovery_point_is_not_read(tmp_path: Path) -> None:
+def test_batches_below_the_recovery_point_are_not_read(tmp_path: Path) -> None:
     folder = written(tmp_path)
     change(file_of(folder, ".log", 1), lambda data: data.__setitem__(450, data[450] ^ 0xFF))
     log = folder.open(clean=False, recovery_point=15)
@@ -105,7 +105,9 @@ def test_what_lies_before_the_recovery_point_is_not_read(tmp_path: Path) -> None
     ],
     ids=["missing", "nonsense", "odd length"],
 )
-def test_indexes_are_built_anew(tmp_path: Path, suffix: str, damage: Callable[[Path], object], clean: bool) -> None:
+def test_missing_and_damaged_indexes_are_rebuilt(
+    tmp_path: Path, suffix: str, damage: Callable[[Path], object], clean: bool
+) -> None:
     folder = written(tmp_path)
     folder.open(clean=False).close()
     before = file_of(folder, suffix, 1).read_bytes()
@@ -118,7 +120,9 @@ def test_indexes_are_built_anew(tmp_path: Path, suffix: str, damage: Callable[[P
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("content", [None, b"", b"0\n3\n0 0\n1 7\n", b"0\n2\n0 0\n1 1", b"garbage", bytes(30)])
-def test_leader_epochs_are_built_anew(tmp_path: Path, content: bytes | None, clean: bool) -> None:
+def test_a_missing_or_damaged_leader_epoch_checkpoint_is_rebuilt(
+    tmp_path: Path, content: bytes | None, clean: bool
+) -> None:
     folder = written(tmp_path)
     log = folder.open(clean=False)
     log.close()
@@ -131,7 +135,7 @@ def test_leader_epochs_are_built_anew(tmp_path: Path, content: bytes | None, cle
     assert path.read_bytes() == b"0\n3\n0 0\n1 7\n2 14\n"
 
 
-def test_leader_epochs_that_an_old_checkpoint_lacks_are_written_again(tmp_path: Path) -> None:
+def test_leader_epochs_that_an_outdated_checkpoint_lacks_are_added(tmp_path: Path) -> None:
     folder = written(tmp_path)
     folder.open(clean=False).close()
     path = Path(folder.path, "leader-epoch-checkpoint")
@@ -141,7 +145,7 @@ def test_leader_epochs_that_an_old_checkpoint_lacks_are_written_again(tmp_path: 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_damaged_snapshot_gives_way_to_an_older_one_and_the_batches_since(tmp_path: Path, clean: bool) -> None:
+def test_producers_are_recovered_from_an_older_snapshot_if_the_last_is_damaged(tmp_path: Path, clean: bool) -> None:
     folder = written(tmp_path)
     folder.open(clean=False).close()
     change(file_of(folder, ".snapshot"), lambda data: data.__setitem__(12, data[12] ^ 1))
@@ -152,7 +156,7 @@ def test_a_damaged_snapshot_gives_way_to_an_older_one_and_the_batches_since(tmp_
     assert append(log, b"next", producer=(5, 0, 20)).first_offset == 20
 
 
-def test_a_log_damaged_before_its_recovery_point_is_recovered_as_a_whole_where_it_must_be_read(tmp_path: Path) -> None:
+def test_a_log_found_damaged_below_its_recovery_point_is_recovered_completely(tmp_path: Path) -> None:
     folder = written(tmp_path)
     folder.open(clean=False).close()
     for path in Path(folder.path).glob("*.snapshot"):
@@ -164,8 +168,8 @@ def test_a_log_damaged_before_its_recovery_point_is_recovered_as_a_whole_where_i
 
 
 @pytest.mark.parametrize("recovery_point", [0, 20])
-def test_a_log_that_begins_with_a_torn_segment_ends_there(tmp_path: Path, recovery_point: int) -> None:
-    """As a metadata log, which began at a snapshot and was never synced, after a power loss."""
+def test_a_log_whose_first_batch_is_torn_is_empty_after_recovery(tmp_path: Path, recovery_point: int) -> None:
+    """An example is a metadata log that begins at a snapshot and was not synced before a power loss."""
     folder = written(tmp_path)
     last = file_of(folder, ".log")
     for path in Path(folder.path).iterdir():
@@ -176,7 +180,7 @@ def test_a_log_that_begins_with_a_torn_segment_ends_there(tmp_path: Path, recove
     assert log.log_start_offset == log.log_end_offset == int(last.stem) > 0
 
 
-def test_a_damaged_segment_before_one_whose_index_is_lost_ends_the_log(tmp_path: Path) -> None:
+def test_a_damaged_segment_before_one_without_an_index_ends_the_log(tmp_path: Path) -> None:
     folder = written(tmp_path)
     folder.open(clean=False).close()
     for path in (*Path(folder.path).glob("*.snapshot"), file_of(folder, ".index", 2)):
@@ -188,8 +192,8 @@ def test_a_damaged_segment_before_one_whose_index_is_lost_ends_the_log(tmp_path:
     assert folder.events.named("log damaged below its recovery point")
 
 
-def test_a_log_with_records_has_index_files_from_the_first_on(tmp_path: Path) -> None:
-    """Kafka's tools look for them; what an earlier attempt left there is not taken over."""
+def test_index_files_are_created_with_the_first_record(tmp_path: Path) -> None:
+    """Kafka's tools need the files. The content of leftover files is discarded."""
     folder = LogFolder(tmp_path)
     log = folder.open()
     indexes = [Path(folder.path, f"{0:020d}{suffix}") for suffix in (".index", ".timeindex")]
@@ -202,7 +206,7 @@ def test_a_log_with_records_has_index_files_from_the_first_on(tmp_path: Path) ->
     assert [path.read_bytes() for path in indexes] == [b"", b""]
 
 
-def test_files_left_over_are_removed(tmp_path: Path) -> None:
+def test_leftover_files_are_removed(tmp_path: Path) -> None:
     folder = written(tmp_path)
     for name in ("00000000000000000003.log.deleted", "00000000000000000099.index", "x.tmp"):
         Path(folder.path, name).write_bytes(b"")
@@ -210,7 +214,7 @@ def test_files_left_over_are_removed(tmp_path: Path) -> None:
     assert not [name for name in folder.names() if name.endswith((".deleted", ".tmp")) or "99" in name]
 
 
-def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
+def test_a_log_that_ends_below_its_log_start_restarts_there(tmp_path: Path) -> None:
     folder = written(tmp_path)
     log = folder.open(clean=True, log_start=500)
     assert (log.log_start_offset, log.log_end_offset) == (500, 500)
@@ -218,7 +222,7 @@ def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> N
     assert values_of(folder.open(clean=True, log_start=500), 500) == [b"x"]
 
 
-def test_aborted_transactions_are_found_again(tmp_path: Path) -> None:
+def test_the_transaction_index_is_rebuilt(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path, segment_bytes=400)
     log = folder.open()
     for value in (b"a", b"b", b"c"):
@@ -234,7 +238,7 @@ def test_aborted_transactions_are_found_again(tmp_path: Path) -> None:
     assert again.last_stable_offset == 4
 
 
-def test_an_open_transaction_bounds_the_stable_offset_after_a_kill(tmp_path: Path) -> None:
+def test_an_open_transaction_limits_the_last_stable_offset_after_a_kill(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path)
     log = folder.open()
     append(log, b"plain")
@@ -247,8 +251,8 @@ def test_an_open_transaction_bounds_the_stable_offset_after_a_kill(tmp_path: Pat
         log.close()
 
 
-def test_recovery_writes_the_indexes_that_were_there(tmp_path: Path) -> None:
-    """Of closed segments; that of the active one is in memory until it is closed."""
+def test_recovery_rebuilds_the_same_indexes(tmp_path: Path) -> None:
+    """Only closed segments are compared; the index of the active segment is in memory until the log is closed."""
     folder = written(tmp_path)
     paths = [path for suffix in (".index", ".timeindex") for path in sorted(Path(folder.path).glob(f"*{suffix}"))[:-1]]
     before = [path.read_bytes() for path in paths]
@@ -257,7 +261,7 @@ def test_recovery_writes_the_indexes_that_were_there(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in paths] == before
 
 
-def test_recovery_takes_a_snapshot_of_the_producers_at_each_segment(tmp_path: Path) -> None:
+def test_recovery_writes_a_producer_snapshot_for_each_segment(tmp_path: Path) -> None:
     folder = written(tmp_path)
     for path in Path(folder.path).glob("*.snapshot"):
         path.unlink()
@@ -266,7 +270,7 @@ def test_recovery_takes_a_snapshot_of_the_producers_at_each_segment(tmp_path: Pa
     assert [int(path.stem) for path in sorted(Path(folder.path).glob("*.snapshot"))][: len(bases) - 1] == bases[1:]
 
 
-def test_no_snapshot_of_the_producers_outlives_the_records_that_recovery_cuts(tmp_path: Path) -> None:
+def test_recovery_removes_producer_snapshots_above_the_new_log_end(tmp_path: Path) -> None:
     folder = written(tmp_path)
     log = folder.open(clean=False)
     log.truncate_to(Offset(19))
@@ -279,8 +283,8 @@ def test_no_snapshot_of_the_producers_outlives_the_records_that_recovery_cuts(tm
     ] == []
 
 
-def test_a_snapshot_of_the_producers_behind_the_recovery_point_is_not_believed(tmp_path: Path) -> None:
-    """A power loss may bring back one of records that were cut before others came in their place."""
+def test_producer_snapshots_above_the_recovery_point_are_ignored(tmp_path: Path) -> None:
+    """A power loss may restore a snapshot of records that were truncated and replaced."""
     other = LogFolder(tmp_path / "other").open()
     append(other, b"x", producer=(6, 0, 0))
     other.roll()
@@ -296,7 +300,7 @@ def test_a_snapshot_of_the_producers_behind_the_recovery_point_is_not_believed(t
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_a_segment_that_is_missing_ends_a_log_unless_compaction_may_have_taken_it(tmp_path: Path, policy: str) -> None:
+def test_a_missing_segment_ends_a_log_unless_the_log_is_compacted(tmp_path: Path, policy: str) -> None:
     folder = LogFolder(tmp_path, segment_bytes=650, cleanup_policy=(policy,))
     log = folder.open()
     for number in range(20):
@@ -311,7 +315,7 @@ def test_a_segment_that_is_missing_ends_a_log_unless_compaction_may_have_taken_i
         assert (left, again.log_end_offset) == ([bases[0], *bases[2:]], 20)
 
 
-def test_the_producer_with_the_number_0_is_recovered(tmp_path: Path) -> None:
+def test_the_producer_with_id_0_is_recovered(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path)
     append(folder.open(), b"x", producer=(0, 0, 0))
     assert append(folder.open(clean=False), b"x", producer=(0, 0, 0)).duplicate

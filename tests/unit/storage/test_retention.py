@@ -1,4 +1,4 @@
-"""Which segments go, and when (docs/kafka-semantics.md: Local retention without a tier)."""
+"""Deletion of old segments (docs/kafka-semantics.md: Local retention without a tier)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 SIZE = 73
-"""Bytes of a batch with the key ``k`` and the value ``xxxx``."""
+"""The size in bytes of a batch with the key ``k`` and the value ``xxxx``."""
 
 
 def segments(path: Path, count: int, **config: Any) -> tuple[LogFolder, UnifiedLog]:
@@ -31,27 +31,27 @@ def segments(path: Path, count: int, **config: Any) -> tuple[LogFolder, UnifiedL
     return folder, log
 
 
-def test_without_limits_everything_stays(tmp_path: Path) -> None:
+def test_without_limits_no_segment_is_deleted(tmp_path: Path) -> None:
     folder, log = segments(tmp_path, 5)
     assert log.delete_old_segments(folder.clock.now + (1 << 50)) == 0
 
 
 @pytest.mark.parametrize(("age", "deleted"), [(1000, 0), (1001, 1), (3000, 2), (3001, 3), (10_000, 5)])
-def test_segments_older_than_the_limit_go(tmp_path: Path, age: int, deleted: int) -> None:
+def test_segments_older_than_retention_ms_are_deleted(tmp_path: Path, age: int, deleted: int) -> None:
     _, log = segments(tmp_path, 5, retention_ms=1000)
     assert log.delete_old_segments(START_MS + age) == deleted
     assert log.log_start_offset == deleted
     assert len(log.segments) == max(5 - deleted, 1)
 
 
-def test_a_limit_of_no_time_lets_go_all_that_is_over(tmp_path: Path) -> None:
+def test_with_retention_ms_0_all_segments_from_before_now_are_deleted(tmp_path: Path) -> None:
     _, log = segments(tmp_path, 3, retention_ms=0)
     assert log.delete_old_segments(START_MS + 1000) == 1
     assert log.delete_old_segments(START_MS + 1001) == 1
 
 
-def test_an_empty_segment_does_not_hold_those_after_it(tmp_path: Path) -> None:
-    """A follower's first batch may begin too far on for the first segment."""
+def test_an_empty_segment_does_not_prevent_deletion_of_later_segments(tmp_path: Path) -> None:
+    """The first batch of a follower may have an offset too high for the first segment, which then stays empty."""
     log = LogFolder(tmp_path, retention_ms=1000).open()
     for base in (1 << 32, 1 << 33):
         log.append_as_follower(batch_of(base_offset=Offset(base), leader_epoch=LeaderEpoch(0)))
@@ -60,7 +60,7 @@ def test_an_empty_segment_does_not_hold_those_after_it(tmp_path: Path) -> None:
     assert log.delete_old_segments(1 << 50) == 3
 
 
-def test_when_all_segments_go_an_empty_one_begins(tmp_path: Path) -> None:
+def test_a_new_segment_is_created_if_all_segments_are_deleted(tmp_path: Path) -> None:
     folder, log = segments(tmp_path, 3, retention_ms=1000)
     log.delete_old_segments(START_MS + 100_000)
     assert [(segment.base_offset, segment.size) for segment in log.segments] == [(3, 0)]
@@ -81,27 +81,27 @@ def test_a_segment_without_timestamps_has_the_age_of_its_file(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("limit", "deleted"), [(5 * SIZE, 0), (5 * SIZE - 1, 0), (4 * SIZE, 1), (SIZE + 1, 3), (0, 5)])
-def test_the_size_never_falls_below_its_limit(tmp_path: Path, limit: int, deleted: int) -> None:
+def test_deletion_by_size_never_leaves_less_than_retention_bytes(tmp_path: Path, limit: int, deleted: int) -> None:
     _, log = segments(tmp_path, 5, retention_bytes=limit)
     assert log.delete_old_segments(START_MS) == deleted
     assert log.size >= min(limit, 5 * SIZE) or limit == 0
 
 
-def test_nothing_above_the_high_watermark_goes(tmp_path: Path) -> None:
+def test_segments_above_the_high_watermark_are_not_deleted(tmp_path: Path) -> None:
     _, log = segments(tmp_path, 5, retention_ms=1000)
     log.set_high_watermark(Offset(2))
     assert log.delete_old_segments(START_MS + 100_000) == 2
     assert log.log_start_offset == 2
 
 
-def test_a_compacted_log_loses_only_what_was_deleted_on_request(tmp_path: Path) -> None:
+def test_of_a_compacted_log_only_segments_below_the_log_start_are_deleted(tmp_path: Path) -> None:
     _, log = segments(tmp_path, 5, retention_ms=1000, retention_bytes=0, cleanup_policy=("compact",))
     assert log.delete_old_segments(START_MS + 100_000) == 0
     log.increment_log_start(Offset(3))
     assert log.delete_old_segments(START_MS) == 3
 
 
-def test_deleted_records_are_gone_at_once_and_their_segments_later(tmp_path: Path) -> None:
+def test_deleted_records_are_unreadable_at_once_and_their_segments_are_deleted_later(tmp_path: Path) -> None:
     _, log = segments(tmp_path, 5)
     assert log.increment_log_start(Offset(3))
     assert not log.increment_log_start(Offset(2))
@@ -138,7 +138,7 @@ def test_files_are_renamed_first_and_removed_after_the_delay(tmp_path: Path) -> 
     st.integers(-1, 3000),
     st.data(),
 )
-def test_what_goes_is_the_longest_run_that_may(
+def test_the_longest_prefix_of_deletable_segments_is_deleted(
     sizes: list[tuple[int, int]], retention_bytes: int, retention_ms: int, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as path:

@@ -1,4 +1,4 @@
-"""A log with a remote tier: where it begins, what goes from the local disk, what a restart leaves
+"""A tiered log: its log start, deletion of local segments, and its state after a restart
 (docs/kafka-semantics.md: Tiered topics, Local retention)."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milena.storage.state.producer_state import ProducerState
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 SIZE = 73
-"""Bytes of a batch with the key ``k`` and the value ``xxxx``."""
+"""The size in bytes of a batch with the key ``k`` and the value ``xxxx``."""
 
 
 def tiered(path: Path, count: int, **config: Any) -> tuple[LogFolder, UnifiedLog]:
@@ -71,7 +71,7 @@ def test_which_logs_may_be_tiered(tmp_path: Path, config: dict[str, Any], topic:
 
 
 @pytest.mark.parametrize(("copied", "deleted"), [(-1, 0), (0, 1), (2, 3)])
-def test_only_what_is_in_the_tier_leaves_the_disk(tmp_path: Path, copied: int, deleted: int) -> None:
+def test_only_copied_segments_are_deleted_locally(tmp_path: Path, copied: int, deleted: int) -> None:
     _, log = tiered(tmp_path, 4, local_retention_bytes=1)
     log.raise_highest_offset_in_remote_storage(Offset(copied))
     assert log.delete_old_segments(START_MS) == deleted
@@ -79,7 +79,7 @@ def test_only_what_is_in_the_tier_leaves_the_disk(tmp_path: Path, copied: int, d
     assert (log.log_start_offset, log.local_log_start_offset) == (0, deleted)
 
 
-def test_the_local_limits_rule_where_segments_are_copied(tmp_path: Path) -> None:
+def test_local_retention_applies_to_copied_segments(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 5, retention_ms=1 << 40, local_retention_ms=1000)
     log.raise_highest_offset_in_remote_storage(Offset(4))
     assert log.delete_old_segments(START_MS + 3001) == 3
@@ -88,7 +88,7 @@ def test_the_local_limits_rule_where_segments_are_copied(tmp_path: Path) -> None
     assert log.delete_old_segments(START_MS) == 3
 
 
-def test_the_limits_of_the_whole_log_rule_where_nothing_is_copied_any_more(tmp_path: Path) -> None:
+def test_total_retention_applies_to_local_segments_if_copying_is_disabled(tmp_path: Path) -> None:
     """KAFKA-17236."""
     _, log = tiered(tmp_path, 5, retention_bytes=2 * SIZE, remote_log_copy_disable=True)
     assert log.delete_old_segments(START_MS) == 3
@@ -96,7 +96,7 @@ def test_the_limits_of_the_whole_log_rule_where_nothing_is_copied_any_more(tmp_p
 
 
 @pytest.mark.parametrize("policy", [("compact",), ("compact", "delete")], ids="-".join)
-def test_of_a_compacted_log_only_copies_leave_the_disk_unless_it_is_also_deleted(
+def test_a_compacted_log_deletes_only_copied_segments_unless_its_policy_has_delete(
     tmp_path: Path, policy: tuple[str, ...]
 ) -> None:
     _, log = tiered(tmp_path, 5, cleanup_policy=policy, retention_bytes=2 * SIZE, local_retention_bytes=SIZE)
@@ -108,7 +108,7 @@ def test_of_a_compacted_log_only_copies_leave_the_disk_unless_it_is_also_deleted
     assert log.delete_old_segments(START_MS) == (3 if "delete" in policy else 0)
 
 
-def test_what_lies_before_the_log_start_goes_without_having_been_copied(tmp_path: Path) -> None:
+def test_segments_below_the_log_start_are_deleted_without_a_copy(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 5)
     log.increment_log_start(Offset(2))
     assert log.delete_old_segments(START_MS) == 2
@@ -116,7 +116,7 @@ def test_what_lies_before_the_log_start_goes_without_having_been_copied(tmp_path
 
 
 @pytest.mark.parametrize("limit", [{"local_retention_ms": 1000}, {"local_retention_bytes": 0}], ids=["time", "size"])
-def test_the_active_segment_is_closed_once_it_is_due_so_that_it_can_be_copied_and_then_go(
+def test_an_active_segment_past_its_retention_is_rolled_then_copied_and_deleted(
     tmp_path: Path, limit: dict[str, Any]
 ) -> None:
     """KAFKA-15272; KAFKA-15047 by time, KAFKA-16414 by size too."""
@@ -132,19 +132,19 @@ def test_the_active_segment_is_closed_once_it_is_due_so_that_it_can_be_copied_an
 
 @pytest.mark.parametrize("limit", [{"retention_ms": 1000}, {"retention_bytes": 0}], ids=["time", "size"])
 @pytest.mark.parametrize("remote", [False, True], ids=["not tiered", "not copied any more"])
-def test_where_nothing_is_copied_the_active_segment_goes_once_it_is_due(
+def test_without_copying_an_active_segment_past_its_retention_is_deleted(
     tmp_path: Path, limit: dict[str, Any], remote: bool
 ) -> None:
-    """KAFKA-16414: by time as by size, tiered or not."""
+    """KAFKA-16414: by time and by size, with and without a tier."""
     _, log = tiered(tmp_path, 2, remote_storage_enable=remote, remote_log_copy_disable=remote, **limit)
     assert log.delete_old_segments(START_MS + 10_000) == 2
     assert (bases(log), log.log_start_offset, log.local_log_start_offset) == ([2], 2, 2)
 
 
-def test_a_timestamp_in_the_future_holds_its_segment_and_all_after_it_against_time_but_not_against_size(
+def test_a_timestamp_in_the_future_prevents_deletion_by_time_but_not_by_size(
     tmp_path: Path,
 ) -> None:
-    """KAFKA-20609, as Kafka 4.3 does: what is in the tier stays on the disk too, until that time has come."""
+    """KAFKA-20609, as in Kafka 4.3: copied segments from that one on stay on the disk until that time."""
     future = START_MS + 1_000_000
     _, log = tiered(tmp_path, 2, local_retention_ms=1000)
     log.roll()
@@ -161,7 +161,7 @@ def test_a_timestamp_in_the_future_holds_its_segment_and_all_after_it_against_ti
     assert bases(log)[0] == 5
 
 
-def test_the_epochs_of_what_is_in_the_tier_stay(tmp_path: Path) -> None:
+def test_leader_epochs_of_segments_in_the_tier_are_kept(tmp_path: Path) -> None:
     folder, log = tiered(tmp_path, 4, local_retention_bytes=1)
     log.raise_highest_offset_in_remote_storage(Offset(2))
     log.delete_old_segments(START_MS)
@@ -174,25 +174,25 @@ def test_the_epochs_of_what_is_in_the_tier_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", [("compact",), ("delete",)], ids="-".join)
-def test_epochs_that_were_built_anew_behind_a_gap_do_not_cut_what_is_in_the_tier(
+def test_leader_epochs_rebuilt_after_a_gap_do_not_raise_the_start_of_a_tiered_log(
     tmp_path: Path, policy: tuple[str, ...]
 ) -> None:
-    """Its leader has compacted the log before it was tiered: the first local record is not where its segment begins."""
+    """The leader has compacted the log before it was tiered, so the first local record is not at the segment's base."""
     folder, log = tiered(tmp_path, 1, cleanup_policy=policy)
-    nobody = encode_snapshot(ProducerState())
+    no_producers = encode_snapshot(ProducerState())
     known = [EpochEntry(LeaderEpoch(0), Offset(0))]
-    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=known, snapshot=nobody)
+    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=known, snapshot=no_producers)
     log.append_as_follower(sent_by_leader(6, 0))
     log.close()
     (Path(log.folder) / "leader-epoch-checkpoint").unlink()
-    for _ in range(2):  # the second time finds what the first has built
+    for _ in range(2):  # the second restart reads the checkpoint that the first has written
         again = folder.open()
         assert [tuple(entry) for entry in again.epochs.entries] == [(0, 6)]
         assert (again.log_start_offset, again.local_log_start_offset, again.log_end_offset) == (0, 4, 7)
         again.close()
 
 
-def test_a_log_that_is_tiered_no_more_begins_with_its_first_local_record(tmp_path: Path) -> None:
+def test_a_log_on_a_broker_without_a_tier_begins_with_its_first_local_record(tmp_path: Path) -> None:
     folder, log = tiered(tmp_path, 4, local_retention_bytes=1)
     log.raise_highest_offset_in_remote_storage(Offset(2))
     log.delete_old_segments(START_MS)
@@ -202,14 +202,14 @@ def test_a_log_that_is_tiered_no_more_begins_with_its_first_local_record(tmp_pat
     assert (again.log_start_offset, again.local_log_start_offset) == (3, 3)
 
 
-def test_the_checkpoint_always_has_the_start_of_a_tiered_log(tmp_path: Path) -> None:
+def test_the_log_start_checkpoint_always_has_tiered_logs(tmp_path: Path) -> None:
     folder, log = tiered(tmp_path, 2)
     directory = LogDir(str(tmp_path), folder.context)
     directory.logs["topic", 0] = log
     assert [data for path, data in directory.checkpoints().files if "log-start" in path] == [b"0\n1\ntopic 0 0\n"]
 
 
-def test_the_tier_moves_the_log_start_and_not_beyond_what_is_committed(tmp_path: Path) -> None:
+def test_the_tier_may_raise_the_log_start_but_not_lower_it(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 5)
     assert log.update_log_start_from_remote_tier(Offset(3))
     assert (log.log_start_offset, log.local_log_start_offset) == (3, 3)
@@ -219,8 +219,8 @@ def test_the_tier_moves_the_log_start_and_not_beyond_what_is_committed(tmp_path:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_a_log_that_is_cut_forgets_what_was_copied_from_there_on(tmp_path: Path, cut: int) -> None:
-    """The next record at these offsets may be another one: it must not count as copied."""
+def test_a_truncation_lowers_the_highest_copied_offset(tmp_path: Path, cut: int) -> None:
+    """The next record at these offsets may be a different one, which must not count as copied."""
     _, log = tiered(tmp_path, 4, local_retention_bytes=3 * SIZE)
     log.raise_highest_offset_in_remote_storage(Offset(2))
     assert log.delete_old_segments(START_MS) == 1
@@ -230,7 +230,7 @@ def test_a_log_that_is_cut_forgets_what_was_copied_from_there_on(tmp_path: Path,
     assert log.local_log_start_offset == min(cut, 1)
 
 
-def test_what_is_not_in_the_tier(tmp_path: Path) -> None:
+def test_segments_that_are_not_in_the_tier_are_only_local(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 4)
     assert [segment.base_offset for segment in tiering.only_local(log)] == [0, 1, 2, 3]
     log.raise_highest_offset_in_remote_storage(Offset(1))
@@ -238,7 +238,7 @@ def test_what_is_not_in_the_tier(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in tiering.only_local(log)] == [2, 3]
 
 
-def test_a_lost_snapshot_of_the_producers_is_made_anew(tmp_path: Path) -> None:
+def test_a_missing_producer_snapshot_is_rebuilt(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path, remote_storage_enable=True)
     log = folder.open()
     for sequence in range(6):
@@ -253,9 +253,9 @@ def test_a_lost_snapshot_of_the_producers_is_made_anew(tmp_path: Path) -> None:
     assert log.producer_files.newest == 6
 
 
-def test_a_follower_begins_where_the_tier_ends(tmp_path: Path) -> None:
-    """As its leader was at that offset: epochs and producers; the next append follows on (docs/kafka-semantics.md:
-    Followers that begin in the tier)."""
+def test_a_follower_starts_with_the_state_of_the_tier(tmp_path: Path) -> None:
+    """It has the leader's epochs and producers as of that offset, and the next append succeeds
+    (docs/kafka-semantics.md: Followers that begin in the tier)."""
     _, leader = tiered(tmp_path / "leader", 3)
     append(leader, b"value", producer=(7, 0, 0), epoch=3)
     leader.roll()
@@ -276,12 +276,12 @@ def test_a_follower_begins_where_the_tier_ends(tmp_path: Path) -> None:
     assert append(again, b"next", producer=(7, 0, 1), epoch=3).duplicate
 
 
-def test_epochs_beyond_the_end_go_with_the_first_append(tmp_path: Path) -> None:
-    """kip405-1, and where the leader's local log begins amid an epoch: that one keeps its start."""
+def test_the_first_append_removes_epochs_that_begin_after_it(tmp_path: Path) -> None:
+    """Scenario kip405-1. If the leader's local log begins within an epoch, that epoch keeps its start offset."""
     _, log = tiered(tmp_path, 1)
     known = [EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in ((0, 0), (1, 3), (2, 5))]
-    nobody = encode_snapshot(ProducerState())
-    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=known, snapshot=nobody)
+    no_producers = encode_snapshot(ProducerState())
+    tiering.start_in_tier(log, Offset(4), log_start=Offset(0), epochs=known, snapshot=no_producers)
     assert list(log.epochs.entries) == known
     log.append_as_follower(sent_by_leader(4, epoch=1))
     assert list(log.epochs.entries) == known[:2]
@@ -289,11 +289,11 @@ def test_epochs_beyond_the_end_go_with_the_first_append(tmp_path: Path) -> None:
     assert list(log.epochs.entries) == known
 
 
-def test_what_is_cut_below_the_local_log_leaves_the_epochs_of_the_tier(tmp_path: Path) -> None:
+def test_a_truncation_below_the_local_log_keeps_earlier_epochs_of_the_tier(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 1)
     known = [EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in ((0, 0), (1, 3), (2, 5))]
-    nobody = encode_snapshot(ProducerState())
-    tiering.start_in_tier(log, Offset(8), log_start=Offset(2), epochs=known, snapshot=nobody)
+    no_producers = encode_snapshot(ProducerState())
+    tiering.start_in_tier(log, Offset(8), log_start=Offset(2), epochs=known, snapshot=no_producers)
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 2), (1, 3), (2, 5)]
     log.truncate_to(Offset(4))
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (2, 4, 4)
@@ -301,7 +301,7 @@ def test_what_is_cut_below_the_local_log_leaves_the_epochs_of_the_tier(tmp_path:
     assert tiering.epochs_reach_start(log)
 
 
-def test_a_cut_at_the_start_of_the_local_log_leaves_the_producers_of_the_tier(tmp_path: Path) -> None:
+def test_a_truncation_to_the_local_log_start_keeps_the_producers_of_the_tier(tmp_path: Path) -> None:
     _, leader = tiered(tmp_path / "leader", 3)
     append(leader, b"value", producer=(7, 0, 0), epoch=3)
     leader.roll()
@@ -314,24 +314,24 @@ def test_a_cut_at_the_start_of_the_local_log_leaves_the_producers_of_the_tier(tm
     assert append(log, b"value", producer=(7, 0, 0), epoch=4).duplicate
 
 
-def test_an_epoch_that_began_where_the_log_is_cut_below_its_local_part_goes(tmp_path: Path) -> None:
+def test_a_truncation_below_the_local_log_removes_an_epoch_that_begins_there(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 1)
     known = [EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in ((0, 0), (1, 3), (2, 5))]
-    nobody = encode_snapshot(ProducerState())
-    tiering.start_in_tier(log, Offset(8), log_start=Offset(2), epochs=known, snapshot=nobody)
+    no_producers = encode_snapshot(ProducerState())
+    tiering.start_in_tier(log, Offset(8), log_start=Offset(2), epochs=known, snapshot=no_producers)
     log.truncate_to(Offset(3))
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 2)]
 
 
-def test_a_tiered_log_that_is_never_to_lose_records_lets_local_ones_go_all_the_same(tmp_path: Path) -> None:
-    """``cleanup.policy`` speaks of the whole log, ``local.retention.*`` of the disk."""
+def test_local_retention_applies_to_a_tiered_log_with_an_empty_cleanup_policy(tmp_path: Path) -> None:
+    """``cleanup.policy`` is for the whole log, ``local.retention.*`` for the local part."""
     _, log = tiered(tmp_path, 3, cleanup_policy=(), local_retention_bytes=1)
     log.raise_highest_offset_in_remote_storage(Offset(1))
     assert log.delete_old_segments(START_MS) == 2
     assert (log.log_start_offset, log.local_log_start_offset) == (0, 2)
 
 
-def test_a_log_whose_local_part_goes_keeps_its_place_and_its_epochs(tmp_path: Path) -> None:
+def test_a_log_whose_local_part_is_cleared_keeps_its_bounds_and_epochs(tmp_path: Path) -> None:
     folder, log = tiered(tmp_path, 3)
     before = list(log.epochs.entries)
     tiering.clear_local(log)
@@ -345,8 +345,8 @@ def test_a_log_whose_local_part_goes_keeps_its_place_and_its_epochs(tmp_path: Pa
     assert (again.log_start_offset, again.log_end_offset, list(again.epochs.entries)) == (0, 3, before)
 
 
-def test_a_copy_of_the_local_part_knows_the_producers_of_the_whole_log(tmp_path: Path) -> None:
-    """Its segments will go to the tier with them, and a retry is still seen to be one."""
+def test_a_copy_of_the_local_part_has_the_producers_of_the_whole_log(tmp_path: Path) -> None:
+    """Its segments are copied to the tier with that producer state, and a retried batch is still detected."""
     _, log = tiered(tmp_path / "log", 2, local_retention_bytes=1)
     append(log, b"value", producer=(7, 0, 0), epoch=1)
     log.roll()
@@ -367,14 +367,14 @@ def test_a_copy_of_the_local_part_knows_the_producers_of_the_whole_log(tmp_path:
         tiering.start_like(copy, log, Offset(3))
 
 
-def test_a_damaged_snapshot_changes_nothing(tmp_path: Path) -> None:
+def test_a_damaged_producer_snapshot_leaves_the_log_unchanged(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 2)
     with pytest.raises(CorruptSnapshot):
         tiering.start_in_tier(log, Offset(9), log_start=Offset(0), epochs=(), snapshot=b"no snapshot")
     assert (bases(log), log.log_end_offset) == ([0, 1], 2)
 
 
-def test_epochs_that_do_not_tell_of_the_tier_are_noticed(tmp_path: Path) -> None:
+def test_an_epoch_cache_that_does_not_reach_the_log_start_is_detected(tmp_path: Path) -> None:
     _, log = tiered(tmp_path, 3, local_retention_bytes=1)
     assert tiering.epochs_reach_start(log)
     log.raise_highest_offset_in_remote_storage(Offset(1))

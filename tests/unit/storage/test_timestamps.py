@@ -16,7 +16,7 @@ from tests.unit.storage.logs import START_MS, LogFolder, append
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_record_is_found_inside_of_its_batch(tmp_path: Path, codec: Codec) -> None:
+def test_a_record_is_found_within_its_batch(tmp_path: Path, codec: Codec) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"a", b"b", b"c", timestamp=100, epoch=1, codec=codec)
     append(log, b"d", b"e", timestamp=200, epoch=2, codec=codec)
@@ -27,7 +27,7 @@ def test_a_record_is_found_inside_of_its_batch(tmp_path: Path, codec: Codec) -> 
     assert log.max_timestamp_offset() == (201, 4, 2)
 
 
-def test_records_before_the_start_are_not_found(tmp_path: Path) -> None:
+def test_records_before_the_log_start_are_not_found(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"a", b"b", b"c", timestamp=100)
     log.set_high_watermark(Offset(3))
@@ -42,8 +42,8 @@ def test_an_empty_log_has_no_largest_timestamp(tmp_path: Path) -> None:
     assert log.offset_for_timestamp(0) is None
 
 
-def test_the_largest_timestamp_of_a_log_that_rested_is_kept(tmp_path: Path) -> None:
-    """The last entry of the time index says it, after a start too, and however short the segment is."""
+def test_the_largest_timestamp_is_known_after_a_restart(tmp_path: Path) -> None:
+    """It is the last entry of the time index, also after a restart and in a segment of any size."""
     folder = LogFolder(tmp_path)
     log = folder.open()
     append(log, timestamp=100)
@@ -56,7 +56,7 @@ def test_the_largest_timestamp_of_a_log_that_rested_is_kept(tmp_path: Path) -> N
     assert folder.open().max_timestamp_offset() == (300, 1, 0)
 
 
-def test_under_log_append_time_all_records_have_the_brokers(tmp_path: Path) -> None:
+def test_with_log_append_time_all_records_have_the_brokers_time(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path, message_timestamp_type="LogAppendTime")
     log = folder.open()
     append(log, b"a", b"b", timestamp=5)
@@ -66,8 +66,8 @@ def test_under_log_append_time_all_records_have_the_brokers(tmp_path: Path) -> N
     assert log.max_timestamp_offset() == (START_MS + 10, 2, 0)
 
 
-def test_behind_a_segment_whose_youngest_record_is_deleted_later_ones_are_searched(tmp_path: Path) -> None:
-    """Where Kafka finds none."""
+def test_the_search_continues_after_a_segment_whose_latest_record_is_deleted(tmp_path: Path) -> None:
+    """In this case Kafka finds no record."""
     log = LogFolder(tmp_path).open()
     append(log, timestamp=300)
     append(log, timestamp=100)
@@ -83,10 +83,10 @@ def test_behind_a_segment_whose_youngest_record_is_deleted_later_ones_are_search
     st.integers(0, 310),
     st.booleans(),
 )
-def test_the_first_record_that_is_young_enough_is_found(
+def test_the_first_record_with_at_least_the_target_timestamp_is_found(
     batches: list[tuple[int, int]], target: int, reopened: bool
 ) -> None:
-    """Every record of the first segment that reaches the time is looked at, in order."""
+    """All records are compared in order of offset, as in a log that is searched from its start."""
     with tempfile.TemporaryDirectory() as path:
         folder = LogFolder(path, segment_bytes=600, index_interval_bytes=150)
         log = folder.open()
@@ -106,7 +106,7 @@ def test_the_first_record_that_is_young_enough_is_found(
         assert (largest.timestamp, largest.offset) in records
 
 
-def test_a_batch_that_grows_beyond_64_mib_is_not_searched(tmp_path: Path) -> None:
+def test_a_batch_that_decompresses_to_more_than_64_mib_is_not_searched(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, bytes(65 << 20), timestamp=100, codec=Codec.ZSTD)
     append(log, b"behind it", timestamp=200)

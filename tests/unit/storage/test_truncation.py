@@ -1,4 +1,4 @@
-"""A log is cut at its end, as a follower's is when it has diverged (docs/kafka-semantics.md: Leader epoch cache,
+"""Truncation of a log, as of a follower whose log has diverged (docs/kafka-semantics.md: Leader epoch cache,
 Truncation by followers)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUES = [b"%02d" % number * 30 for number in range(20)]
 
 
 def filled(path: Path) -> tuple[LogFolder, UnifiedLog]:
-    """Twenty batches in segments of five, epochs 0, 1, 2 from 0, 7, 14 on, one producer."""
+    """A log of twenty batches of one producer, five per segment, with leader epochs 0, 1, 2 from offsets 0, 7, 14."""
     folder = LogFolder(path, segment_bytes=650, index_interval_bytes=100)
     log = folder.open()
     for number, value in enumerate(VALUES):
@@ -33,7 +33,7 @@ def filled(path: Path) -> tuple[LogFolder, UnifiedLog]:
 
 @pytest.mark.parametrize("offset", [0, 1, 5, 7, 13, 15, 19])
 @pytest.mark.parametrize("reopened", [False, True])
-def test_the_log_ends_where_it_was_cut(tmp_path: Path, offset: int, reopened: bool) -> None:
+def test_a_truncated_log_ends_at_the_given_offset(tmp_path: Path, offset: int, reopened: bool) -> None:
     folder, log = filled(tmp_path)
     if reopened:
         log.close()
@@ -55,7 +55,7 @@ def test_the_log_ends_where_it_was_cut(tmp_path: Path, offset: int, reopened: bo
         again.close()
 
 
-def test_an_offset_within_a_batch_cuts_the_whole_batch(tmp_path: Path) -> None:
+def test_truncation_to_an_offset_within_a_batch_removes_the_whole_batch(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"a", b"b")
     append(log, b"c", b"d", b"e")
@@ -65,7 +65,7 @@ def test_an_offset_within_a_batch_cuts_the_whole_batch(tmp_path: Path) -> None:
     assert log.log_end_offset == 2
 
 
-def test_the_time_of_a_batch_without_records_is_not_the_largest_of_what_is_left(tmp_path: Path) -> None:
+def test_the_timestamp_of_an_empty_batch_does_not_count_as_the_largest_after_a_truncation(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"a")
     cleaned = batch_of(b"b", timestamp=START_MS + 9)
@@ -76,8 +76,8 @@ def test_the_time_of_a_batch_without_records_is_not_the_largest_of_what_is_left(
     assert log.segments.active.largest == (START_MS, 0)
 
 
-def test_a_log_ends_where_it_was_cut_though_compaction_has_removed_what_was_last(tmp_path: Path) -> None:
-    """Else its end would come back lower after a restart, and other records would get these offsets."""
+def test_a_truncated_log_ends_at_the_given_offset_if_compaction_removed_the_record_before(tmp_path: Path) -> None:
+    """Otherwise the log end would be lower after a restart, and other records would get these offsets."""
     folder, other = LogFolder(tmp_path / "log"), LogFolder(tmp_path / "other").open()
     log = folder.open()
     for number in range(10):
@@ -93,7 +93,7 @@ def test_a_log_ends_where_it_was_cut_though_compaction_has_removed_what_was_last
     assert log.log_end_offset == 10
 
 
-def test_cutting_at_the_end_removes_only_an_epoch_without_records(tmp_path: Path) -> None:
+def test_truncation_beyond_the_log_end_removes_only_an_epoch_without_records(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.assign_epoch(LeaderEpoch(9), Offset(20))
     assert not log.truncate_to(Offset(25))
@@ -101,7 +101,7 @@ def test_cutting_at_the_end_removes_only_an_epoch_without_records(tmp_path: Path
     assert log.log_end_offset == 20
 
 
-def test_cutting_exactly_at_the_end_cuts_nothing_but_such_an_epoch_on_the_disk_too(tmp_path: Path) -> None:
+def test_truncation_to_the_log_end_removes_an_epoch_without_records_also_on_disk(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.assign_epoch(LeaderEpoch(9), Offset(20))
     assert not log.truncate_to(Offset(20))
@@ -110,14 +110,16 @@ def test_cutting_exactly_at_the_end_cuts_nothing_but_such_an_epoch_on_the_disk_t
 
 
 @pytest.mark.parametrize(("offset", "warnings"), [(12, 0), (11, 1)])
-def test_only_a_cut_into_what_is_committed_is_warned_of(tmp_path: Path, offset: int, warnings: int) -> None:
+def test_a_warning_is_logged_only_for_truncation_below_the_high_watermark(
+    tmp_path: Path, offset: int, warnings: int
+) -> None:
     folder, log = filled(tmp_path)
     log.set_high_watermark(Offset(12))
     log.truncate_to(Offset(offset))
     assert len(folder.events.named("truncating below the high watermark")) == warnings
 
 
-def test_a_log_cut_before_its_start_begins_anew(tmp_path: Path) -> None:
+def test_a_log_truncated_below_its_log_start_restarts_at_that_offset(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.set_high_watermark(Offset(20))
     log.increment_log_start(Offset(12))
@@ -131,7 +133,7 @@ def test_a_log_cut_before_its_start_begins_anew(tmp_path: Path) -> None:
     assert append(log, b"x").first_offset == 3
 
 
-def test_starting_over_forgets_everything(tmp_path: Path) -> None:
+def test_a_full_truncation_removes_records_epochs_and_producers(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
     log.truncate_fully_and_start_at(Offset(100))
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (100, 100, 100)
@@ -143,39 +145,39 @@ def test_starting_over_forgets_everything(tmp_path: Path) -> None:
     assert again.epochs.entries == [(3, 100)]
 
 
-def test_starting_over_may_keep_a_start_in_the_tier(tmp_path: Path) -> None:
+def test_a_full_truncation_may_keep_a_log_start_in_the_tier(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.truncate_fully_and_start_at(Offset(100), log_start=Offset(10))
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
 
 
-def test_a_cut_below_the_recovery_point_lowers_it_and_says_so(tmp_path: Path) -> None:
+def test_a_truncation_below_the_recovery_point_lowers_it_and_calls_the_listener(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
-    told = []
-    folder.context.truncated = lambda: told.append(log.recovery_point)
+    notified = []
+    folder.context.truncated = lambda: notified.append(log.recovery_point)
     log.flush()
     log.truncate_to(Offset(8))
-    assert told == [8]
+    assert notified == [8]
     append(log, b"x")
     log.truncate_to(Offset(8))
-    assert told == [8]
+    assert notified == [8]
 
 
-def test_starting_over_below_the_recovery_point_lowers_it_and_says_so(tmp_path: Path) -> None:
+def test_a_full_truncation_below_the_recovery_point_lowers_it_and_calls_the_listener(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
-    told = []
-    folder.context.truncated = lambda: told.append(log.recovery_point)
+    notified = []
+    folder.context.truncated = lambda: notified.append(log.recovery_point)
     log.flush()
     log.truncate_fully_and_start_at(Offset(3))
-    assert (log.recovery_point, told) == (3, [3])
+    assert (log.recovery_point, notified) == (3, [3])
 
 
 def snapshots(log: UnifiedLog) -> list[str]:
     return sorted(path.name for path in Path(log.folder).glob("*.snapshot"))
 
 
-def test_no_snapshot_of_the_producers_outlives_the_records_it_is_of(tmp_path: Path) -> None:
-    """It would be read as if it were of what comes at its offset later."""
+def test_a_truncation_removes_producer_snapshots_above_the_log_end(tmp_path: Path) -> None:
+    """Such a snapshot would be taken for one of the records that get these offsets later."""
     _, log = filled(tmp_path)
     for offset in (18, 13):
         log.truncate_to(Offset(offset))
@@ -187,7 +189,7 @@ def test_no_snapshot_of_the_producers_outlives_the_records_it_is_of(tmp_path: Pa
     assert snapshots(log) == [f"{4:020d}.snapshot"], "those of the log before do not keep it from being written"
 
 
-def test_the_snapshot_of_a_cut_is_synced_before_the_recovery_point_moves_past_it(tmp_path: Path) -> None:
+def test_the_snapshot_of_a_truncation_is_synced_before_the_recovery_point_passes_it(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.flush()
     log.truncate_to(Offset(13))
@@ -197,8 +199,8 @@ def test_the_snapshot_of_a_cut_is_synced_before_the_recovery_point_moves_past_it
     assert f"{log.folder}/{13:020d}.snapshot" in plan.pending.files
 
 
-def test_a_log_without_records_leaves_no_snapshot_at_its_start(tmp_path: Path) -> None:
-    """As in Kafka: what it knew of producers went with the records."""
+def test_a_log_without_records_has_no_producer_snapshot_at_its_start(tmp_path: Path) -> None:
+    """As in Kafka, the producer state is removed together with the records."""
     folder = LogFolder(tmp_path)
     log = folder.open()
     append(log, b"x", producer=(5, 0, 0))
@@ -209,8 +211,8 @@ def test_a_log_without_records_leaves_no_snapshot_at_its_start(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_the_recovery_point_is_never_before_the_start(tmp_path: Path, flushed: bool) -> None:
-    """What lies before it need not be synced; what was synced stays so."""
+def test_the_recovery_point_is_never_below_the_log_start(tmp_path: Path, flushed: bool) -> None:
+    """Records below the log start need no sync, and a higher recovery point does not change."""
     _, log = filled(tmp_path)
     log.set_high_watermark(Offset(20))
     if flushed:
@@ -219,16 +221,16 @@ def test_the_recovery_point_is_never_before_the_start(tmp_path: Path, flushed: b
     assert log.recovery_point == (20 if flushed else 12)
 
 
-def test_a_start_that_moves_is_told_once(tmp_path: Path) -> None:
+def test_the_listener_is_called_once_for_a_raised_log_start(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
-    told = []
-    folder.context.start_moved = lambda moved: told.append((moved.topic, log.log_start_offset))
+    notified = []
+    folder.context.start_moved = lambda moved: notified.append((moved.topic, log.log_start_offset))
     log.set_high_watermark(Offset(20))
     assert [log.increment_log_start(Offset(offset)) for offset in (12, 12)] == [True, False]
-    assert told == [("topic", 12)]
+    assert notified == [("topic", 12)]
 
 
-def test_a_flush_that_a_cut_overtook_does_not_count(tmp_path: Path) -> None:
+def test_a_flush_that_was_planned_before_a_truncation_does_not_count(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     plan = log.plan_flush()
     assert plan is not None
@@ -240,7 +242,7 @@ def test_a_flush_that_a_cut_overtook_does_not_count(tmp_path: Path) -> None:
     assert log.recovery_point <= 8
 
 
-def test_transactions_are_cut_too(tmp_path: Path) -> None:
+def test_a_truncation_also_removes_transactions(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"open", producer=(9, 0, 0), transactional=True)
     append(log, b"plain")
@@ -259,22 +261,22 @@ def epochs_on_disk(log: UnifiedLog) -> list[EpochEntry]:
 
 
 @pytest.mark.parametrize("offset", [7, 15])
-def test_leader_epochs_are_cut_on_the_disk_too(tmp_path: Path, offset: int) -> None:
-    """What the file still had would come back with the next start."""
+def test_a_truncation_removes_leader_epochs_also_on_disk(tmp_path: Path, offset: int) -> None:
+    """Epochs that are still in the file would be loaded at the next start."""
     _, log = filled(tmp_path)
     log.truncate_to(Offset(offset))
     assert epochs_on_disk(log) == log.epochs.entries
     assert log.epochs.latest == (offset - 1) // 7
 
 
-def test_a_log_that_moves_its_start_forgets_the_epochs_before_it_on_the_disk_too(tmp_path: Path) -> None:
+def test_raising_the_log_start_removes_earlier_leader_epochs_also_on_disk(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.set_high_watermark(Offset(20))
     log.increment_log_start(Offset(9))
     assert epochs_on_disk(log) == log.epochs.entries == [(1, 9), (2, 14)]
 
 
-def test_starting_over_moves_the_high_watermark_along_and_leaves_no_epoch_on_the_disk(tmp_path: Path) -> None:
+def test_a_full_truncation_sets_the_high_watermark_and_removes_epochs_also_on_disk(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.set_high_watermark(Offset(20))
     log.truncate_fully_and_start_at(Offset(30))
@@ -282,7 +284,7 @@ def test_starting_over_moves_the_high_watermark_along_and_leaves_no_epoch_on_the
 
 
 def damage(log: UnifiedLog, segment: int, batch: int) -> None:
-    """The length of a batch of a segment becomes impossible."""
+    """Overwrite the length of a batch with zero."""
     file = Path(log.segments[segment].path(LOG))
     data = bytearray(file.read_bytes())
     position = len(data) // 5 * batch
@@ -290,7 +292,7 @@ def damage(log: UnifiedLog, segment: int, batch: int) -> None:
     file.write_bytes(data)
 
 
-def test_where_the_new_end_cannot_be_found_nothing_changes(tmp_path: Path) -> None:
+def test_a_log_is_unchanged_if_the_new_log_end_cannot_be_found(tmp_path: Path) -> None:
     _, log = filled(tmp_path)
     log.close()
     damage(log, 1, 4)
@@ -305,8 +307,8 @@ def test_where_the_new_end_cannot_be_found_nothing_changes(tmp_path: Path) -> No
     assert values_of(log, 10) == VALUES[10:]
 
 
-def test_damage_in_what_a_truncation_leaves_ends_the_log(tmp_path: Path) -> None:
-    """Its producers cannot be told: the log refuses everything, and is recovered at the next start."""
+def test_a_log_is_offline_if_the_records_below_a_truncation_are_damaged(tmp_path: Path) -> None:
+    """Its producer state cannot be rebuilt, so the log refuses all requests until it is recovered at the next start."""
     folder, log = filled(tmp_path)
     log.flush()
     log.producer_files.remove_all(log.folder)

@@ -1,4 +1,4 @@
-"""A log is appended to, read, rolled, closed and opened again."""
+"""Appends to a log, reads, rolls, and opening it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_new_log_is_empty_and_has_its_topic_id(tmp_path: Path) -> None:
     assert folder.open().topic_id == TOPIC_ID
 
 
-def test_an_append_gives_offsets_and_epoch_to_the_batch_in_place(tmp_path: Path) -> None:
+def test_an_append_assigns_offsets_and_leader_epoch_in_the_given_batch(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"a", b"b")
     data = batch_of(b"c", b"d", b"e")
@@ -33,7 +33,7 @@ def test_an_append_gives_offsets_and_epoch_to_the_batch_in_place(tmp_path: Path)
     assert log.log_end_offset == 5
 
 
-def test_what_was_written_is_read_back_after_a_clean_restart(tmp_path: Path) -> None:
+def test_all_records_are_read_after_a_clean_restart(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path)
     log = folder.open()
     written = [f"{number}".encode() for number in range(50)]
@@ -48,7 +48,7 @@ def test_what_was_written_is_read_back_after_a_clean_restart(tmp_path: Path) -> 
     assert values_of(again, 49) == [b"49", b"more"]
 
 
-def test_a_read_begins_with_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
+def test_a_read_begins_with_the_batch_that_has_the_offset(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"a", b"b", b"c")
     append(log, b"d")
@@ -66,7 +66,7 @@ def test_a_read_ends_before_the_upper_bound(tmp_path: Path) -> None:
     assert log.read(Offset(5), 100, upper=Offset(3), min_one=True).length == 0
 
 
-def test_a_batch_above_the_limit_comes_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_batch_larger_than_the_limit_is_returned_whole_or_not_at_all(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     size = append(log, b"x" * 500).size
     append(log, b"y")
@@ -85,7 +85,7 @@ def test_offsets_outside_of_the_log_are_out_of_range(tmp_path: Path, offset: int
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_full_segment_is_followed_by_another(tmp_path: Path) -> None:
+def test_a_full_segment_is_rolled(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path, segment_bytes=1000, index_interval_bytes=100)
     log = folder.open()
     for number in range(30):
@@ -112,7 +112,7 @@ def test_a_segment_is_rolled_when_its_first_record_is_old_enough(tmp_path: Path)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
-def test_a_segment_of_a_compacted_log_is_rolled_before_its_records_are_overdue(tmp_path: Path) -> None:
+def test_a_segment_of_a_compacted_log_is_rolled_within_the_maximum_compaction_lag(tmp_path: Path) -> None:
     log = LogFolder(tmp_path, segment_ms=5000, max_compaction_lag_ms=1000, cleanup_policy=("compact",)).open()
     for timestamp in (5000, 6000, 6001):
         log.append_as_leader(batch_of(b"v", keys=[b"k"], timestamp=timestamp), leader_epoch=LeaderEpoch(0))
@@ -126,7 +126,7 @@ def test_a_segment_is_rolled_when_an_index_is_full(tmp_path: Path) -> None:
     log = LogFolder(tmp_path, segment_index_bytes=24, index_interval_bytes=0).open()
     for number in range(8):
         append(log, timestamp=1000 + number)
-    # the time index holds 24 // 12 entries, the last kept free for the end
+    # the time index has room for 24 // 12 entries; the last is reserved for the end of the segment
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6]
 
 
@@ -139,7 +139,7 @@ def test_a_segment_is_rolled_before_its_relative_offsets_overflow(tmp_path: Path
     assert log.log_end_offset == (1 << 31) + 6
 
 
-def test_another_topics_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_another_topic_id_is_refused(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path)
     folder.open().close()
     Path(folder.path, "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
@@ -148,7 +148,7 @@ def test_another_topics_folder_is_refused(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_no_file_is_open_beyond_the_limit(tmp_path: Path) -> None:
+def test_the_number_of_open_files_is_limited(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path, segment_bytes=200)
     log = folder.open()
     folder.context.files._limit = 3
@@ -159,7 +159,7 @@ def test_no_file_is_open_beyond_the_limit(tmp_path: Path) -> None:
     assert sum(segment._file is not None for segment in log.segments) == 3
 
 
-def test_a_slice_stays_readable_when_its_file_is_given_back_and_deleted(tmp_path: Path) -> None:
+def test_a_slice_stays_readable_after_its_file_was_closed_and_deleted(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     append(log, b"kept")
     piece = log.read(Offset(0), 1000, upper=Offset(1), min_one=True)

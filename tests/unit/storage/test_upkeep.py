@@ -1,4 +1,4 @@
-"""What is done to logs from time to time, on a machine whose time and disk are simulated."""
+"""Periodic upkeep of logs, on a simulated clock and disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.storage.kept_node import Node
 from tests.unit.storage.logs import values_of
 
 
-def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1) -> None:
+def on_a_simulated_node(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1) -> None:
     async def run(world: World) -> None:
         node = Node(world.machine("one"), dirs=dirs)
         await node.start()
@@ -28,7 +28,7 @@ def on_a_machine(scenario: Callable[[Node], Awaitable[None]], *, dirs: int = 1) 
     simulate(run, seed=1)
 
 
-def test_old_segments_go_and_their_files_a_minute_later() -> None:
+def test_old_segments_are_deleted_and_their_files_a_minute_later() -> None:
     async def scenario(node: Node) -> None:
         log = node.log()
         node.write(log, 10)
@@ -40,7 +40,7 @@ def test_old_segments_go_and_their_files_a_minute_later() -> None:
         await node.runtime.clock.sleep(70)
         assert not any(name.endswith(".deleted") for name in node.names(log))
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
 def test_rolled_segments_are_synced_at_once_and_checkpointed_soon() -> None:
@@ -54,10 +54,10 @@ def test_rolled_segments_are_synced_at_once_and_checkpointed_soon() -> None:
         assert decode_offsets(read("/data0/recovery-point-offset-checkpoint")) == {("topic", 0): 9}
         assert decode_offsets(read("/data0/replication-offset-checkpoint")) == {("topic", 0): 10}
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
-def test_flush_ms_bounds_what_is_not_synced() -> None:
+def test_flush_ms_limits_how_long_records_stay_unsynced() -> None:
     async def scenario(node: Node) -> None:
         often, never = node.log(0, flush_ms=2_000), node.log(1)
         node.write(often, 1)
@@ -65,10 +65,10 @@ def test_flush_ms_bounds_what_is_not_synced() -> None:
         await node.runtime.clock.sleep(4)
         assert (often.recovery_point, never.recovery_point) == (1, 0)
 
-    on_a_machine(scenario)
+    on_a_simulated_node(scenario)
 
 
-def test_a_power_loss_leaves_what_was_synced() -> None:
+def test_a_power_loss_keeps_all_synced_records() -> None:
     async def run(world: World) -> None:
         machine = world.machine("one")
         node = Node(machine)
@@ -88,7 +88,7 @@ def test_a_power_loss_leaves_what_was_synced() -> None:
     simulate(run, seed=3)
 
 
-def test_a_full_disk_takes_the_directory_offline_and_tears_nothing() -> None:
+def test_a_full_disk_takes_the_directory_offline_and_leaves_no_torn_batch() -> None:
     async def scenario(node: Node) -> None:
         full, other = node.log(0), node.log(1)
         if node.logs.dir_of(full).path == "/data0":
@@ -106,10 +106,10 @@ def test_a_full_disk_takes_the_directory_offline_and_tears_nothing() -> None:
         data = node.machine.storage.files[f"{full.folder}/{0:020d}.log"].data
         assert len(data) == full.segments.active.size
 
-    on_a_machine(scenario, dirs=2)
+    on_a_simulated_node(scenario, dirs=2)
 
 
-def test_a_disk_that_cannot_sync_goes_offline() -> None:
+def test_a_directory_whose_sync_fails_goes_offline() -> None:
     async def scenario(node: Node) -> None:
         log = node.log(0) if node.logs.dir_of(node.log(0)).path == "/data1" else node.log(1)
         node.write(log, 1)  # the first record waits for the topic id to be synced
@@ -120,11 +120,11 @@ def test_a_disk_that_cannot_sync_goes_offline() -> None:
         with pytest.raises(KafkaError):
             node.write(log, 1)
 
-    on_a_machine(scenario, dirs=2)
+    on_a_simulated_node(scenario, dirs=2)
 
 
 def test_a_flush_of_many_logs_holds_few_files_open_at_a_time() -> None:
-    """Thousands of logs roll together where nothing but time rolls them."""
+    """Thousands of logs roll together if segments are rolled by time only."""
     most = 0
 
     async def scenario(world: World) -> None:

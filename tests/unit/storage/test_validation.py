@@ -1,4 +1,4 @@
-"""What a leader refuses, and what it changes in a batch (docs/kafka-semantics.md: Produce)."""
+"""Batches that a leader refuses, and fields that it assigns (docs/kafka-semantics.md: Produce)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refused(log: UnifiedLog, data: memoryview, origin: Origin = Origin.CLIENT) -
 
 
 def resealed(data: memoryview, at: int, form: str, value: int) -> memoryview:
-    """The batch with one header field changed and its checksum made right."""
+    """Returns the batch with one header field changed and a valid checksum."""
     struct.pack_into(f">{form}", data, at, value)
     batch = BatchView(data)
     struct.pack_into(">I", data, 17, batch.compute_crc())
@@ -78,7 +78,9 @@ ATTRIBUTES, LAST_OFFSET_DELTA, MAX_TIMESTAMP, COUNT = 21, 23, 35, 57
         "from the future",
     ],
 )
-def test_a_client_is_refused(tmp_path: Path, make: Callable[[], memoryview], code: ErrorCode) -> None:
+def test_an_invalid_batch_of_a_client_is_refused(
+    tmp_path: Path, make: Callable[[], memoryview], code: ErrorCode
+) -> None:
     log = LogFolder(tmp_path, max_message_bytes=1000).open()
     assert refused(log, make()).code is code
 
@@ -102,7 +104,7 @@ def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
     assert refused(log, batch_of(b"x" * 2000)).code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_the_records_at_fault_are_named(tmp_path: Path) -> None:
+def test_the_error_lists_the_invalid_records(tmp_path: Path) -> None:
     log = LogFolder(tmp_path).open()
     error = refused(log, batch_of(b"a", b"b", b"c", timestamp=START_MS + HOUR - 1))
     assert isinstance(error, InvalidRecords)
@@ -111,7 +113,7 @@ def test_the_records_at_fault_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_record_may_be_too_old(tmp_path: Path, codec: Codec) -> None:
+def test_a_record_with_a_timestamp_too_far_in_the_past_is_refused(tmp_path: Path, codec: Codec) -> None:
     log = LogFolder(tmp_path, message_timestamp_before_max_ms=1000).open()
     error = refused(log, batch_of(b"a", b"b", timestamp=START_MS - 1001, codec=codec))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
@@ -122,7 +124,9 @@ def test_a_record_may_be_too_old(tmp_path: Path, codec: Codec) -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("policy", [("compact",), ("compact", "delete")])
 @pytest.mark.parametrize("origin", [Origin.CLIENT, Origin.COORDINATOR])
-def test_a_compacted_topic_wants_keys(tmp_path: Path, codec: Codec, policy: tuple[str, ...], origin: Origin) -> None:
+def test_a_compacted_topic_refuses_records_without_a_key(
+    tmp_path: Path, codec: Codec, policy: tuple[str, ...], origin: Origin
+) -> None:
     log = LogFolder(tmp_path, cleanup_policy=policy).open()
     error = refused(log, batch_of(b"a", b"b", b"c", keys=(b"k", None, b""), codec=codec), origin)
     assert error.code is ErrorCode.INVALID_RECORD
@@ -136,7 +140,7 @@ def test_a_compacted_topic_wants_keys(tmp_path: Path, codec: Codec, policy: tupl
     append(log, b"a", b"b", keys=(b"k", b""), codec=codec)
 
 
-def test_of_many_records_without_a_key_all_are_counted(tmp_path: Path) -> None:
+def test_the_error_counts_all_records_without_a_key(tmp_path: Path) -> None:
     log = LogFolder(tmp_path, cleanup_policy=("compact",), max_message_bytes=1 << 20).open()
     error = refused(log, batch_of(*[b"v"] * 1500))
     assert isinstance(error, InvalidRecords)
@@ -145,13 +149,13 @@ def test_of_many_records_without_a_key_all_are_counted(tmp_path: Path) -> None:
     assert (error.message or "").count("batchIndex=") == 3
 
 
-def test_a_follower_takes_records_without_a_key(tmp_path: Path) -> None:
-    """The topic was not compacted when its leader took them."""
+def test_a_follower_of_a_compacted_topic_accepts_records_without_a_key(tmp_path: Path) -> None:
+    """The topic may not have been compacted when the leader appended them."""
     log = LogFolder(tmp_path, cleanup_policy=("compact",)).open()
     assert log.append_as_follower(batch_of(b"a", b"b")).last_offset == 1
 
 
-def test_under_log_append_time_the_broker_dates_the_batch(tmp_path: Path) -> None:
+def test_with_log_append_time_the_broker_sets_the_timestamp_of_the_batch(tmp_path: Path) -> None:
     log = LogFolder(tmp_path, message_timestamp_type="LogAppendTime").open()
     data = batch_of(b"a", timestamp=5)
     info = log.append_as_leader(data, leader_epoch=EPOCH)
@@ -161,7 +165,7 @@ def test_under_log_append_time_the_broker_dates_the_batch(tmp_path: Path) -> Non
     assert batch.is_valid
 
 
-def test_a_client_must_not_date_for_the_broker(tmp_path: Path) -> None:
+def test_a_batch_of_a_client_with_log_append_time_is_refused(tmp_path: Path) -> None:
     log = LogFolder(tmp_path, message_timestamp_type="LogAppendTime").open()
     error = refused(log, batch_of(timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp=START_MS))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
@@ -169,7 +173,7 @@ def test_a_client_must_not_date_for_the_broker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", list(Codec))
 @pytest.mark.parametrize("target", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_the_topics_codec_is_what_is_stored(tmp_path: Path, source: Codec, target: str) -> None:
+def test_a_batch_is_stored_in_the_codec_of_the_topic(tmp_path: Path, source: Codec, target: str) -> None:
     log = LogFolder(tmp_path, compression_type=target).open()
     info = append(log, b"one" * 50, b"two", codec=source, producer=(7, 0, 0))
     assert (info.first_offset, info.last_offset) == (0, 1)
@@ -190,7 +194,7 @@ def test_size_is_checked_again_after_recompression(tmp_path: Path) -> None:
     assert refused(log, batch_of(b"x" * 5000, codec=Codec.GZIP)).code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_bomb_is_opened_and_stored_as_kafka_does_and_refused_only_where_it_must_be_written_out(
+def test_a_highly_compressed_batch_is_stored_and_refused_only_if_stored_uncompressed(
     tmp_path: Path,
 ) -> None:
     data = batch_of(bytes(70 << 20), codec=Codec.ZSTD)
@@ -214,7 +218,7 @@ BODIES: Mapping[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("name", list(BODIES))
-def test_records_that_are_none_are_refused_in_every_codec(tmp_path: Path, codec: Codec, name: str) -> None:
+def test_malformed_records_are_refused_in_every_codec(tmp_path: Path, codec: Codec, name: str) -> None:
     good = BatchView(batch_of(b"first", b"second"))
     body = compress(codec, BODIES[name](bytes(good.records)))
     log = LogFolder(tmp_path).open()
@@ -233,7 +237,7 @@ def rebuilt(batch: BatchView, codec: Codec, body: bytes, **fields: int) -> memor
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
 @pytest.mark.parametrize("spoil", [lambda body: b"rubbish", lambda body: body[:-3], lambda body: body + b"\1\2\3"])
-def test_a_compressed_stream_that_is_none_is_refused(
+def test_a_malformed_compressed_stream_is_refused(
     tmp_path: Path, codec: Codec, spoil: Callable[[bytes], bytes]
 ) -> None:
     good = BatchView(batch_of(b"first", b"second", codec=codec))
@@ -243,7 +247,7 @@ def test_a_compressed_stream_that_is_none_is_refused(
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("claimed", [-1, 0, START_MS + 1, 1 << 62])
-def test_the_largest_timestamp_is_that_of_the_records(tmp_path: Path, codec: Codec, claimed: int) -> None:
+def test_the_largest_timestamp_is_computed_from_the_records(tmp_path: Path, codec: Codec, claimed: int) -> None:
     log = LogFolder(tmp_path).open()
     good = BatchView(batch_of(b"a", b"b", b"c", timestamp=START_MS, codec=codec))
     info = log.append_as_leader(rebuilt(good, codec, bytes(good.records), max_timestamp=claimed), leader_epoch=EPOCH)
@@ -281,7 +285,7 @@ def test_offsets_out_of_order_are_refused_in_compressed_batches(
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.permutations(Codec, 2)))
 @OUT_OF_ORDER
-def test_offsets_are_put_in_order_where_the_records_are_compressed_anew(
+def test_offset_deltas_are_assigned_in_order_if_the_batch_is_recompressed(
     tmp_path: Path, source: Codec, target: Codec, deltas: tuple[int, ...]
 ) -> None:
     name = "uncompressed" if target is Codec.NONE else target.name.lower()
@@ -302,7 +306,7 @@ def test_record_errors_of_a_compressed_batch_are_bounded(tmp_path: Path) -> None
     assert [one.record for one in error.record_errors] == list(range(1000))
 
 
-def test_the_raft_log_takes_batches_as_they_are(tmp_path: Path) -> None:
+def test_batches_of_the_raft_log_are_not_validated(tmp_path: Path) -> None:
     log = LogFolder(tmp_path, max_message_bytes=10).open()
     data = memoryview(bytearray(bytes(batch_of(b"a", b"b")) + bytes(batch_of(b"c"))))
     info = log.append_as_leader(data, leader_epoch=LeaderEpoch(4), origin=Origin.RAFT)
@@ -311,7 +315,7 @@ def test_the_raft_log_takes_batches_as_they_are(tmp_path: Path) -> None:
 
 
 class TestFollower:
-    def test_batches_keep_what_the_leader_gave_them(self, tmp_path: Path) -> None:
+    def test_batches_keep_their_offsets_and_leader_epochs(self, tmp_path: Path) -> None:
         log = LogFolder(tmp_path).open()
         one = batch_of(b"a", b"b", base_offset=Offset(0), leader_epoch=LeaderEpoch(1))
         two = batch_of(b"c", base_offset=Offset(5), leader_epoch=LeaderEpoch(2))
@@ -321,7 +325,7 @@ class TestFollower:
         assert log.epochs.entries == [(1, 0), (2, 5)]
         assert values_of(log) == [b"a", b"b", b"c"]
 
-    def test_batches_of_a_later_epoch_are_left_out(self, tmp_path: Path) -> None:
+    def test_batches_of_a_later_epoch_are_not_appended(self, tmp_path: Path) -> None:
         log = LogFolder(tmp_path).open()
         one = batch_of(b"a", base_offset=Offset(0), leader_epoch=LeaderEpoch(1))
         two = batch_of(b"b", base_offset=Offset(1), leader_epoch=LeaderEpoch(2))
@@ -332,7 +336,9 @@ class TestFollower:
     @pytest.mark.parametrize(
         ("offset", "at", "code"), [(0, None, ErrorCode.UNKNOWN_SERVER_ERROR), (1, 64, ErrorCode.CORRUPT_MESSAGE)]
     )
-    def test_what_cannot_follow_is_refused(self, tmp_path: Path, offset: int, at: int | None, code: ErrorCode) -> None:
+    def test_a_batch_below_the_log_end_or_with_a_wrong_checksum_is_refused(
+        self, tmp_path: Path, offset: int, at: int | None, code: ErrorCode
+    ) -> None:
         log = LogFolder(tmp_path).open()
         append(log)
         data = batch_of(b"value", base_offset=Offset(offset), leader_epoch=EPOCH)

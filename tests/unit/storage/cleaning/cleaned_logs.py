@@ -1,4 +1,4 @@
-"""Logs that are cleaned in tests: histories of keyed writes, rounds of cleaning, and what is there afterwards."""
+"""Logs for tests of the cleaner: keyed writes, cleanings, and the remaining records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY_MS = 24 * 3_600_000
 
 
 class Kept(NamedTuple):
-    """A record as a consumer finds it."""
+    """A record as a consumer reads it."""
 
     offset: int
     key: bytes | None
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
 
 @dataclass
 class KeyedLog:
-    """A log that is written to and cleaned."""
+    """A log with methods to write keyed records and to clean it."""
 
     folder: LogFolder
     log: UnifiedLog = field(init=False)
@@ -61,7 +61,7 @@ class KeyedLog:
         codec: Codec = Codec.NONE,
         transactional: bool = False,
     ) -> None:
-        """One batch of keys and values, one millisecond after the last."""
+        """Append one batch of keys and values, one millisecond after the last one."""
         self.now += 1
         self.folder.clock.now = self.now
         data = batch_of(
@@ -76,7 +76,7 @@ class KeyedLog:
         self.log.raise_high_watermark(self.log.log_end_offset)
 
     def end(self, producer: tuple[int, int], *, commit: bool, epoch: int = 0) -> None:
-        """The marker that ends a transaction."""
+        """Append the marker that ends a transaction."""
         data = marker(producer, commit=commit, timestamp=self.now)
         self.log.append_as_leader(data, leader_epoch=LeaderEpoch(epoch), origin=Origin.COORDINATOR)
         self.log.raise_high_watermark(self.log.log_end_offset)
@@ -89,7 +89,7 @@ class KeyedLog:
     def clean(
         self, *, memory: int = DEDUPE_BYTES, load_factor: float = 0.9, limit: int = DEFAULT_LIMIT
     ) -> list[NewSegment]:
-        """A round of all that is in closed segments."""
+        """Clean all closed segments; returns the new segments."""
         round_ = self.round(self.range(), memory=memory, load_factor=load_factor, limit=limit)
         since = generation_of(self.log)
         round_.map_keys()
@@ -116,12 +116,12 @@ class KeyedLog:
         return batches_in(self.folder.path, self.folder.disk)
 
     def records(self) -> list[Kept]:
-        """All but markers."""
+        """The records of all batches except control batches."""
         return [record for batch in self.batches() if not batch.is_control for record in records_of(batch)]
 
 
 def batches_in(folder: str, disk: Disk | None = None) -> list[BatchView]:
-    """Every batch of a log, whole and in order."""
+    """All batches of a log; checks that they are complete and in order."""
     disk = disk or RealDisk()
     found: list[BatchView] = []
     for name in disk.list(folder):

@@ -1,4 +1,4 @@
-"""Logs of which a cleaning makes a few segments out of many, and crashes in the middle of that."""
+"""Logs whose many segments a cleaning replaces by few, and crashes during the cleaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHANGES = ("append", "write", "truncate", "sync", "rename", "remove")
 
 
 def long_log(folder: LogFolder) -> KeyedLog:
-    """Segments of which little stays, in a few groups."""
+    """A log of many segments, of which a cleaning keeps few records."""
     keyed = KeyedLog(folder)
     for number in range(30):
         if number % 3 == 0:
@@ -28,7 +28,7 @@ def last_values(records: list[Kept]) -> dict[bytes | None, tuple[int, bytes | No
 
 
 class Crash:
-    """Ends the machine in the middle of a cleaning, before a certain change of a file of the log."""
+    """Kills the machine, or cuts its power, before the change with a given number to a file of the log."""
 
     def __init__(self, machine: Machine, number: int, *, power: bool) -> None:
         self.machine = machine

@@ -1,4 +1,4 @@
-"""What may be cleaned of a log."""
+"""The range of a log that may be cleaned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_all_but_the_active_segment_is_cleaned(tmp_path: Path) -> None:
     assert keyed.range() == Cleanable(Offset(0), bases(keyed)[-1], False)
 
 
-def test_cleaning_goes_on_where_the_last_ended(tmp_path: Path) -> None:
+def test_a_cleaning_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     keyed = long_log(tmp_path)
     keyed.dirty = 7
     assert keyed.range() == Cleanable(Offset(7), bases(keyed)[-1], False)
@@ -34,7 +34,7 @@ def test_cleaning_goes_on_where_the_last_ended(tmp_path: Path) -> None:
     assert keyed.range().end == keyed.log.log_end_offset
 
 
-def test_a_checkpoint_outside_of_the_log_does_not_count(tmp_path: Path) -> None:
+def test_a_cleaner_checkpoint_outside_of_the_log_is_ignored(tmp_path: Path) -> None:
     keyed = long_log(tmp_path)
     keyed.dirty = keyed.log.log_end_offset + 1
     assert keyed.range() == Cleanable(Offset(0), bases(keyed)[-1], True)
@@ -51,7 +51,7 @@ def test_a_segment_that_reaches_the_high_watermark_is_not_cleaned(tmp_path: Path
         assert keyed.range().end == end
 
 
-def test_nor_is_one_that_reaches_the_high_watermark_on_disk(tmp_path: Path) -> None:
+def test_a_segment_that_reaches_the_checkpointed_high_watermark_is_not_cleaned(tmp_path: Path) -> None:
     keyed = long_log(tmp_path)
     keyed.log.flush()
     second, third = bases(keyed)[1:3]
@@ -60,7 +60,7 @@ def test_nor_is_one_that_reaches_the_high_watermark_on_disk(tmp_path: Path) -> N
         assert found == Cleanable(Offset(0), end, False)
 
 
-def test_nor_is_one_that_is_not_synced(tmp_path: Path) -> None:
+def test_a_segment_that_is_not_synced_is_not_cleaned(tmp_path: Path) -> None:
     keyed = long_log(tmp_path)
     end = keyed.log.log_end_offset
     assert cleanable(keyed.log, cleaned_to=None, replicated_to=end, now=keyed.now).end == 0
@@ -71,7 +71,7 @@ def test_nor_is_one_that_is_not_synced(tmp_path: Path) -> None:
     assert cleanable(keyed.log, cleaned_to=None, replicated_to=end, now=keyed.now).end == bases(keyed)[2]
 
 
-def test_nor_one_with_an_open_transaction(tmp_path: Path) -> None:
+def test_a_segment_with_an_open_transaction_is_not_cleaned(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(10):
         keyed.write((b"%d" % number, b"value" * 10))
@@ -85,7 +85,7 @@ def test_nor_one_with_an_open_transaction(tmp_path: Path) -> None:
     assert keyed.range().end == bases(keyed)[-1]
 
 
-def test_nor_one_that_is_younger_than_the_lag(tmp_path: Path) -> None:
+def test_a_segment_younger_than_the_minimum_compaction_lag_is_not_cleaned(tmp_path: Path) -> None:
     keyed = long_log(tmp_path, min_compaction_lag_ms=1000)
     assert keyed.range().end == 0
     second = keyed.log.segments[1]
@@ -93,7 +93,7 @@ def test_nor_one_that_is_younger_than_the_lag(tmp_path: Path) -> None:
     assert keyed.range().end == second.base_offset
     keyed.now += 1
     assert keyed.range().end == bases(keyed)[2]
-    # What was cleaned before is not asked for its age.
+    # The lag does not apply to segments that were cleaned before.
     keyed.now -= 1
     keyed.dirty = bases(keyed)[2]
     assert keyed.range() == Cleanable(bases(keyed)[2], bases(keyed)[2], False)

@@ -1,7 +1,7 @@
-"""Any history of writes, transactions, deletions, restarts and cleanings, against an oracle that is a list of records.
+"""Random histories of writes, transactions, deletions, restarts and cleanings, compared with a list of records.
 
-After each step: what is read, by offset, by time and of committed transactions alone, and what the log knows of leader
-epochs and producers, also when all of that is built anew from its batches.
+After each step the test compares reads by offset, by time and with read_committed, and the leader epochs and producers
+of the log, also after they were rebuilt from the batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Write:
     records: list[tuple[bytes, bytes | None]]
     codec: Codec
     later: int
-    """By how much the leader epoch rises."""
+    """The increase of the leader epoch."""
     time: int
     producer: int
     transactional: bool
@@ -49,20 +49,20 @@ class End:
 @dataclass
 class Clean:
     keys: int
-    """How many fit into the map."""
+    """The number of keys that fit into the offset map."""
     wait: int
 
 
 @dataclass
 class Delete:
     share: float
-    """Of the log, up to which its records are deleted."""
+    """The share of the log whose records are deleted."""
 
 
 @dataclass
 class Restart:
     everything: bool
-    """Whether nothing but the batches is left."""
+    """Whether all files but the batches are removed."""
 
 
 STEPS = st.one_of(
@@ -88,7 +88,7 @@ STEPS = st.one_of(
 
 @dataclass(frozen=True)
 class Model:
-    """A record as it ought to be in the log."""
+    """A record that the log must have."""
 
     offset: int
     batch: int
@@ -99,7 +99,7 @@ class Model:
     transactional: bool
     aborted: bool = False
     horizon: int | None = None
-    """When its batch's tombstones may go."""
+    """The delete horizon of its batch."""
 
     @property
     def seen(self) -> tuple[int, bytes, bytes | None, int]:
@@ -181,7 +181,7 @@ class History:
         self._undecided[producer] = self.log.log_end_offset
 
     _undecided: dict[int, int] = field(default_factory=lambda: dict.fromkeys(PRODUCERS, 0))
-    """Of each producer, the offset behind its last marker."""
+    """For each producer, the offset after its last marker."""
 
     def clean(self, keys: int) -> None:
         found = self.keyed.range()
@@ -226,7 +226,7 @@ class History:
         self.keyed.log = folder.open(clean=not everything, log_start=start, recovery_point=0)
         self.log.set_high_watermark(high)
 
-    # What must hold
+    # Checks after each step
 
     def check(self) -> None:
         start = self.log.log_start_offset
@@ -246,7 +246,7 @@ class History:
         assert [one for one in found if one[0] >= start] == [one.seen for one in left]
 
     def batches(self, start: Offset) -> list[BatchView]:
-        """As a consumer reads them, in small pieces."""
+        """All batches from ``start``, read in small pieces like a consumer."""
         found: list[BatchView] = []
         offset, end = start, self.log.log_end_offset
         while offset < end:
@@ -260,7 +260,7 @@ class History:
         return found
 
     def check_committed(self, expected: list[Model]) -> None:
-        """A consumer with isolation.level=read_committed, as Kafka's client filters."""
+        """Read like a consumer with isolation.level=read_committed, which filters as Kafka's client."""
         start, stable = self.log.log_start_offset, self.log.last_stable_offset
         coming = sorted(self.log.aborted_transactions(start, stable), key=lambda one: one.first_offset)
         aborted: set[int] = set()
@@ -278,7 +278,7 @@ class History:
         assert [one for one in found if one >= start] == [one.offset for one in expected if one.offset < stable]
 
     def check_times(self, start: Offset) -> None:
-        """A search by time looks at all that is in the log, markers too."""
+        """A search by time considers all records of the log, including markers."""
         left = [
             (timestamp_of(batch, record), offset_of(batch, record))
             for batch in self.batches(start)
@@ -294,7 +294,7 @@ class History:
             assert largest is not None and largest[:2] == max(left, key=lambda one: (one[0], -one[1]))
 
     def check_rebuilt(self) -> None:
-        """What is told by the batches alone is what the log knows."""
+        """Leader epochs and producers rebuilt from the batches equal those of the log."""
         log = self.log
         state = {
             producer_id: (entry.epoch, entry.last_sequence, entry.last_offset, entry.txn_first_offset)
@@ -320,7 +320,7 @@ class History:
 
 @settings(max_examples=examples(25))
 @given(st.lists(STEPS, min_size=1, max_size=30), st.booleans(), st.sampled_from([1000, 800]))
-def test_what_is_left_is_what_the_oracle_says(steps: list[object], by_broker: bool, segment_bytes: int) -> None:
+def test_a_log_equals_the_model_after_each_step(steps: list[object], by_broker: bool, segment_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as path:
         keyed = KeyedLog.at(
             Path(path),

@@ -1,4 +1,4 @@
-"""Which records a cleaning keeps, against an oracle that knows no segments, batches or maps."""
+"""The records that a cleaning keeps, compared with a model without segments, batches or maps."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ RECORDS = st.lists(
     st.tuples(st.sampled_from([None, *KEYS]), st.sampled_from([None, b"v", b"w" * 50])), min_size=1, max_size=4
 )
 WRITES = st.tuples(RECORDS, st.sampled_from(list(Codec)), st.integers(0, 1))
-"""Records, codec, and by how much the leader epoch rises."""
+"""Records, codec, and the increase of the leader epoch."""
 CLEANINGS = st.integers(1, 8)
-"""How many keys fit into the map."""
+"""The number of keys that fit into the offset map."""
 Records = list[tuple[bytes | None, bytes | None]]
 HISTORIES = st.lists(st.one_of(WRITES, WRITES, WRITES, CLEANINGS), min_size=1, max_size=30)
 
@@ -39,7 +39,7 @@ def last_values(records: list[Kept]) -> dict[bytes, Kept]:
 
 @settings(max_examples=examples(40))
 @given(HISTORIES)
-def test_the_last_record_of_each_key_is_never_lost(
+def test_cleanings_keep_the_last_record_of_each_key(
     history: list[tuple[Records, Codec, int] | int],
 ) -> None:
     with tempfile.TemporaryDirectory() as path:
@@ -64,7 +64,7 @@ def test_the_last_record_of_each_key_is_never_lost(
 
 
 def kept_of(before: list[Kept], cleaned_to: int) -> list[Kept]:
-    """Of the records before ``cleaned_to``, those with a key of which none comes later there."""
+    """Returns the records of ``before`` that remain: below ``cleaned_to`` only the last record of each key."""
     last = {record.key: record.offset for record in before if record.offset < cleaned_to}
     return [
         record
@@ -73,7 +73,7 @@ def kept_of(before: list[Kept], cleaned_to: int) -> list[Kept]:
     ]
 
 
-def test_rounds_with_a_small_map_end_where_one_with_a_large_map_ends(tmp_path: Path) -> None:
+def test_many_cleanings_with_a_small_map_equal_one_with_a_large_map(tmp_path: Path) -> None:
     logs = [KeyedLog.at(tmp_path / name) for name in ("small", "large")]
     for keyed in logs:
         for number in range(200):
@@ -89,7 +89,7 @@ def test_rounds_with_a_small_map_end_where_one_with_a_large_map_ends(tmp_path: P
     assert small.dirty == large.dirty
 
 
-def test_a_map_that_is_full_in_the_middle_of_a_batch_ends_there(tmp_path: Path) -> None:
+def test_a_cleaning_ends_within_a_batch_if_the_offset_map_is_full(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     keyed.write((b"third", b"old"))
     keyed.write((b"first", b"1"), (b"second", b"2"), (b"third", b"3"), (b"first", b"4"))
@@ -103,7 +103,7 @@ def test_a_map_that_is_full_in_the_middle_of_a_batch_ends_there(tmp_path: Path) 
     assert [record.offset for record in keyed.records()][:3] == [2, 3, 4]
 
 
-def test_a_tombstone_stays_until_its_horizon_which_the_first_cleaning_sets(tmp_path: Path) -> None:
+def test_a_tombstone_stays_until_the_delete_horizon_that_the_first_cleaning_sets(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS)
     keyed.write((b"key", b"value"))
     keyed.write((b"other", b"value"), (b"key", None))
@@ -112,7 +112,7 @@ def test_a_tombstone_stays_until_its_horizon_which_the_first_cleaning_sets(tmp_p
     keyed.clean()
     (batch,) = [one for one in keyed.batches() if one.has_delete_horizon]
     assert batch.base_timestamp == keyed.now + DAY_MS
-    # The timestamps are what they were, relative to another base.
+    # The timestamps are unchanged, relative to another base.
     assert [record.timestamp for record in records_of(batch)] == [keyed.now - 20, keyed.now - 19]
     horizon = batch.base_timestamp
     keyed.now = horizon - 1
@@ -125,8 +125,8 @@ def test_a_tombstone_stays_until_its_horizon_which_the_first_cleaning_sets(tmp_p
     assert b"other" in [record.key for record in keyed.records()]
 
 
-def test_a_retention_without_end_sets_no_horizon_until_it_is_lowered(tmp_path: Path) -> None:
-    """In Kafka the sum of clock and retention overflows, and a negative horizon is none."""
+def test_unlimited_delete_retention_sets_no_delete_horizon(tmp_path: Path) -> None:
+    """In Kafka the sum of clock and retention overflows, and a negative delete horizon counts as none."""
     keyed = KeyedLog.at(tmp_path, delete_retention_ms=(1 << 63) - 1)
     keyed.write((b"key", b"value"), (b"other", b"value"))
     keyed.write((b"other", b"new"), (b"key", None))
@@ -144,7 +144,7 @@ def test_a_retention_without_end_sets_no_horizon_until_it_is_lowered(tmp_path: P
     assert (after.has_delete_horizon, after.base_timestamp) == (True, keyed.now + DAY_MS)
 
 
-def test_a_record_without_a_key_goes(tmp_path: Path) -> None:
+def test_records_without_a_key_are_removed(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     keyed.write((None, b"1"), (b"key", b"2"), (None, b"3"))
     for _ in range(20):
@@ -165,15 +165,15 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) 
     keyed.clean()
     (batch,) = [one for one in keyed.batches() if one.producer_id == 7]
     assert (batch.base_offset, batch.count, batch.producer_epoch, batch.base_sequence) == (2, 0, 2, 2)
-    # A repetition is still known, after a recovery of everything, too.
+    # A duplicate is still recognised, also after a complete recovery.
     keyed.log.close()
     keyed.log = keyed.folder.open(clean=False)
     entry = keyed.log.producers.get(7)
     assert entry is not None and entry.last_sequence == 2
 
 
-def test_the_time_of_a_batch_without_records_is_no_records(tmp_path: Path) -> None:
-    """The batch tells its former largest timestamp, the youngest of all."""
+def test_the_timestamp_of_an_empty_batch_is_not_found_by_time(tmp_path: Path) -> None:
+    """The header of the empty batch still has its former maximum timestamp, the latest of the log."""
     keyed = KeyedLog.at(tmp_path)
     keyed.now += 1000
     keyed.write((b"key", b"old"), producer=(7, 0, 0))
@@ -192,7 +192,7 @@ def test_the_time_of_a_batch_without_records_is_no_records(tmp_path: Path) -> No
         keyed.log = keyed.folder.open(clean=recovery_point is None)
 
 
-def test_aborted_records_go_at_once_and_their_marker_after_its_horizon(tmp_path: Path) -> None:
+def test_aborted_records_are_removed_at_once_and_their_marker_after_its_delete_horizon(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS)
     keyed.write((b"key", b"committed"))
     keyed.write((b"key", b"aborted"), producer=(7, 0, 0), transactional=True)
@@ -211,8 +211,8 @@ def test_aborted_records_go_at_once_and_their_marker_after_its_horizon(tmp_path:
     assert not [one for one in keyed.batches() if one.is_control]
 
 
-def test_an_aborted_transaction_that_is_just_being_noted_is_no_damage(tmp_path: Path) -> None:
-    """The log's owner appends to the index of the active segment while the worker reads it."""
+def test_an_incomplete_entry_of_the_active_transaction_index_is_no_damage(tmp_path: Path) -> None:
+    """The event loop appends to the transaction index of the active segment while the worker reads it."""
     keyed = KeyedLog.at(tmp_path)
     keyed.write((b"key", b"old"))
     keyed.write((b"key", b"new"), (b"other", b"value"))
@@ -226,7 +226,7 @@ def test_an_aborted_transaction_that_is_just_being_noted_is_no_damage(tmp_path: 
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_of_which_everything_stays_is_copied_byte_by_byte(tmp_path: Path, codec: Codec) -> None:
+def test_a_batch_whose_records_all_stay_is_copied_unchanged(tmp_path: Path, codec: Codec) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(30):
         keyed.write((b"%d" % number, b"value" * 10), codec=codec)
@@ -236,8 +236,8 @@ def test_a_batch_of_which_everything_stays_is_copied_byte_by_byte(tmp_path: Path
 
 
 @pytest.mark.parametrize("delta", [1 << 30, 200, -5])
-def test_a_record_with_a_false_offset_has_nothing_cleaned_that_may_not_be(tmp_path: Path, delta: int) -> None:
-    """In plain batches, brokers store the offsets that a producer gives its records."""
+def test_a_record_with_a_wrong_offset_delta_does_not_extend_the_cleaned_range(tmp_path: Path, delta: int) -> None:
+    """In uncompressed batches, brokers store the offset deltas of the producer."""
     keyed = KeyedLog.at(tmp_path)
     for number in range(5):
         keyed.write((b"%d" % (number % 3), b"value" * 10))
@@ -249,7 +249,7 @@ def test_a_record_with_a_false_offset_has_nothing_cleaned_that_may_not_be(tmp_pa
     bound = keyed.log.segments[-3].base_offset
     keyed.log.set_high_watermark(bound)
     before = [one.memory.tobytes() for one in keyed.batches() if one.base_offset >= bound]
-    for keys in (5, 6, 60):  # the map is full behind the false one, or not
+    for keys in (5, 6, 60):  # the map is full after the wrong record, or not at all
         found = keyed.range()
         keyed.clean(memory=keys * 2 * ENTRY_SIZE, load_factor=0.5)
         assert 0 < (keyed.dirty or 0) <= found.end == bound
@@ -258,7 +258,7 @@ def test_a_record_with_a_false_offset_has_nothing_cleaned_that_may_not_be(tmp_pa
     assert {b"here", b"there", b"behind"} < {record.key for record in keyed.records()}
 
 
-def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+def test_a_damaged_batch_aborts_the_cleaning_and_leaves_the_log_unchanged(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(30):
         keyed.write((b"%d" % (number % 3), b"value" * 10))
@@ -267,18 +267,18 @@ def test_a_damaged_batch_ends_the_cleaning_and_nothing_is_left_of_it(tmp_path: P
     data[70] ^= 1
     path.write_bytes(data)
     names = keyed.folder.names()
-    # Behind what the map is made of, the damage is met as the segments are written.
+    # If the damage is below the dirty part, it is found when the segments are copied.
     for dirty in (0, keyed.log.segments[2].base_offset):
         keyed.dirty = dirty
         with pytest.raises(CorruptBatch, match=f"{path.name}.*checksum"):
             run(keyed.round(keyed.range()))
-    # The first new segment is complete, and its owner's; the damaged one is in the second.
+    # The first cleaned segment is complete and stays; the damaged batch is in the second.
     assert {name.partition(".")[0] for name in keyed.folder.names() if name not in names} == {"0" * 20}
     assert path.read_bytes() == data
 
 
-def test_a_batch_that_grows_too_large_stays_and_so_do_the_tombstones_behind_it(tmp_path: Path) -> None:
-    """What its records are is not known: without its tombstone, one that was deleted would be back."""
+def test_a_batch_too_large_to_decompress_stays_and_so_do_later_tombstones(tmp_path: Path) -> None:
+    """Its records are unknown: without their tombstones, deleted keys would reappear."""
     keyed = KeyedLog.at(tmp_path, delete_retention_ms=DAY_MS, segment_bytes=2000)
     keyed.write((b"before", b"1"), (b"gone", b"1"))
     keyed.write((b"gone", None))
@@ -313,7 +313,7 @@ HEADERS_THAT_NO_CHECKSUM_COVERS = {
 
 
 @pytest.mark.parametrize("name", list(HEADERS_THAT_NO_CHECKSUM_COVERS))
-def test_a_damaged_header_ends_the_cleaning(tmp_path: Path, name: str) -> None:
+def test_a_damaged_header_aborts_the_cleaning(tmp_path: Path, name: str) -> None:
     at, value = HEADERS_THAT_NO_CHECKSUM_COVERS[name]
     keyed = KeyedLog.at(tmp_path, segment_bytes=1000)
     for number in range(40):
@@ -360,7 +360,7 @@ class MeteredFile:
         return self._file.pread(length, position)
 
 
-def test_a_wrong_length_does_not_bring_the_segment_into_memory(tmp_path: Path) -> None:
+def test_a_batch_with_a_wrong_length_is_not_read_completely(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path, segment_bytes=20 << 20, max_message_bytes=4 << 20)
     keyed.write((b"large", bytes(3 << 20)))
     for number in range(10):
@@ -387,7 +387,7 @@ def run(round_: Round) -> None:
         pass
 
 
-def test_a_check_that_raises_ends_the_round_without_a_trace(tmp_path: Path) -> None:
+def test_an_interrupted_cleaning_leaves_no_files(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(30):
         keyed.write((b"%d" % (number % 3), b"value" * 10))
@@ -405,7 +405,7 @@ def test_a_check_that_raises_ends_the_round_without_a_trace(tmp_path: Path) -> N
 
 
 class Stop:
-    """Raises once more bytes than that were read or written."""
+    """Raises InterruptedError once more than ``limit`` bytes were read or written."""
 
     def __init__(self, limit: int) -> None:
         self.left = limit
@@ -417,8 +417,8 @@ class Stop:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_headers_and_large_keys_stay_as_they_are(tmp_path: Path, codec: Codec) -> None:
-    """Also where a delete horizon changes the timestamp delta of each record."""
+def test_a_cleaning_does_not_change_headers_and_large_keys(tmp_path: Path, codec: Codec) -> None:
+    """This holds also if a delete horizon changes the timestamp delta of each record."""
     keyed = KeyedLog.at(tmp_path, segment_bytes=2 << 20, max_message_bytes=2 << 20, delete_retention_ms=DAY_MS)
     headers = (("trace", b"\0\1"), ("trace", None), ("", b""), ("umlaut ü", b"x" * 300))
     large = b"k" * 300_000

@@ -1,4 +1,4 @@
-"""The logs of a node are cleaned one after the other, and what each has been cleaned to is remembered."""
+"""The cleaner of a node cleans one log after the other and stores up to which offset each log is cleaned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELETED = replace(COMPACTED, cleanup_policy=("delete",))
 
 
 def filled(logs: LogManager, partition: int = 0, config: TopicConfig = COMPACTED, count: int = 40) -> UnifiedLog:
-    """A log of five keys whose high watermark is on disk."""
+    """A log of five keys with a checkpointed high watermark."""
     log = logs.get_or_create("topic", partition, TOPIC_ID, config)
     for number in range(count):
         data = batch_of(b"%d" % number * 20, keys=[b"%d" % (number % 5)])
@@ -64,7 +64,7 @@ def due(cleaner: Cleaner, manager: Manager) -> UnifiedLog | None:
 
 
 async def clean_all(cleaner: Cleaner, manager: Manager) -> list[UnifiedLog]:
-    """Until none is due; what was cleaned."""
+    """Clean logs until none is due; returns the cleaned ones."""
     cleaned = []
     while (log := due(cleaner, manager)) is not None:
         if await clean(cleaner, manager, log):
@@ -99,7 +99,7 @@ async def test_each_compacted_log_is_cleaned_once(tmp_path: Path) -> None:
     assert await clean_all(cleaner, manager) == []
 
 
-async def test_what_was_cleaned_is_in_kafkas_checkpoint_and_known_after_a_restart(tmp_path: Path) -> None:
+async def test_the_cleaner_offset_checkpoint_is_written_and_loaded_after_a_restart(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
@@ -119,7 +119,7 @@ async def test_what_was_cleaned_is_in_kafkas_checkpoint_and_known_after_a_restar
     assert manager.disk.read(file) == b"0\n0\n"
 
 
-async def test_a_high_watermark_counts_once_its_checkpoint_is_written(tmp_path: Path) -> None:
+async def test_a_high_watermark_counts_after_its_checkpoint_was_written(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs, count=5)
@@ -132,7 +132,7 @@ async def test_a_high_watermark_counts_once_its_checkpoint_is_written(tmp_path: 
     assert log.checkpointed_high_watermark == 6
 
 
-async def test_a_truncation_makes_dirty_what_comes_anew(tmp_path: Path) -> None:
+async def test_a_truncation_lowers_the_cleaned_offset(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
@@ -143,7 +143,7 @@ async def test_a_truncation_makes_dirty_what_comes_anew(tmp_path: Path) -> None:
     assert log.cleaned_to == 3
 
 
-async def test_a_round_counts_for_nothing_if_the_log_is_truncated_before_its_end(tmp_path: Path) -> None:
+async def test_a_cleaning_is_aborted_if_the_log_is_truncated_before_its_end(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     log = filled(await manager.start(config=COMPACTED))
     cleaner = cleaner_of(manager)
@@ -154,7 +154,7 @@ async def test_a_round_counts_for_nothing_if_the_log_is_truncated_before_its_end
     assert log.cleaned_to is None
 
 
-async def test_a_log_in_another_directory_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_log_that_moved_to_another_directory_keeps_its_cleaned_offset(tmp_path: Path) -> None:
     manager = Manager(tmp_path, dirs=2)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
@@ -169,7 +169,7 @@ async def test_a_log_in_another_directory_goes_on_where_it_was(tmp_path: Path) -
     assert future.cleaned_to == log.cleaned_to is not None
 
 
-async def test_a_damaged_log_is_marked_and_the_others_are_cleaned(tmp_path: Path) -> None:
+async def test_a_damaged_log_is_marked_uncleanable_and_other_logs_are_cleaned(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start(config=COMPACTED)
     damaged, sound = filled(logs, 0), filled(logs, 1)
@@ -187,7 +187,7 @@ async def test_a_damaged_log_is_marked_and_the_others_are_cleaned(tmp_path: Path
     assert not cleaner.uncleanable
 
 
-async def test_a_log_that_cannot_be_judged_keeps_no_other_from_being_cleaned(
+async def test_an_error_in_the_check_of_a_log_does_not_prevent_cleaning_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = Manager(tmp_path)
@@ -206,7 +206,7 @@ async def test_a_log_that_cannot_be_judged_keeps_no_other_from_being_cleaned(
     assert manager.runtime.contained.count == 1 and not manager.failed
 
 
-async def test_a_buffer_without_room_is_told(tmp_path: Path) -> None:
+async def test_a_dedupe_buffer_without_room_is_reported(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     log = filled(await manager.start(config=COMPACTED))
     cleaner = cleaner_of(manager, memory=24)
@@ -215,7 +215,7 @@ async def test_a_buffer_without_room_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recovery_point", [0, None])
-async def test_a_log_that_is_no_longer_compacted_keeps_its_gaps_after_a_kill(
+async def test_a_log_that_is_no_longer_compacted_keeps_its_records_after_a_kill(
     tmp_path: Path, recovery_point: int | None
 ) -> None:
     manager = Manager(tmp_path)
@@ -261,7 +261,7 @@ def misled(_disk: Disk, _report: Report, *_: object) -> Iterator[int]:
     raise CorruptBatch("the file ends within the batch at 0")
 
 
-async def test_a_log_that_changes_under_its_worker_is_not_taken_for_damaged(
+async def test_a_log_that_changes_during_its_cleaning_is_not_taken_for_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = Manager(tmp_path)
@@ -280,7 +280,7 @@ async def test_a_log_that_changes_under_its_worker_is_not_taken_for_damaged(
     assert list(cleaner.uncleanable) == [log]
 
 
-async def test_a_new_log_waits_for_the_worker_of_the_deleted_one_of_its_name(tmp_path: Path) -> None:
+async def test_a_recreated_log_waits_for_the_worker_of_the_deleted_log(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     logs = await manager.start(config=COMPACTED)
     log = filled(logs)
@@ -299,7 +299,7 @@ async def test_a_new_log_waits_for_the_worker_of_the_deleted_one_of_its_name(tmp
     assert await clean(cleaner, manager, again[0])
 
 
-async def test_what_a_killed_worker_has_left_goes_before_anything_is_swapped(tmp_path: Path) -> None:
+async def test_files_left_by_a_killed_worker_are_removed_before_a_swap(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     log = filled(await manager.start(config=COMPACTED))
     left = Path(log.folder) / f"{log.segments.active.base_offset:020d}.log.cleaned"

@@ -1,4 +1,4 @@
-"""The disk fails, or the machine does again in the recovery, at each step of a cleaning: the log is unharmed."""
+"""Disk errors at each step of a cleaning, and crashes during recovery, do not damage the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fault:
 
 
 def started(machine: Machine) -> KeyedLog:
-    """All of it is on the disk."""
+    """A log that is completely synced."""
     folder = compacted("/data")
     folder.disk = machine.start().disk
     keyed = long_log(folder)
@@ -44,7 +44,7 @@ def started(machine: Machine) -> KeyedLog:
 
 
 def at_each_point(run: Callable[[World, int], bool]) -> int:
-    """How many points there are: ``run`` says whether it came to the one that it was given."""
+    """Call ``run`` with increasing numbers until it returns that this point was not reached; returns how many were."""
     at, reached = 0, True
 
     async def one(world: World) -> None:
@@ -60,7 +60,7 @@ def at_each_point(run: Callable[[World, int], bool]) -> int:
 @pytest.mark.parametrize(
     ("number", "operations"), [(errno.ENOSPC, FULL), (errno.EIO, ())], ids=["a full disk", "a failing disk"]
 )
-def test_a_fault_at_any_point_harms_nothing(number: int, operations: tuple[str, ...]) -> None:
+def test_a_disk_error_at_any_point_loses_no_records(number: int, operations: tuple[str, ...]) -> None:
     swaps = 0
 
     def run(world: World, at: int) -> bool:
@@ -77,11 +77,11 @@ def test_a_fault_at_any_point_harms_nothing(number: int, operations: tuple[str, 
         machine.storage.before = lambda _operation, _path: None
         if failed is None:
             return False
-        if isinstance(failed, KafkaError):  # in the swap: the directory is offline, and comes back with a new start
+        if isinstance(failed, KafkaError):  # during the swap: the directory is offline until a restart
             swaps += 1
             keyed.log = folder.open(clean=False)
             keyed.log.set_high_watermark(end)
-        # Otherwise it goes on at once.
+        # Otherwise the log stays online.
         assert not [name for name in folder.names() if name.endswith((".cleaned", ".swap"))]
         assert keyed.log.log_end_offset == end
         assert last_values(keyed.records()) == last_values(written)
@@ -97,7 +97,7 @@ def test_a_fault_at_any_point_harms_nothing(number: int, operations: tuple[str, 
 
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("first", range(0, 90, 7))
-def test_a_second_crash_in_the_recovery_of_a_swap_loses_nothing(first: int, power: bool) -> None:
+def test_a_second_crash_during_recovery_of_a_swap_loses_no_records(first: int, power: bool) -> None:
     def run(world: World, at: int) -> bool:
         machine = world.machine("one")
         keyed = started(machine)

@@ -1,4 +1,4 @@
-"""A log that has lost the records with which an epoch began still tells of the epoch."""
+"""A cleaned log keeps the start of each leader epoch, by an empty batch if the first records are removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.storage.cleaning.cleaned_logs import KeyedLog
 
 
 def in_epochs(path: Path, *epochs: int, batches: int = 3) -> KeyedLog:
-    """Each writes the same key; then segments of the last epoch follow."""
+    """A log in which each epoch has written the same key, followed by segments of the last epoch."""
     keyed = KeyedLog.at(path)
     for epoch in epochs:
         for _ in range(batches):
@@ -21,14 +21,14 @@ def in_epochs(path: Path, *epochs: int, batches: int = 3) -> KeyedLog:
 
 
 def rebuilt_epochs(keyed: KeyedLog) -> list[tuple[int, int]]:
-    """As of a log that has lost its checkpoint."""
+    """The leader epochs after a restart without the checkpoint."""
     keyed.log.close()
     Path(keyed.folder.path, EPOCHS).unlink()
     keyed.log = keyed.folder.open()
     return [(entry.epoch, entry.start) for entry in keyed.log.epochs.entries]
 
 
-def test_an_empty_batch_stays_where_an_epoch_began(tmp_path: Path) -> None:
+def test_an_empty_batch_replaces_the_first_batch_of_an_epoch(tmp_path: Path) -> None:
     keyed = in_epochs(tmp_path, 0, 4, 5, 9)
     expected = [(entry.epoch, entry.start) for entry in keyed.log.epochs.entries]
     keyed.clean()
@@ -42,9 +42,9 @@ def test_an_empty_batch_stays_where_an_epoch_began(tmp_path: Path) -> None:
     assert rebuilt_epochs(keyed) == expected
 
 
-def test_a_follower_that_copies_the_log_knows_where_each_epoch_ended(tmp_path: Path) -> None:
-    """Were the last to begin where its first record is left, a replica with other records of the one before would keep
-    them up to there."""
+def test_a_follower_that_copies_a_cleaned_log_has_the_start_of_each_epoch(tmp_path: Path) -> None:
+    """If the last epoch began at its first remaining record, a replica with diverging records of the epoch before would
+    keep them up to that offset."""
     keyed = in_epochs(tmp_path / "leader", 0, 4)
     keyed.clean()
     follower = KeyedLog.at(tmp_path / "follower").log
@@ -56,7 +56,7 @@ def test_a_follower_that_copies_the_log_knows_where_each_epoch_ended(tmp_path: P
     assert follower.leader_epoch_end_offset(LeaderEpoch(0)) == (0, 3)
 
 
-def test_it_stays_in_later_cleanings(tmp_path: Path) -> None:
+def test_later_cleanings_keep_the_empty_batches(tmp_path: Path) -> None:
     keyed = in_epochs(tmp_path, 0, 4, 5)
     keyed.clean()
     before = [batch.memory.tobytes() for batch in keyed.batches() if not batch.count]
@@ -65,7 +65,7 @@ def test_it_stays_in_later_cleanings(tmp_path: Path) -> None:
     assert [batch.memory.tobytes() for batch in keyed.batches() if not batch.count] == before
 
 
-def test_an_epoch_whose_first_batch_stays_needs_none(tmp_path: Path) -> None:
+def test_an_epoch_whose_first_batch_stays_gets_no_empty_batch(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     keyed.write((b"only here", b"1"), (b"key", b"2"), epoch=3)
     for number in range(20):
@@ -74,7 +74,7 @@ def test_an_epoch_whose_first_batch_stays_needs_none(tmp_path: Path) -> None:
     assert all(batch.count for batch in keyed.batches())
 
 
-def test_a_mark_tells_of_no_producer_and_opens_no_transaction(tmp_path: Path) -> None:
+def test_an_empty_batch_has_no_producer_and_opens_no_transaction(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     keyed.write((b"key", b"1"), epoch=1, producer=(7, 0, 0), transactional=True)
     keyed.end((7, 0), commit=False, epoch=2)
@@ -88,7 +88,7 @@ def test_a_mark_tells_of_no_producer_and_opens_no_transaction(tmp_path: Path) ->
     assert keyed.log.producers.first_unstable is None
 
 
-def test_an_epoch_of_many_segments_has_one(tmp_path: Path) -> None:
+def test_an_epoch_of_many_segments_has_one_empty_batch(tmp_path: Path) -> None:
     keyed = KeyedLog.at(tmp_path)
     for number in range(40):  # several segments of epoch 0, whose groups have nothing left
         keyed.write((b"key", b"%d" % number * 30), epoch=0)

@@ -1,4 +1,4 @@
-"""Which segments become one, by the cases of Kafka's ``Cleaner.groupSegmentsBySize``."""
+"""The grouping of segments that are merged, as in Kafka's ``Cleaner.groupSegmentsBySize``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INT_MAX = (1 << 31) - 1
 
 
 def groups(*segments: tuple[int, int, int, int], size: int = 100, index: int = 100, end: int = 1 << 40) -> list[int]:
-    """How many segments each group has."""
+    """The number of segments of each group."""
     of = [SegmentToClean(Offset(base), *sizes) for base, *sizes in segments]
     found = grouped(of, segment_bytes=size, index_bytes=index, end=Offset(end))
     assert [segment for group in found for segment in group] == of
@@ -26,7 +26,7 @@ def test_no_segments_make_no_groups() -> None:
     assert groups() == []
 
 
-def test_segments_that_fit_in_one_become_one() -> None:
+def test_segments_that_fit_into_one_are_grouped() -> None:
     assert groups((0, 50, 8, 12), (10, 50, 8, 12), (20, 1, 8, 12), end=30) == [2, 1]
 
 
@@ -34,7 +34,7 @@ def test_a_segment_that_is_too_large_stays_alone() -> None:
     assert groups((0, 500, 8, 12), (10, 500, 8, 12), end=20) == [1, 1]
 
 
-def test_indexes_have_a_bound_of_their_own() -> None:
+def test_the_indexes_of_a_group_are_limited_too() -> None:
     assert groups((0, 1, 60, 12), (10, 1, 40, 12), (20, 1, 1, 12), end=30) == [2, 1]
     assert groups((0, 1, 1, 60), (10, 1, 1, 41), end=20) == [1, 1]
 
@@ -46,17 +46,17 @@ def test_offsets_of_a_group_fit_in_31_bits() -> None:
     assert groups((0, 1, 1, 1), (5, 1, 1, 1), (INT_MAX + 2, 1, 1, 1), end=INT_MAX + 5) == [1, 2]
 
 
-def test_an_empty_segment_joins_wherever_it_ends() -> None:
+def test_an_empty_segment_joins_a_group_for_any_end_offset() -> None:
     assert groups((0, 1, 1, 1), (5, 0, 0, 0), end=INT_MAX + 100) == [2]
 
 
-def test_no_more_are_joined_than_can_be_renamed_in_one_turn_of_the_loop() -> None:
+def test_a_group_has_at_most_32_segments() -> None:
     assert groups(*[(base, 1, 1, 1) for base in range(70)], end=70) == [32, 32, 6]
     assert groups(*[(base, 0, 0, 0) for base in range(40)]) == [32, 8]
 
 
-def test_the_owner_of_a_log_does_not_ask_the_disk_for_what_a_round_needs(tmp_path: Path) -> None:
-    """It does that in one turn of the loop, however many segments there are."""
+def test_preparing_a_cleaning_does_not_access_the_disk(tmp_path: Path) -> None:
+    """The event loop prepares it in one step, for any number of segments."""
     keyed = KeyedLog.at(tmp_path)
     for number in range(30):
         keyed.write((b"%d" % number, b"value" * 10))

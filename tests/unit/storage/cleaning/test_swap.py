@@ -1,4 +1,4 @@
-"""New segments take the place of old ones while the log is read, truncated or deleted, and whatever crash comes."""
+"""Cleaned segments replace old ones while the log is read, truncated or deleted, and in spite of crashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.storage.logs import START_MS, values_of
 
 
 def prepared(keyed: KeyedLog) -> tuple[Generation, NewSegment]:
-    """The first new segment, which is ready to be swapped in."""
+    """The first cleaned segment, which is ready to be swapped in."""
     since = generation_of(keyed.log)
     round_ = keyed.round(keyed.range())
     round_.map_keys()
@@ -28,7 +28,7 @@ def prepared(keyed: KeyedLog) -> tuple[Generation, NewSegment]:
     return since, new
 
 
-def test_a_reader_keeps_the_bytes_that_it_has_found(tmp_path: Path) -> None:
+def test_a_slice_that_was_read_before_a_swap_keeps_its_bytes(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path))
     slices = [
         keyed.log.read(Offset(offset), 1 << 20, upper=keyed.log.log_end_offset, min_one=True)
@@ -42,7 +42,7 @@ def test_a_reader_keeps_the_bytes_that_it_has_found(tmp_path: Path) -> None:
     assert [bytes(one.read()) for one in slices] == before
 
 
-def test_every_offset_is_read_on_after_a_swap_and_after_a_restart(tmp_path: Path) -> None:
+def test_every_offset_is_readable_after_a_swap_and_after_a_restart(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path))
     keyed.clean()
     expected = [record.value or b"" for record in keyed.records()]
@@ -54,7 +54,7 @@ def test_every_offset_is_read_on_after_a_swap_and_after_a_restart(tmp_path: Path
         keyed.log = keyed.folder.open()
 
 
-def test_a_follower_takes_a_cleaned_log(tmp_path: Path) -> None:
+def test_a_follower_replicates_a_cleaned_log(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path / "leader"))
     keyed.clean()
     follower = compacted(tmp_path / "follower").open()
@@ -66,7 +66,7 @@ def test_a_follower_takes_a_cleaned_log(tmp_path: Path) -> None:
     assert list(follower.epochs.entries) == list(keyed.log.epochs.entries)
 
 
-def test_the_age_of_a_new_segment_is_that_of_the_last_old_one(tmp_path: Path) -> None:
+def test_the_modification_time_of_a_cleaned_segment_is_that_of_the_last_replaced_one(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path))
     since, new = prepared(keyed)
     disk, folder = keyed.folder.disk, keyed.folder.path
@@ -107,8 +107,8 @@ def test_a_log_that_has_changed_keeps_its_segments(tmp_path: Path, change: Calla
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
-def test_a_new_segment_whose_files_are_not_there_takes_no_place(tmp_path: Path, suffix: str) -> None:
-    """A straggler of a round that was given up may have removed them."""
+def test_a_cleaned_segment_with_missing_files_is_not_swapped_in(tmp_path: Path, suffix: str) -> None:
+    """A worker of an aborted cleaning may have removed them."""
     keyed = long_log(compacted(tmp_path))
     since, new = prepared(keyed)
     keyed.folder.disk.remove(f"{keyed.folder.path}/{'0' * 20}{suffix}.cleaned")
@@ -120,7 +120,7 @@ def test_a_new_segment_whose_files_are_not_there_takes_no_place(tmp_path: Path, 
     assert not [name for name in keyed.folder.names() if name.endswith((".cleaned", ".swap"))]
 
 
-def test_a_new_segment_of_another_size_takes_no_place(tmp_path: Path) -> None:
+def test_a_cleaned_segment_of_unexpected_size_is_not_swapped_in(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path))
     since, new = prepared(keyed)
     before = [batch.memory.tobytes() for batch in keyed.batches()]
@@ -129,7 +129,7 @@ def test_a_new_segment_of_another_size_takes_no_place(tmp_path: Path) -> None:
     assert [batch.memory.tobytes() for batch in keyed.batches()] == before
 
 
-def test_a_log_that_is_deleted_or_moved_has_no_swap(tmp_path: Path) -> None:
+def test_no_segment_is_swapped_into_a_log_that_was_deleted_or_moved(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path))
     since, new = prepared(keyed)
     moved = keyed.folder.path + "-moved"
@@ -145,7 +145,7 @@ def test_a_log_that_is_deleted_or_moved_has_no_swap(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize("power", [False, True])
-def test_a_crash_at_any_point_loses_no_last_record(power: bool, seed: int) -> None:
+def test_a_crash_at_any_point_loses_no_last_record_of_a_key(power: bool, seed: int) -> None:
     at = 0
     crashes = 0
 
@@ -171,7 +171,7 @@ def test_a_crash_at_any_point_loses_no_last_record(power: bool, seed: int) -> No
         if at < 0:
             return
         folder.disk = machine.start().disk
-        # What was synced is not read again in the second case.
+        # In the second case recovery does not read synced records.
         keyed.log = folder.open(clean=False, recovery_point=0 if at % 2 else end)
         assert keyed.log.log_end_offset == end
         assert not [name for name in folder.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
@@ -188,7 +188,7 @@ def test_a_crash_at_any_point_loses_no_last_record(power: bool, seed: int) -> No
     assert crashes > 60
 
 
-def test_a_swap_whose_files_are_not_all_renamed_did_not_begin(tmp_path: Path) -> None:
+def test_a_swap_whose_files_are_not_all_renamed_is_undone(tmp_path: Path) -> None:
     keyed = long_log(compacted(tmp_path))
     since, new = prepared(keyed)
     folder, end = Path(keyed.folder.path), keyed.log.log_end_offset

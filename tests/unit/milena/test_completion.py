@@ -1,4 +1,4 @@
-"""`milena completion`: the scripts know every subcommand and option, and bash completes with its own."""
+"""`milena completion`: the scripts contain every subcommand and option, and the script for bash works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = words_of(COMMANDS)
 
 
 @pytest.mark.parametrize("script", [bash, zsh, fish])
-def test_every_subcommand_is_known(script: object) -> None:
+def test_the_scripts_contain_every_subcommand(script: object) -> None:
     assert callable(script)
     text = script(WORDS)
     for word in [*COMMANDS, "delete-records", "reset-offsets", "unregister", "verify"]:
@@ -23,7 +23,7 @@ def test_every_subcommand_is_known(script: object) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_script_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_for_each_shell_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([shell]) == 0
     assert "milena" in capsys.readouterr().out
 
@@ -40,7 +40,7 @@ def test_a_script_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> 
         (["up", "--dir", ""], []),
     ],
 )
-def test_bash_offers_what_fits(typed: list[str], offered: list[str]) -> None:
+def test_bash_offers_matching_words(typed: list[str], offered: list[str]) -> None:
     shell = shutil.which("bash")
     if shell is None:
         pytest.skip("needs bash")
@@ -51,6 +51,6 @@ COMP_WORDS=(milena "$@"); COMP_CWORD=$#; _milena; printf '%s\\n' "${{COMPREPLY[@
     assert done.stdout.split() == offered
 
 
-def test_a_shell_that_is_not_known_is_named() -> None:
+def test_an_unknown_shell_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no completion for bsh \(did you mean bash\?\): bash, zsh or fish"):
         main(["bsh"])

@@ -1,4 +1,4 @@
-"""`milena completion` in zsh and fish themselves, where they are installed."""
+"""`milena completion` in real zsh and fish shells, if they are installed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ OFFERED = [
     ("topic create --par", ["--partitions"]),
     ("up --no-m", ["--no-metrics"]),
     ("group reset-offsets billing --to-", ["--to-earliest", "--to-latest", "--to-offset"]),
-    # A group that is called as a subcommand is none.
+    # A group named like a subcommand is no subcommand.
     ("group describe topic --js", ["--json"]),
-    # What follows such an option is no other option.
+    # The value of an option is not completed to another option.
     ("up --dir ", ["a-file"]),
     ("topic nonsense ", ["a-file"]),
 ]
@@ -41,13 +41,13 @@ OFFERED = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the shells are, with one file."""
+    """The working directory of the shells, with one file."""
     (tmp_path / "a-file").touch()
     return tmp_path
 
 
 @pytest.mark.parametrize(("typed", "offered"), [*OFFERED, ("group describe topic ", ["a-file"])])
-def test_fish_offers_what_fits(folder: Path, typed: str, offered: list[str]) -> None:
+def test_fish_offers_matching_words(folder: Path, typed: str, offered: list[str]) -> None:
     shell = shutil.which("fish")
     if shell is None:
         pytest.skip("needs fish")
@@ -63,7 +63,7 @@ class Completed(NamedTuple):
 
 
 class Zsh:
-    """An interactive zsh on a terminal of its own."""
+    """An interactive zsh on its own terminal."""
 
     def __init__(self, shell: str, folder: Path, script: str) -> None:
         self._pid, self._terminal = pty.fork()
@@ -75,7 +75,7 @@ class Zsh:
         self._until("READY")
 
     def complete(self, typed: str) -> Completed:
-        """What the tabulator makes of a line, and what it lists."""
+        """Type a line and the tab key; returns the completed line and the listed words."""
         os.write(self._terminal, f"milena {typed}\t\x07".encode())
         said = self._until("=]")
         line = said[said.rindex("[=") + 2 : said.rindex("=]")]
@@ -96,7 +96,7 @@ class Zsh:
 
 @pytest.fixture(params=["eval", "fpath"])
 def terminal(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zsh]:
-    """With the script evaluated, or found by compinit."""
+    """A zsh that has evaluated the script, or whose compinit finds it."""
     shell = shutil.which("zsh")
     if shell is None:
         pytest.skip("needs zsh")
@@ -110,7 +110,7 @@ def terminal(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pyt
 
 
 @pytest.mark.parametrize(("typed", "offered"), OFFERED)
-def test_zsh_offers_what_fits(terminal: Zsh, typed: str, offered: list[str]) -> None:
+def test_zsh_offers_matching_words(terminal: Zsh, typed: str, offered: list[str]) -> None:
     done = terminal.complete(typed)
     if len(offered) > 1:
         assert done == (typed, offered)

@@ -1,4 +1,4 @@
-"""`docker-compose.yml`, without an engine: what its containers are configured with is a cluster."""
+"""`docker-compose.yml`, without a container engine: the configurations of its containers form a cluster."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def services(**variables: str) -> dict[str, dict[str, Any]]:
-    """By name, with the variables that compose would put in."""
+    """The services by name, with variables substituted as compose does."""
     content = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     found: dict[str, dict[str, Any]] = filled(content["services"], variables)
     return found
 
 
 def filled(value: Any, variables: Mapping[str, str]) -> Any:
-    """Compose fills in each text after it has read the file."""
+    """Substitute variables in all strings, as compose does after it has parsed the file."""
     if isinstance(value, dict):
         return {key: filled(one, variables) for key, one in value.items()}
     if isinstance(value, list):
@@ -51,7 +51,7 @@ def configured(service: dict[str, Any]) -> NodeConfig:
     return NodeConfig(from_environment(environment | implied(environment, "")))
 
 
-def test_a_controller_and_three_brokers_in_racks_find_each_other() -> None:
+def test_a_controller_and_three_brokers_in_racks_form_a_cluster() -> None:
     found = {name: configured(service) for name, service in nodes().items()}
     assert list(found) == ["controller", "broker-1", "broker-2", "broker-3"]
     assert {name: node.node_id for name, node in found.items()} == dict(zip(found, (1000, 1, 2, 3), strict=True))
@@ -67,7 +67,7 @@ def test_a_controller_and_three_brokers_in_racks_find_each_other() -> None:
             assert (outside.host, outside.port) == ("localhost", 9091 + config.node_id)
 
 
-def test_what_is_published_is_what_is_advertised_under_other_ports_too() -> None:
+def test_published_ports_equal_advertised_ports() -> None:
     for variables in ({}, {"PORT_2": "29093", "MILENA_HOST": "kafka.example", "MILENA_BIND": "0.0.0.0"}):
         for service in nodes(**variables).values():
             if "KAFKA_BROKER_RACK" not in service["environment"]:
@@ -90,7 +90,7 @@ def test_data_and_tier_are_in_volumes_and_each_node_has_a_limit() -> None:
             assert service["depends_on"] == {"controller": {"condition": "service_healthy"}}
 
 
-async def test_with_the_variables_for_an_object_store_its_bucket_is_the_tier() -> None:
+async def test_with_the_variables_of_s3_env_the_tier_is_a_bucket() -> None:
     lines = (ROOT / "docker" / "s3.env").read_text().splitlines()
     variables = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
     made = services(**variables)

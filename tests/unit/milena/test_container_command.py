@@ -1,4 +1,4 @@
-"""`milena container` takes what Kafka's image takes: the file, variables and options of `milena node` that follow."""
+"""`milena container` accepts the configuration of Kafka's image and derives file and options of `milena node`."""
 
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ def test_any_variable_replaces_all_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"KAFKA_NODE_ID": "2"}])
-def test_a_mounted_file_lies_below_the_variables(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_variables_override_a_mounted_file(tmp_path: Path, environment: dict[str, str]) -> None:
     mounted = tmp_path / "server.properties"
     mounted.write_text("node.id=1\n")
     assert configuration_file(environment, str(mounted), "defaults") == str(mounted)
 
 
-def test_a_mounted_file_without_content_counts_as_none(tmp_path: Path) -> None:
+def test_an_empty_mounted_file_is_ignored(tmp_path: Path) -> None:
     mounted = tmp_path / "server.properties"
     mounted.write_text(" \n")
     assert configuration_file({}, str(mounted), "defaults") == "defaults"
 
 
-def test_a_mounted_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_mounted_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"Is a directory"):
         configuration_file({}, str(tmp_path), "defaults")
 
 
-def test_listeners_follow_from_the_advertised_ones() -> None:
+def test_listeners_are_derived_from_the_advertised_listeners() -> None:
     given = {"KAFKA_PROCESS_ROLES": "broker", "KAFKA_ADVERTISED_LISTENERS": "A://broker:19092,B://localhost:9092"}
     assert implied(given, "")["KAFKA_LISTENERS"] == "A://0.0.0.0:19092,B://0.0.0.0:9092"
     assert "KAFKA_LISTENERS" not in implied({**given, "KAFKA_PROCESS_ROLES": "controller"}, "")
     assert "KAFKA_LISTENERS" not in implied({**given, "KAFKA_LISTENERS": "A://:1"}, "")
 
 
-def test_data_lies_in_the_volume_unless_file_or_variables_say_otherwise() -> None:
+def test_log_dirs_defaults_to_the_volume() -> None:
     assert implied({"KAFKA_NODE_ID": "1"}, "")["KAFKA_LOG_DIRS"] == DATA
     assert "KAFKA_LOG_DIRS" not in implied({"KAFKA_LOG_DIRS": "/data"}, "")
     assert "KAFKA_LOG_DIRS" not in implied({}, "log.dir=/data\n")
 
 
-def test_a_node_that_is_both_and_names_no_voters_votes_for_itself() -> None:
+def test_a_combined_node_without_configured_voters_is_the_only_voter() -> None:
     assert implied(COMBINED, "")["KAFKA_CONTROLLER_QUORUM_VOTERS"] == "1@localhost:9094"
     for key, value in (
         ("KAFKA_CONTROLLER_QUORUM_VOTERS", "1@other:9"),
@@ -81,13 +81,13 @@ def test_a_node_that_is_both_and_names_no_voters_votes_for_itself() -> None:
         assert "KAFKA_CONTROLLER_QUORUM_VOTERS" not in implied({**COMBINED, key: value}, ""), key
 
 
-def test_arguments_are_variables() -> None:
+def test_arguments_are_read_as_variables() -> None:
     assert variables(["A=1", "B=x=y", "C="]) == {"A": "1", "B": "x=y", "C": ""}
     with pytest.raises(UsageError, match="--broker"):
         variables(["--broker"])
 
 
-def test_a_level_of_log4j_becomes_the_nearest_one() -> None:
+def test_a_log_level_of_log4j_is_mapped_to_the_nearest_level() -> None:
     assert options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "trace"})[-2:] == ["--log-level", "debug"]
     given = options({"MILENA_METRICS_PORT": "1234", "MILENA_OWN_ADDRESS_LIMIT": "5"})
     assert given == ["--control", "1234", "--control-host", "0.0.0.0", "--own-address-limit", "5"]
@@ -102,12 +102,12 @@ def test_a_level_of_log4j_becomes_the_nearest_one() -> None:
         ("MILENA_OWN_ADDRESS_LIMIT", "soon", "'soon' is not a number of seconds"),
     ],
 )
-def test_a_variable_with_a_wrong_value_is_named_as_it_was_given(variable: str, value: str, said: str) -> None:
+def test_an_invalid_value_is_reported_with_the_name_of_its_variable(variable: str, value: str, said: str) -> None:
     with pytest.raises(UserError, match=f"^{variable}: {said}$"):
         options({variable: value})
 
 
-def test_a_folder_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_reported_with_its_configuration_key(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     wrong, right = f"{tmp_path}/file", f"{tmp_path}/right"
     with pytest.raises(UserError, match=rf"log\.dirs: {wrong}: File exists"):
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_used_is_named_with_its_key(tmp_path: Path) -> N
         ),
     ],
 )
-def test_variables_without_effect_are_named_in_one_sentence(
+def test_variables_without_effect_are_reported_in_one_sentence(
     environment: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warn_of(environment)
@@ -139,8 +139,8 @@ def test_variables_without_effect_are_named_in_one_sentence(
     assert said.startswith(told) and said.count("\n") == bool(told)
 
 
-def test_a_controller_alone_may_say_where_it_is_reached() -> None:
-    """Kafka's image ends then; Kafka's controllers take their own since KIP-853, and so does this one."""
+def test_a_controller_may_have_advertised_listeners() -> None:
+    """Kafka's image refuses this. Kafka's controllers support it since KIP-853, and so do Milena's."""
     controller = {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "controller",

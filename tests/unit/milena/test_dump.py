@@ -47,13 +47,13 @@ def test_a_segment_is_shown_as_batches_and_records(segment: Path) -> None:
     assert "three" in shown[-1]
 
 
-def test_records_can_be_left_out_and_batches_chosen(segment: Path) -> None:
+def test_options_omit_records_and_select_batches(segment: Path) -> None:
     assert len(lines(segment, Wanted(records=False))) == 2
     assert lines(segment, Wanted(records=False, from_offset=2))[0].startswith("baseOffset: 2 ")
     assert len(lines(segment, Wanted(records=False, max_batches=1))) == 1
 
 
-def test_a_torn_end_is_reported_with_its_position_after_what_is_whole(segment: Path) -> None:
+def test_a_torn_end_is_reported_after_the_complete_batches(segment: Path) -> None:
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:30])
     reading = dump(str(segment), Wanted(records=False))
@@ -79,7 +79,7 @@ def test_indexes_are_shown_with_absolute_offsets(tmp_path: Path) -> None:
     assert lines(times) == ["timestamp: 1000 offset: 105"]
 
 
-def test_an_index_that_goes_back_is_damaged(tmp_path: Path) -> None:
+def test_an_index_with_decreasing_offsets_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.index"
     path.write_bytes(struct.pack(">iiii", 9, 4096, 5, 8192))
     with pytest.raises(Damage, match="offset 5 follows 9"):
@@ -93,7 +93,7 @@ def test_checkpoints_are_shown(tmp_path: Path) -> None:
     assert lines(tmp_path / "partition.metadata") == ["topicId: AAAAAAAAAAAAAAAAAAAAAQ"]
 
 
-def test_the_command_ends_with_1_for_damage_and_names_what_is_missing(
+def test_the_command_exits_with_1_for_a_damaged_file_and_reports_a_missing_one(
     segment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["log", "dump", str(segment)]) == 0

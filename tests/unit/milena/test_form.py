@@ -1,4 +1,4 @@
-"""``MILENA_PURE`` chooses the form, and a compiled form that is not of these sources is refused with one sentence."""
+"""``MILENA_PURE`` selects the build, and a compiled build of other sources is refused with one sentence."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def refusal(folder: Path, pure: str = "0") -> str:
 
 
 def place(folder: Path, pure: str | None) -> Path:
-    """Where a module came from, below the checkout."""
+    """The file from which a module was imported, relative to the checkout."""
     done = python(folder, WHERE, pure)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip()).relative_to(folder)
 
 
 def compiled(package: Path, suffix: str = EXTENSION_SUFFIXES[0]) -> Path:
-    """The shared library alone tells that a package has extensions."""
+    """Create the shared library by which a package counts as compiled."""
     (package / f"compiled__mypyc{suffix}").touch()
     return package
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """One with a package of three modules and a tree that is made of it."""
+    """A checkout with a package of three modules and its compiled tree."""
     package = tmp_path / "milena"
     package.mkdir()
     for name in ("__init__.py", "form.py"):
@@ -62,18 +62,18 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_checkout_runs_its_sources_unless_the_compiled_form_is_asked_for(checkout: Path) -> None:
+def test_a_checkout_runs_its_sources_unless_the_compiled_build_is_selected(checkout: Path) -> None:
     assert place(checkout, None) == place(checkout, "1") == Path("milena", "one.py")
     assert place(checkout, "0") == Path(TREE, "milena", "one.py")
 
 
-def test_sources_that_are_the_same_again_need_no_new_tree(checkout: Path) -> None:
+def test_sources_with_a_new_modification_time_and_the_same_content_need_no_new_build(checkout: Path) -> None:
     os.utime(checkout / "milena" / "one.py", ns=(1, 1))
     assert place(checkout, "0") == Path(TREE, "milena", "one.py")
 
 
 @pytest.mark.parametrize("change", ["edited", "edited in its size's place", "added", "removed"])
-def test_a_tree_of_other_sources_is_refused(checkout: Path, change: str) -> None:
+def test_a_compiled_tree_of_other_sources_is_refused(checkout: Path, change: str) -> None:
     one = checkout / "milena" / "one.py"
     match change:
         case "edited":
@@ -88,24 +88,24 @@ def test_a_tree_of_other_sources_is_refused(checkout: Path, change: str) -> None
     assert refusal(checkout) == f"milena: the compiled form in {TREE} is outdated; `make compiled` builds it again"
 
 
-def test_an_editors_lock_is_no_source(checkout: Path) -> None:
+def test_a_lock_file_of_an_editor_does_not_count_as_source(checkout: Path) -> None:
     (checkout / "milena" / ".#one.py").symlink_to("somebody@host.1")
     assert place(checkout, "0") == Path(TREE, "milena", "one.py")
 
 
-def test_a_checkout_without_a_tree_says_what_makes_one(checkout: Path) -> None:
+def test_the_error_for_a_missing_compiled_tree_names_the_command_that_builds_it(checkout: Path) -> None:
     (checkout / TREE / NOTE).unlink()
     sentence = f"milena: MILENA_PURE=0, but there is no compiled form in {TREE}; `make compiled` builds it"
     assert refusal(checkout) == sentence
 
 
 @pytest.mark.parametrize("note", [b"", b"{}", b"\xff"])
-def test_a_damaged_note_is_refused(checkout: Path, note: bytes) -> None:
+def test_a_damaged_note_of_the_build_is_refused(checkout: Path, note: bytes) -> None:
     (checkout / TREE / NOTE).write_bytes(note)
     assert "`make compiled`" in refusal(checkout)
 
 
-def test_a_tree_for_another_python_is_refused(checkout: Path) -> None:
+def test_a_compiled_tree_for_another_python_is_refused(checkout: Path) -> None:
     (checkout / TREE / "milena" / f"compiled__mypyc{EXTENSION_SUFFIXES[0]}").unlink()
     compiled(checkout / TREE / "milena", ".cpython-300-none.so")
     assert refusal(checkout) == (
@@ -113,7 +113,7 @@ def test_a_tree_for_another_python_is_refused(checkout: Path) -> None:
     )
 
 
-def test_an_installation_without_extensions_does_not_speak_of_make(checkout: Path) -> None:
+def test_the_error_for_an_installation_without_extensions_does_not_mention_make(checkout: Path) -> None:
     shutil.rmtree(checkout / "compiling")
     package = checkout / "milena"
     sentence = (
@@ -122,12 +122,12 @@ def test_an_installation_without_extensions_does_not_speak_of_make(checkout: Pat
     assert refusal(checkout) == sentence
 
 
-def test_another_value_is_refused(checkout: Path) -> None:
+def test_another_value_of_milena_pure_is_refused(checkout: Path) -> None:
     sentence = "milena: MILENA_PURE is 'yes'; it must be 1 (pure Python) or 0 (the compiled form)"
     assert refusal(checkout, "yes") == sentence
 
 
-def test_the_sources_run_beside_extensions_if_they_are_asked_for(checkout: Path) -> None:
+def test_milena_pure_1_runs_the_sources_although_there_are_extensions(checkout: Path) -> None:
     package = compiled(checkout / "milena")
     (package / f"one{EXTENSION_SUFFIXES[0]}").write_bytes(b"no library")
     assert place(checkout, "1") == Path("milena", "one.py")

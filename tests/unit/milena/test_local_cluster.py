@@ -1,4 +1,4 @@
-"""`LocalCluster`, which the pytest plugin hands out: mistakes of a test are one sentence."""
+"""`LocalCluster`, which the pytest plugin provides: a wrong call raises an error with one sentence."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield LocalCluster(str(tmp_path), process, -1, "", {})
 
 
-def test_a_node_that_there_is_not_cannot_be_killed(cluster: LocalCluster) -> None:
+def test_killing_an_unknown_node_is_an_error(cluster: LocalCluster) -> None:
     with pytest.raises(UserError, match=r"^there is no node 9: there are 1, 2$"):
         cluster.kill(9)
 
 
 @pytest.mark.parametrize("command", ["restart", "log"])
-def test_nor_can_anything_else_be_done_with_it(cluster: LocalCluster, command: str) -> None:
+def test_other_commands_for_an_unknown_node_are_errors(cluster: LocalCluster, command: str) -> None:
     with pytest.raises(UserError, match=r"^there is no node 9: there are 1, 2$"):
         getattr(cluster, command)(9)
 
 
-def test_a_node_that_runs_is_not_started_a_second_time(cluster: LocalCluster) -> None:
+def test_starting_a_running_node_is_an_error(cluster: LocalCluster) -> None:
     with pytest.raises(UserError, match=rf"^node 1 is running \(pid {os.getpid()}\): kill or stop it first$"):
         cluster.restart(1)
 
 
-def test_a_node_that_is_down_cannot_be_killed(cluster: LocalCluster) -> None:
+def test_killing_a_stopped_node_is_an_error(cluster: LocalCluster) -> None:
     with pytest.raises(UserError, match=r"^node 2 is not running$"):
         cluster.kill(2)

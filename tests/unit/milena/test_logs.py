@@ -1,4 +1,4 @@
-"""`milena logs`: which lines it prints, how a person sees them, and how logs are followed."""
+"""`milena logs`: the selected lines, their form on a terminal, and following logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def event(level: str, text: str, **fields: object) -> str:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> str:
-    """The directory of a cluster that has run."""
+    """The directory of a stopped cluster."""
     layout = ClusterDir(str(tmp_path))
     layout.create()
     Path(layout.settings).write_text("")
@@ -42,12 +42,14 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_program_gets_the_lines_as_they_were_written(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_unchanged_to_a_pipe(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "broker-1", "--dir", cluster)
     assert lines == (Path(cluster) / "logs" / "broker-1.log").read_text().splitlines()
 
 
-def test_lines_of_several_nodes_stand_under_their_files(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_several_nodes_are_printed_below_the_name_of_their_file(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = printed(capsys, "--lines", "1", "--dir", cluster)
     folder = f"{cluster}/logs"
     assert [line for line in lines if line.startswith("==>")] == [
@@ -62,32 +64,34 @@ def test_lines_of_several_nodes_stand_under_their_files(cluster: str, capsys: py
     ("level", "count"),
     [("debug", 7), ("info", 7), ("warning", 4), ("error", 2), ("critical", 1)],
 )
-def test_only_lines_from_a_level_on(level: str, count: int, cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is no event counts as an error, but for the supervisor's sentences."""
+def test_only_lines_of_at_least_the_given_level_are_printed(
+    level: str, count: int, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that is no event is printed at every level, unless the supervisor wrote it."""
     lines = printed(capsys, "--level", level, "--dir", cluster)
     assert len([line for line in lines if line and not line.startswith("==>")]) == count
 
 
-def test_the_last_lines_are_those_of_the_level(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_lines_counts_only_lines_of_the_level(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = printed(capsys, "1", "--level", "warning", "--lines", "1", "--dir", cluster)
     assert json.loads(line)["event"] == "gone"
     assert printed(capsys, "1", "--lines", "0", "--dir", cluster) == []
 
 
-def test_a_person_reads_one_line_for_each_event() -> None:
+def test_a_terminal_shows_one_line_for_each_event() -> None:
     assert readable(event("info", "serves", node=1)) == "13:20:09.077 info     broker: serves  node=1"
     assert readable(event("error", "gone")) == "\x1b[31m13:20:09.077 error    broker: gone\x1b[0m"
     assert readable("no event \x1b[2J") == "no event \\x1b[2J"
 
 
-def test_a_stack_trace_stands_below_its_event() -> None:
+def test_a_stack_trace_is_shown_below_its_event() -> None:
     assert readable(event("info", "failed", exception="Traceback:\n  x")).splitlines()[1:] == [
         "    Traceback:",
         "      x",
     ]
 
 
-def test_what_others_wrote_does_not_reach_the_terminal() -> None:
+def test_control_characters_are_not_printed_to_a_terminal() -> None:
     assert "\x1b" not in readable(event("info", "\x1b[2J", client="\x1b]0;x\x07"))
 
 
@@ -107,7 +111,7 @@ def test_a_log_is_followed_through_growth_and_replacement(tmp_path: Path) -> Non
     assert log.new_lines() == ["another file"]
 
 
-def test_a_follower_ends_with_its_reader_and_has_no_child(cluster: str) -> None:
+def test_following_ends_if_the_output_is_closed_and_starts_no_process(cluster: str) -> None:
     command = [sys.executable, "-P", "-m", "milena", "logs", "1", "-f", "--dir", cluster]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
         assert follower.stdout is not None
@@ -130,6 +134,6 @@ def test_a_wrong_command_line_is_refused(arguments: list[str], said: str) -> Non
         main(arguments)
 
 
-def test_a_node_without_a_log_is_named(cluster: str) -> None:
+def test_a_node_without_a_log_is_an_error(cluster: str) -> None:
     with pytest.raises(UserError, match="has no log of a node broker-7"):
         main(["broker-7", "--dir", cluster])

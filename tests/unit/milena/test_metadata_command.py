@@ -1,4 +1,4 @@
-"""`milena metadata`: what it finds, what it takes from copies, what it refuses."""
+"""`milena metadata check` and `repair`: findings, repair from copies, and refused calls."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def copy(tmp_path: Path) -> Path:
     return folder_of(tmp_path / "broker", 2)
 
 
-def test_check_says_what_is_sound_and_what_is_lost(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_intact_and_lost_offsets(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(ours, range(COUNT), damaged=(4,))
     before = path.read_bytes()
     assert run(["metadata", "check", str(ours.parent)]) == 1
@@ -78,7 +78,7 @@ def test_check_says_what_is_sound_and_what_is_lost(ours: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("damaged", [(0,), (4,), (4, 7), (9,), (3, 4, 5)], ids=str)
-def test_what_is_damaged_comes_from_a_copy(ours: Path, copy: Path, damaged: tuple[int, ...]) -> None:
+def test_damaged_batches_are_replaced_from_a_copy(ours: Path, copy: Path, damaged: tuple[int, ...]) -> None:
     path = write(ours, range(COUNT), damaged=damaged)
     before = path.read_bytes()
     CommittedOffsetFile(RealDisk(), str(ours)).write(Offset(COUNT))
@@ -89,7 +89,7 @@ def test_what_is_damaged_comes_from_a_copy(ours: Path, copy: Path, damaged: tupl
     assert run(["metadata", "check", str(ours)]) == 0
 
 
-def test_two_copies_complete_each_other_over_several_segments(ours: Path, tmp_path: Path) -> None:
+def test_two_copies_complement_each_other_over_several_segments(ours: Path, tmp_path: Path) -> None:
     write(ours, range(4), damaged=(2,))
     write(ours, range(4, 8), damaged=(4, 7))
     first, second = folder_of(tmp_path / "b1", 2), folder_of(tmp_path / "b2", 3)
@@ -99,7 +99,7 @@ def test_two_copies_complete_each_other_over_several_segments(ours: Path, tmp_pa
     assert offsets_in(ours) == list(range(9))
 
 
-def test_what_no_copy_has_is_given_up_only_where_that_is_asked_for(ours: Path, copy: Path) -> None:
+def test_offsets_that_no_copy_has_are_dropped_only_with_the_option_cut(ours: Path, copy: Path) -> None:
     path = write(ours, range(COUNT), damaged=(3, 6))
     write(copy, range(5))
     before = path.read_bytes()
@@ -112,7 +112,7 @@ def test_what_no_copy_has_is_given_up_only_where_that_is_asked_for(ours: Path, c
     assert run(["metadata", "check", str(ours)]) == 0
 
 
-def test_an_end_that_is_missing_is_no_sound_log(ours: Path, copy: Path) -> None:
+def test_a_log_that_ends_below_the_committed_offset_is_damaged(ours: Path, copy: Path) -> None:
     write(ours, range(5))
     CommittedOffsetFile(RealDisk(), str(ours)).write(Offset(COUNT))
     assert run(["metadata", "check", str(ours)]) == 1
@@ -124,7 +124,7 @@ def test_an_end_that_is_missing_is_no_sound_log(ours: Path, copy: Path) -> None:
     assert offsets_in(ours) == list(range(COUNT))
 
 
-def test_a_snapshot_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) -> None:
+def test_a_missing_snapshot_is_copied_from_a_copy(ours: Path, copy: Path) -> None:
     write(ours, range(4, COUNT))
     write(copy, range(6, COUNT))
     with pytest.raises(UserError, match="begins at offset 4 and has no snapshot of the records before that"):
@@ -136,7 +136,7 @@ def test_a_snapshot_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) -> No
     assert (ours / name).read_bytes() == data
 
 
-def test_other_logs_are_refused(ours: Path, copy: Path, tmp_path: Path) -> None:
+def test_a_copy_of_another_log_or_cluster_is_refused(ours: Path, copy: Path, tmp_path: Path) -> None:
     path = write(ours, range(COUNT), damaged=(4,))
     write(copy, range(COUNT), name="other")
     before = path.read_bytes()
@@ -148,7 +148,7 @@ def test_other_logs_are_refused(ours: Path, copy: Path, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_log_in_use_is_left_alone(ours: Path) -> None:
+def test_a_log_in_use_is_refused(ours: Path) -> None:
     write(ours, range(COUNT), damaged=(4,))
     unlock = RealDisk().lock(str(ours.parent / ".lock"))
     with pytest.raises(UserError, match="is in use: stop the node first"):
@@ -159,7 +159,7 @@ def test_a_log_in_use_is_left_alone(ours: Path) -> None:
         run(["metadata", "check", str(ours.parent / "elsewhere")])
 
 
-def test_a_missing_end_that_is_given_up_is_asked_for_no_more(ours: Path) -> None:
+def test_a_missing_end_is_no_finding_after_a_repair_with_the_option_cut(ours: Path) -> None:
     write(ours, range(5))
     CommittedOffsetFile(RealDisk(), str(ours)).write(Offset(COUNT))
     assert run(["metadata", "repair", str(ours), "--cut"]) == 0
@@ -167,10 +167,10 @@ def test_a_missing_end_that_is_given_up_is_asked_for_no_more(ours: Path) -> None
     assert run(["metadata", "check", str(ours)]) == 0
 
 
-def test_a_damaged_snapshot_that_is_given_up_is_asked_for_no_more(
+def test_a_damaged_snapshot_is_no_finding_after_a_repair_with_the_option_cut(
     ours: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The controller would miss what it stood for."""
+    """Before the repair, check reports the records that the controller would lack."""
     write(ours, range(5))
     snapshot = ours / MetadataSnapshotId(Offset(8), LeaderEpoch(1)).file_name
     snapshot.write_bytes(b"rubbish")
@@ -182,8 +182,10 @@ def test_a_damaged_snapshot_that_is_given_up_is_asked_for_no_more(
 
 @pytest.mark.parametrize("bit", [0, 1, 2, 3, 4, 30, 62])
 @pytest.mark.parametrize("at", [0, 4, COUNT - 1])
-def test_a_base_offset_that_turned_over_comes_from_a_copy(ours: Path, copy: Path, bit: int, at: int) -> None:
-    """No checksum covers it: the batch looks like one of another place."""
+def test_a_batch_with_a_flipped_bit_in_its_base_offset_is_replaced_from_a_copy(
+    ours: Path, copy: Path, bit: int, at: int
+) -> None:
+    """No checksum covers the base offset, so the batch looks like one at another offset."""
     path = write(ours, range(COUNT))
     data = bytearray(path.read_bytes())
     data[at * len(batch(0)) + 7 - bit // 8] ^= 1 << bit % 8
@@ -195,14 +197,14 @@ def test_a_base_offset_that_turned_over_comes_from_a_copy(ours: Path, copy: Path
     assert run(["metadata", "check", str(ours)]) == 0
 
 
-def test_a_first_segment_that_is_gone_comes_from_a_copy(ours: Path, copy: Path) -> None:
+def test_a_missing_first_segment_is_copied_from_a_copy(ours: Path, copy: Path) -> None:
     write(ours, range(4, COUNT))
     write(copy, range(COUNT))
     assert run(["metadata", "repair", str(ours), "--from", str(copy)]) == 0
     assert offsets_in(ours) == list(range(COUNT))
 
 
-def test_what_lies_behind_a_segment_that_is_gone_is_given_up_with_it(ours: Path) -> None:
+def test_records_after_a_missing_segment_are_dropped_with_the_option_cut(ours: Path) -> None:
     write(ours, range(6, COUNT))
     data = b"".join(snapshot_batches((), LeaderEpoch(1), metadata_version=30, last_timestamp=7, now_ms=8))
     (ours / MetadataSnapshotId(Offset(3), LeaderEpoch(1)).file_name).write_bytes(data)
@@ -212,7 +214,7 @@ def test_what_lies_behind_a_segment_that_is_gone_is_given_up_with_it(ours: Path)
     assert run(["metadata", "check", str(ours)]) == 0
 
 
-def test_a_leader_epoch_that_turned_over_makes_no_other_log(ours: Path, copy: Path) -> None:
+def test_a_flipped_bit_in_a_leader_epoch_does_not_make_it_another_log(ours: Path, copy: Path) -> None:
     path = write(ours, range(COUNT), damaged=(4,))
     data = bytearray(path.read_bytes())
     data[15] ^= 4

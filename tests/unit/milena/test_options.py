@@ -1,4 +1,4 @@
-"""Command lines as data."""
+"""Parsing of command lines by a declarative description."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COMMAND = CommandLine(
 )
 
 
-def test_options_are_read_in_both_spellings_and_in_any_place() -> None:
+def test_options_are_parsed_in_both_spellings_and_at_any_position() -> None:
     values = COMMAND.parse(["a", "--count=5", "b", "--set", "k=v", "-q", "--set=x=y=z", "--", "--c"])
     assert (values.count, values.quiet, values.name, values.rest) == (5, True, "a", ["b", "--c"])
     assert values.set == [("k", "v"), ("x", "y=z")]
     assert values.given == {"count", "quiet", "set"}
 
 
-def test_defaults_stand_where_nothing_is_given() -> None:
+def test_omitted_options_have_their_defaults() -> None:
     values = COMMAND.parse(["a"])
     assert (values.count, values.quiet, values.set, values.rest, values.given) == (3, False, [], [], frozenset())
 
@@ -43,17 +43,17 @@ def test_defaults_stand_where_nothing_is_given() -> None:
         ([], "milena demo needs NAME: a name"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_a_mistake_is_reported_in_one_sentence(arguments: list[str], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         COMMAND.parse(arguments)
 
 
-def test_a_command_without_places_takes_none() -> None:
+def test_a_command_without_positionals_refuses_arguments() -> None:
     with pytest.raises(UsageError, match="milena bare does not take 'x'"):
         CommandLine("bare", "Nothing.").parse(["x"])
 
 
-def test_help_wins_over_mistakes_and_shows_everything() -> None:
+def test_help_takes_precedence_over_mistakes_and_lists_all_options() -> None:
     assert COMMAND.parse(["--help", "--wrong"]).help
     text = COMMAND.help()
     for part in (

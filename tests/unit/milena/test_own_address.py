@@ -1,4 +1,4 @@
-"""A broker looks for itself where it tells other brokers that it is; what clients outside reach it cannot know."""
+"""A broker checks that it can connect to the address that it advertises to other brokers, not to those for clients."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ TWO = {
 }
 
 
-def test_of_several_listeners_it_is_the_one_of_brokers() -> None:
+def test_of_several_listeners_the_inter_broker_listener_is_checked() -> None:
     found = among_brokers(NodeConfig.of(**TWO))
     assert found is not None and (found.host, found.port) == ("broker", 9092)
 
 
-def test_a_single_listener_may_be_for_clients_outside_alone() -> None:
+def test_a_single_listener_is_not_checked_since_it_may_be_for_external_clients_only() -> None:
     assert among_brokers(NodeConfig.of(listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://h:1")) is None
 
 
-def test_an_address_that_the_machine_names_itself_is_not_looked_for() -> None:
+def test_an_advertised_listener_without_a_host_is_not_checked() -> None:
     assert among_brokers(NodeConfig.of(**TWO | {"advertised_listeners": "INSIDE://:9092,OUTSIDE://h:1"})) is None
 
 
-async def test_it_is_found_where_somebody_listens_and_told_of_where_nobody_does() -> None:
+async def test_an_error_is_returned_only_if_no_process_listens_at_the_address() -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     endpoint = Endpoint("INSIDE", "127.0.0.1", port, "PLAINTEXT")

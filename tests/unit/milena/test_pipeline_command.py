@@ -1,4 +1,4 @@
-"""`milena pipeline` without Spark: help, what is missing, progress."""
+"""`milena pipeline` without Spark: help, errors about missing software and wrong options, progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_each_job_has_help_without_spark(
         ),
     ],
 )
-def test_a_removed_job_names_what_replaces_it(
+def test_the_error_for_a_removed_job_names_its_replacement(
     job: str, instead: str, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, *more])
@@ -72,7 +72,7 @@ def test_without_a_jdk_one_sentence_says_what_to_install(
     assert said.startswith("milena: Spark needs a JDK") and said.count("\n") == 1
 
 
-def test_progress_tells_speed_and_time_left() -> None:
+def test_progress_shows_the_speed_and_the_remaining_time() -> None:
     assert progress_line("read", 0, 10, "bytes", 0.0, 0) == "read 0 bytes of 10 bytes"
     assert (
         progress_line("read", 3 << 20, 9 << 20, "bytes", 2.0, 2 << 20) == "read 3.0 MiB of 9.0 MiB, 1.0 MiB/s, 6 s left"
@@ -83,7 +83,7 @@ def test_progress_tells_speed_and_time_left() -> None:
     )
 
 
-def test_of_what_spark_says_the_sentence_for_people_is_told() -> None:
+def test_the_message_of_the_root_cause_is_extracted_from_errors_of_spark() -> None:
     text = "An exception\n  File x\nmilena.pipeline.open_tier.Damaged: orders-0/1.log, at offset 7: wrong\n\tat java\n"
     assert message_of(text) == "orders-0/1.log, at offset 7: wrong"
     assert message_of("x\nmilena.pipeline.plans.NoSuchTopic: option assign: there is no topic t\n") == (
@@ -98,7 +98,7 @@ def test_of_what_spark_says_the_sentence_for_people_is_told() -> None:
     assert message_of(text) == "Spark: Job aborted. No space left on device"
 
 
-def test_what_spark_says_through_its_gateway_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_sparks_gateway_is_reported_without_a_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     from py4j.protocol import Py4JError
 
@@ -113,7 +113,7 @@ def test_what_spark_says_through_its_gateway_is_no_stack_trace(monkeypatch: pyte
         raise Py4JError("An error occurred while calling o75.parquet.\n: java.io.IOException: it is full\n\tat x")
 
 
-def test_a_java_that_does_not_start_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_process_that_does_not_start_is_reported_without_a_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = pytest.importorskip("pyspark.errors")
 
     def session(*_: object) -> None:
@@ -126,7 +126,7 @@ def test_a_java_that_does_not_start_is_no_stack_trace(monkeypatch: pytest.Monkey
         running._session(values, "export").__enter__()
 
 
-def test_an_interrupt_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupt_prints_no_stack_trace(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("pyspark")
     given: list[Mapping[str, str]] = []
 
@@ -163,7 +163,7 @@ def test_an_interrupt_is_no_stack_trace(monkeypatch: pytest.MonkeyPatch, caplog:
         ("replay --to here", "option --to: here is not HOST:PORT"),
     ],
 )
-def test_a_wrong_option_is_told_before_spark_is_started(
+def test_a_wrong_option_is_reported_before_spark_is_started(
     line: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def started(*_: object) -> None:
@@ -178,7 +178,7 @@ def test_a_wrong_option_is_told_before_spark_is_started(
 
 
 @pytest.mark.parametrize("job", ["audit", "profile", "export", "replay"])
-def test_a_topic_that_there_is_not_is_told_before_spark_is_started(
+def test_an_unknown_topic_is_reported_before_spark_is_started(
     job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def started(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What is told of a process by its id."""
+"""The state of a process by its id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milena.up.processes import is_paused, runs
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="there is no /proc here")
-def test_a_process_that_ends_while_it_is_looked_at_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_during_the_check_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ending:
         def __enter__(self) -> Ending:
             return self
@@ -28,6 +28,6 @@ def test_a_process_that_ends_while_it_is_looked_at_does_not_run(monkeypatch: pyt
     assert not is_paused(os.getpid())
 
 
-def test_this_process_runs() -> None:
+def test_the_current_process_runs() -> None:
     assert runs(os.getpid())
     assert not is_paused(os.getpid())

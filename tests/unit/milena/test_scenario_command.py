@@ -1,4 +1,4 @@
-"""`milena scenario`: what it lists and shows, how a run is printed, and which mistakes it names."""
+"""`milena scenario`: list, show and run, and the errors that it reports."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def test_every_scenario_can_be_shown(scenario: str, capsys: pytest.CaptureFixtur
     assert f"\n{part}: " in output(capsys, "show", scenario)
 
 
-def test_a_scenario_is_shown_as_the_document_draws_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_is_shown_with_tables_like_those_of_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     shown = output(capsys, "show", "kip279_unclean")
     assert "  from:       KIP-279, scenario 2\n" in shown
     assert "    A                  B\n    -                  -\n    0: B:0 LE-1        0: B:0 LE-1\n" in shown
 
 
-def test_the_file_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_of_a_scenario_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert output(capsys, "show", "kip279_unclean", "--yaml").startswith("id: kip279_unclean\n")
 
 
-def test_a_run_shows_what_was_expected_beside_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_shows_expected_and_actual_tables_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "run", "kip279_unclean").splitlines()
     begin = lines.index("kip279_unclean (plain), step 4: epoch 3: B takes B:1")
     assert lines[begin + 1].split() == ["A", "B", "expected", "B", "actual"]
@@ -68,12 +68,12 @@ def test_a_run_shows_what_was_expected_beside_what_was_found(capsys: pytest.Capt
     assert lines[-2].startswith("kip279_unclean (plain): passed, 6 of 6 steps, ")
 
 
-def test_a_quiet_run_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_run_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = output(capsys, "run", "kip903_wire", "-q").splitlines()
     assert line.startswith("kip903_wire: passed, 5 of 5 steps, ")
 
 
-def test_a_scenario_in_a_file_with_three_equal_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_in_a_file_compares_three_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "as expected: same: ['A', 'B', 'C']" in output(capsys, "run", written(tmp_path, THREE))
 
 
@@ -88,12 +88,12 @@ def test_the_third_log_is_compared_too(tmp_path: Path, capsys: pytest.CaptureFix
     assert "mine: FAILED, 1 of 2 steps, " in shown
 
 
-def test_a_control_experiment_runs_with_its_test_peer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_variant_runs_with_its_test_peer(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = output(capsys, "run", "kip279_unclean", "--variant", "kip101", "-q").splitlines()
     assert line.startswith("kip279_unclean (kip101): passed, 5 of 5 steps, ")
 
 
-def test_a_comparison_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_is_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split() for line in output(capsys, "run", "kip279-alternatives").splitlines()]
     assert ["proposal", "1", "0", "+32", "26", "11", "the", "same"] in lines
     assert ["KIP-101", "1", "0", "0", "22", "1", "differ", "at", "0", "to", "0"] in lines
@@ -102,7 +102,7 @@ def test_a_comparison_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-2][:5] == ["kip279_alternatives:", "passed,", "3", "of", "3"]
 
 
-def test_a_comparison_that_fails_shows_what_was_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_that_fails_shows_the_expected_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "show", "kip279_alternatives", "--yaml")
     wrong = text.replace("exchanges: [B -> A  epoch 2 -> end offset 21]", "exchanges: [B -> A  epoch 2 -> nothing]")
     shown = output(capsys, "run", "-q", written(tmp_path, wrong.replace("6: {KIP-101: 1", "6: {KIP-101: 2")), code=1)
@@ -112,7 +112,7 @@ def test_a_comparison_that_fails_shows_what_was_expected(tmp_path: Path, capsys:
     assert "kip279_alternatives: FAILED, 2 of 3 cases, " in shown
 
 
-def test_a_comparison_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_is_printed_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = json.loads(output(capsys, "run", "kip279_alternatives", "--json"))
     clean, _, unclean = found["results"]
     assert (found["scenario"], found["outcome"], found["wrong"]) == ("kip279_alternatives", "passed", [])
@@ -121,7 +121,7 @@ def test_a_comparison_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["longer"]["8"]["proposal"] == 4
 
 
-def test_a_scenario_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_of_scenarios_are_printed_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = written(tmp_path, THREE.replace("same: [A, B, C]", "C: {committed: 3}"))
     passed, failed = json.loads(output(capsys, "run", "kip903_wire", wrong, "--json", code=1))
     assert (passed["outcome"], passed["steps"], passed["passed"], passed["wrong"]) == ("passed", 5, 5, [])
@@ -129,11 +129,11 @@ def test_a_scenario_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert any("C: committed: expected 3, found 0" in one for one in failed["wrong"])
 
 
-def test_a_file_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_file_is_shown_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(output(capsys, "show", "kip903_wire", "--json"))["document"].startswith("KIP-903")
 
 
-def test_what_a_world_cannot_play_is_skipped_with_its_reason(
+def test_a_scenario_that_cannot_run_on_processes_is_skipped_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "all_scenarios", lambda: ["kafka_17428"])
@@ -141,7 +141,7 @@ def test_what_a_world_cannot_play_is_skipped_with_its_reason(
     assert line.startswith("kafka_17428: skipped: only with --on simulation: The disk is made to fail")
 
 
-def test_what_was_wrong_is_told_below_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_expectations_are_printed_below_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = THREE.replace("same: [A, B, C]", "C: {log: {0: [0, 0]}, committed: 3}")
     shown = output(capsys, "run", written(tmp_path, wrong), code=1)
     assert "C expected" in shown and "C actual" in shown
@@ -167,7 +167,7 @@ def test_what_was_wrong_is_told_below_the_tables(tmp_path: Path, capsys: pytest.
         ("- produce:", "- replace: {A: kip11}\n      - produce:", r"no test peer kip11 \(did you mean kip101\?\)"),
     ],
 )
-def test_a_mistake_in_a_file_is_one_sentence(before: str, after: str, said: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_file_is_reported_in_one_sentence(before: str, after: str, said: str, tmp_path: Path) -> None:
     assert before in THREE
     with pytest.raises(UserError, match=said):
         main(["run", written(tmp_path, THREE.replace(before, after))])
@@ -180,7 +180,7 @@ def test_a_mistake_in_a_file_is_one_sentence(before: str, after: str, said: str,
         ("- produce:", "- release: requests\n      - produce:", "no rule is called 'requests'"),
     ],
 )
-def test_a_step_that_cannot_be_done_fails(
+def test_a_step_that_cannot_be_executed_fails(
     before: str, after: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in output(capsys, "run", written(tmp_path, THREE.replace(before, after)), code=1)
@@ -197,7 +197,7 @@ def test_a_step_that_cannot_be_done_fails(
         (["show", "nothing/here.yaml"], "nothing/here.yaml: No such file or directory"),
     ],
 )
-def test_what_cannot_be_played_is_said(arguments: list[str], said: str) -> None:
+def test_a_scenario_that_cannot_run_is_an_error(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         main(arguments)
 

@@ -1,4 +1,4 @@
-"""The socket of a node under `milena up --lab`: for its owner alone."""
+"""The lab socket of a node under `milena up --lab`, which only its owner may use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nothing_masked() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("nothing_masked")
-async def test_a_lab_socket_is_for_its_owner_alone_from_its_first_moment(
+async def test_a_lab_socket_is_accessible_only_to_its_owner_from_its_creation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes_at_bind: list[int] = []

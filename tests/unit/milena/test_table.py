@@ -1,4 +1,4 @@
-"""A name that somebody else has chosen does not break a table."""
+"""Control characters in names do not break a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from milena.commands import broker
 
 
-async def test_a_rack_with_a_line_break_is_one_line_of_the_list(
+async def test_a_rack_with_a_line_break_is_printed_on_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Cluster:

@@ -1,4 +1,4 @@
-"""What `milena tier` says of a partition in whose tier two leaders have cleaned (KIP-1272, a draft: its table)."""
+"""The output of `milena tier` for a partition whose tier two leaders have cleaned (the table of the draft KIP-1272)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE, OTHER, STALE, CLEANED = 1, 2, 11, 12
 IDS = {number: to_text(UUID(int=number)) for number in (SOURCE, OTHER, STALE, CLEANED)}
 
 
-def told(folder: Path, events: Iterable[MetadataEvent]) -> None:
+def write_metadata(folder: Path, events: Iterable[MetadataEvent]) -> None:
     builder = BatchBuilder()
     for event in events:
         builder.append(timestamp=1, value=serialize(event))
@@ -51,11 +51,11 @@ def place(tmp_path: Path) -> list[str]:
     ]
     disk.close()
     end = replace(fence(1), first_dirty=Offset(20))
-    told(tmp_path / "data", [*(event for one in segments for event in events_of(one)), end])
+    write_metadata(tmp_path / "data", [*(event for one in segments for event in events_of(one)), end])
     return ["--tier", str(tier), "--dir", str(tmp_path / "data")]
 
 
-def test_ls_names_what_is_replaced_and_what_is_rejected_and_by_which(
+def test_ls_shows_replaced_and_rejected_segments_and_their_replacements(
     place: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ls", *place, "--json"]) == 0
@@ -96,7 +96,7 @@ def test_ls_names_what_is_replaced_and_what_is_rejected_and_by_which(
     ]
 
 
-def test_show_says_the_same_of_one(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_has_the_cleaning_of_a_segment(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", IDS[STALE], *place]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"  cleaning: cleaned {{0: 18}}, rejected by {{0: 10, 1: 20}} of {IDS[CLEANED]}" in lines
@@ -105,7 +105,7 @@ def test_show_says_the_same_of_one(place: list[str], capsys: pytest.CaptureFixtu
     assert "cleaning:" not in capsys.readouterr().out
 
 
-def test_fetch_reads_the_partition_as_consumers_do_and_warns_of_a_segment_that_they_do_not_read(
+def test_fetch_reads_the_segments_that_consumers_read_and_warns_of_others(
     place: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fetch", "t:0", "--json", *place]) == 0

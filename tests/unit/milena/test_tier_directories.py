@@ -1,4 +1,4 @@
-"""`milena tier --dir` and `--metadata` on directories that were moved or copied, and on those of one broker."""
+"""`milena tier --dir` and `--metadata` with moved and copied directories, and with the directory of one broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW = ["--brokers", "2", "--override", "rlmm.config.remote.log.metadata.topic.nu
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """A cluster's directory with its tier inside, as `milena up` would have left it."""
+    """The directory of a stopped cluster of `milena up`, which contains its tier."""
     folder = tmp_path / "c1"
     disk = RealDisk()
     write_segment(disk, str(folder / "remote"), 1, 0, 9, {0: 0})
@@ -46,7 +46,7 @@ def data_of(cluster: Path) -> list[str]:
     return [str(cluster / f"broker-{number}" / "data") for number in (1, 2)]
 
 
-def test_a_copy_is_looked_at_and_not_the_original(
+def test_the_tier_and_metadata_in_a_copied_directory_are_used(
     cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = Path(shutil.copytree(cluster, tmp_path / "snap2"))
@@ -57,7 +57,7 @@ def test_a_copy_is_looked_at_and_not_the_original(
     assert verified(capsys, "--dir", cluster)["tier"] == str(cluster / "remote")
 
 
-def test_a_cluster_that_was_moved_has_its_tier_and_its_metadata(
+def test_the_tier_and_metadata_in_a_moved_directory_are_found(
     cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = cluster.rename(tmp_path / "c2")
@@ -69,7 +69,7 @@ def test_a_cluster_that_was_moved_has_its_tier_and_its_metadata(
     assert capsys.readouterr().out.count(line) == 2
 
 
-def test_a_tier_outside_of_the_directory_stays_where_it_is(
+def test_a_tier_outside_of_a_moved_directory_is_found_at_its_place(
     cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outside = (cluster / "remote").rename(tmp_path / "tier")
@@ -80,7 +80,7 @@ def test_a_tier_outside_of_the_directory_stays_where_it_is(
     assert moved("/a/bc/remote", "/a/b", "/x") == "/a/bc/remote"
 
 
-def test_a_properties_file_made_by_hand_is_taken_at_its_word(
+def test_paths_in_a_properties_file_of_the_user_are_used_unchanged(
     cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = Path(shutil.copytree(cluster, tmp_path / "snap2"))
@@ -91,7 +91,7 @@ def test_a_properties_file_made_by_hand_is_taken_at_its_word(
     assert (found["tier"], found["metadata"]) == (str(cluster / "remote"), data_of(cluster))
 
 
-def test_one_brokers_directory_will_do(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_directory_of_one_broker_is_sufficient(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broker = cluster / "broker-1"
     found = verified(capsys, "--dir", broker)
     assert (found["tier"], found["metadata"]) == (str(cluster / "remote"), data_of(cluster)[:1])
@@ -101,14 +101,14 @@ def test_one_brokers_directory_will_do(cluster: Path, capsys: pytest.CaptureFixt
         assert verified(capsys, "--dir", directory, *options)["metadata"] == data_of(cluster)[:1]
 
 
-def test_the_metadata_of_a_moved_cluster_is_not_passed_over(
+def test_the_metadata_of_a_moved_cluster_is_read_or_its_absence_is_an_error(
     cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = cluster.rename(tmp_path / "c2")
     options = ["--tier", str(old / "remote"), "--metadata", str(old), *FEW]
     assert main(["restore", "--dir", str(tmp_path / "c3"), *options]) == 0
-    told = capsys.readouterr().out
-    assert f"tier {old}/remote, metadata in {', '.join(data_of(old))}\n" in told
+    output = capsys.readouterr().out
+    assert f"tier {old}/remote, metadata in {', '.join(data_of(old))}\n" in output
     for data in data_of(old):
         shutil.rmtree(Path(data) / f"{REMOTE_LOG_METADATA_TOPIC}-0")
     sentence = f"--metadata {old}: there is no metadata topic in {', '.join(data_of(old))}; without"
@@ -118,6 +118,6 @@ def test_the_metadata_of_a_moved_cluster_is_not_passed_over(
     assert verified(capsys, "--dir", old)["metadata"] == []
 
 
-def test_storage_options_are_refused_where_the_directory_names_a_folder(cluster: Path) -> None:
+def test_storage_options_are_refused_if_the_tier_of_the_directory_is_a_folder(cluster: Path) -> None:
     with pytest.raises(UserError, match=r"^--storage-options needs a URL, but the tier is the folder "):
         main(["verify", "--dir", str(cluster), "--storage-options", "{bad"])

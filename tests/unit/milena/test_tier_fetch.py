@@ -1,4 +1,4 @@
-"""What `milena tier fetch` prints of what is asked for, and says of what is not there, or cannot be read."""
+"""The records that `milena tier fetch` prints, and its errors about missing and unreadable offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BATCH = len(log_bytes(0, 0, {0: 0})[0])
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """Partition 0 has the offsets 5 to 24 in the segments 1 and 2, a batch each; 1 has a gap. ``--dir`` tells so."""
+    """Partition 0 has offsets 5 to 24 in two segments, one batch per record; partition 1 has a gap. The metadata is in
+    the directory of the cluster."""
     disk, tier = RealDisk(), str(tmp_path / "c1" / "remote")
     write_segment(disk, tier, 1, 5, 14, {0: 5}, checkpoint={0: 0})
     write_segment(disk, tier, 2, 15, 24, {0: 15}, checkpoint={0: 0})
@@ -35,7 +36,7 @@ def cluster(tmp_path: Path) -> Path:
 
 
 class Fetch:
-    """The command, and what it said."""
+    """The command with its output."""
 
     def __init__(self, cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.cluster, self.capsys = cluster, capsys
@@ -46,7 +47,7 @@ class Fetch:
         return self
 
     def __call__(self, *words: str, code: int = 0, refused: str | None = None) -> tuple[list[int], str]:
-        """The offsets that were printed, and what stood on stderr."""
+        """Run the command; returns the printed offsets and stderr."""
         self.capsys.readouterr()
         command = ["fetch", *words, "--json", *self.options]
         if refused is None:
@@ -71,7 +72,7 @@ def fetch(cluster: Path, capsys: pytest.CaptureFixture[str]) -> Fetch:
     return Fetch(cluster, capsys)
 
 
-def test_a_range_that_cannot_be_is_refused(fetch: Fetch) -> None:
+def test_an_impossible_range_is_refused(fetch: Fetch) -> None:
     for options, sentence in (
         (("--from-offset", "200", "--to-offset", "100"), "--from-offset 200 is after --to-offset 100"),
         (("--from-offset", "-1"), "--from-offset -1: offsets start at 0"),
@@ -84,39 +85,39 @@ def test_a_range_that_cannot_be_is_refused(fetch: Fetch) -> None:
         main(["fetch", SECOND, "--out", "x", "--to-offset", "1", *fetch.options])
 
 
-def test_a_topic_alone_is_no_partition(fetch: Fetch) -> None:
+def test_a_topic_without_a_partition_is_refused(fetch: Fetch) -> None:
     with pytest.raises(UserError, match=r"^t is a topic: write TOPIC:PARTITION, as in t:0, or give a segment"):
         main(["fetch", "t", *fetch.options])
     with pytest.raises(UserError, match=r"^t is a topic: give a segment's id; `milena tier ls t` lists them"):
         main(["fetch", "t", "--out", "x", *fetch.options])
 
 
-def test_what_is_not_there_of_a_range_is_said(fetch: Fetch) -> None:
+def test_missing_offsets_of_a_range_are_reported(fetch: Fetch) -> None:
     assert fetch("t:0") == ([*range(5, 25)], "")
     assert fetch("t:0", "--from-offset", "7", "--to-offset", "16") == ([*range(7, 17)], "")
-    offsets, told = fetch("t:0", "--from-offset", "0", "--to-offset", "99", code=1)
+    offsets, errors = fetch("t:0", "--from-offset", "0", "--to-offset", "99", code=1)
     assert offsets == [*range(5, 25)]
-    assert told.splitlines() == [
+    assert errors.splitlines() == [
         "milena: offsets 0 to 4 are not in the tier",
         "milena: offsets 25 to 99 are not in the tier",
     ]
     fetch.without_metadata()
     assert fetch("t:0") == ([*range(5, 25)], "")
-    offsets, told = fetch("t:1", code=1)
-    assert offsets == [*range(10), *range(20, 30)] and told == "milena: offsets 10 to 19 are not in the tier\n"
+    offsets, errors = fetch("t:1", code=1)
+    assert offsets == [*range(10), *range(20, 30)] and errors == "milena: offsets 10 to 19 are not in the tier\n"
     fetch("t:0", "--from-offset", "25", refused="offset 25 of t:0 is not in the tier, nor are later ones")
     fetch("t:0", "--to-offset", "3", refused="offset 0 of t:0 is not in the tier, nor are later ones")
 
 
-def test_what_is_not_in_a_segment_is_said(fetch: Fetch) -> None:
-    offsets, told = fetch(SECOND, "--from-offset", "14", "--to-offset", "25", code=1)
+def test_offsets_outside_of_a_segment_are_reported(fetch: Fetch) -> None:
+    offsets, errors = fetch(SECOND, "--from-offset", "14", "--to-offset", "25", code=1)
     assert offsets == [*range(15, 25)]
-    assert told.splitlines() == [f"milena: offsets {one} to {one} are not in segment {SECOND}" for one in (14, 25)]
+    assert errors.splitlines() == [f"milena: offsets {one} to {one} are not in segment {SECOND}" for one in (14, 25)]
     fetch(SECOND, "--to-offset", "3", refused=f"segment {SECOND} only has the offsets 15 to 24")
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_is_before_the_damage_is_printed_and_then_the_damage(fetch: Fetch, known: bool) -> None:
+def test_records_before_damage_are_printed_and_then_the_damage_is_reported(fetch: Fetch, known: bool) -> None:
     fetch.cut(15, 3 * BATCH + 70)
     if not known:
         fetch.without_metadata()
@@ -131,7 +132,7 @@ def test_what_is_before_the_damage_is_printed_and_then_the_damage(fetch: Fetch, 
     assert fetch("t:0", "--from-offset", "9", "--to-offset", "16") == ([*range(9, 17)], "")
 
 
-def test_a_log_that_ends_between_batches_and_a_wrong_checksum(fetch: Fetch) -> None:
+def test_a_log_that_ends_early_and_a_wrong_checksum_are_reported(fetch: Fetch) -> None:
     fetch.cut(15, 3 * BATCH)
     size = f"its log has {3 * BATCH} of {10 * BATCH} bytes, it ends at position {3 * BATCH}"
     sentence = f"segment {SECOND}: {size}; offsets before 18 can be read"
@@ -147,7 +148,7 @@ def test_a_log_that_ends_between_batches_and_a_wrong_checksum(fetch: Fetch) -> N
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_cut_log_is_copied_as_far_as_it_is_there(fetch: Fetch, tmp_path: Path, known: bool) -> None:
+def test_the_available_bytes_of_a_truncated_log_are_copied(fetch: Fetch, tmp_path: Path, known: bool) -> None:
     fetch.cut(15, 3 * BATCH + 70)
     if not known:
         fetch.without_metadata()

@@ -1,4 +1,4 @@
-"""`milena tier restore` in one process: what it refuses, what it leaves then, and what the controller finds."""
+"""`milena tier restore`: refused calls, the files after a failure, and the metadata that the controller loads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECOND = replace(PARTITION, partition=1)
 
 @pytest.fixture
 def tier(tmp_path: Path) -> Path:
-    """Topic ``t``: partition 1 of two epochs."""
+    """A tier with topic ``t``, whose partition 1 has two leader epochs."""
     folder, disk = tmp_path / "tier", RealDisk()
     write_segment(disk, str(folder), 1, 5, 9, {0: 5}, partition=SECOND)
     write_segment(disk, str(folder), 2, 10, 19, {0: 10, 2: 15}, checkpoint={0: 3, 2: 15}, partition=SECOND)
@@ -35,7 +35,7 @@ def tier(tmp_path: Path) -> Path:
 
 
 def restore(tier: Path, folder: Path, *options: str) -> int:
-    """Into ``folder``, with a metadata topic of three partitions."""
+    """Restore ``tier`` into ``folder``, with a metadata topic of three partitions."""
     few = ["--override", "rlmm.config.remote.log.metadata.topic.num.partitions=3"]
     return main(["restore", "--tier", str(tier), "--dir", str(folder), *few, *options])
 
@@ -51,7 +51,7 @@ def image_of(folder: Path) -> MetadataImage:
     return image
 
 
-def test_the_controller_finds_the_topics_with_their_old_ids(tier: Path, tmp_path: Path) -> None:
+def test_the_restored_metadata_has_the_topics_with_their_old_ids(tier: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
     assert restore(tier, folder, "--partitions", "t=3", "--config", "retention.ms=86400000") == 0
     image = image_of(folder)
@@ -71,7 +71,7 @@ def test_the_controller_finds_the_topics_with_their_old_ids(tier: Path, tmp_path
     assert (folder / "broker-1" / "data" / "t-1" / f"{20:020d}.log").exists()
 
 
-def test_the_ids_of_old_producers_are_not_given_again(tier: Path, tmp_path: Path) -> None:
+def test_producer_ids_of_the_old_cluster_are_not_assigned_again(tier: Path, tmp_path: Path) -> None:
     state = ProducerState()
     for number in (7, 2**31):
         state.add_batch(producer_batch(number))
@@ -95,7 +95,7 @@ def producer_batch(producer_id: int) -> BatchView:
     return BatchView(memoryview(data))
 
 
-def test_a_tier_that_cannot_be_written_serves_only_readers(
+def test_a_read_only_tier_can_be_restored_only_with_copying_disabled(
     tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def access(path: str, mode: int) -> bool:
@@ -123,7 +123,7 @@ def test_a_tier_that_cannot_be_written_serves_only_readers(
         (("--storage-options", "{}"), "--storage-options needs a URL"),
     ],
 )
-def test_where_it_fails_nothing_is_left(tier: Path, tmp_path: Path, options: tuple[str, ...], sentence: str) -> None:
+def test_a_failed_restore_leaves_no_files(tier: Path, tmp_path: Path, options: tuple[str, ...], sentence: str) -> None:
     disk = RealDisk()
     write_segment(disk, str(tier), 3, 30, 39, {2: 30}, checkpoint={0: 3, 2: 15}, partition=SECOND)
     disk.close()
@@ -132,7 +132,7 @@ def test_where_it_fails_nothing_is_left(tier: Path, tmp_path: Path, options: tup
     assert not (tmp_path / "again").exists()
 
 
-def test_a_tier_in_the_directory_itself_stays_where_it_fails(tier: Path, tmp_path: Path) -> None:
+def test_a_failed_restore_keeps_a_tier_in_the_directory(tier: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
     folder.mkdir()
     tier.rename(folder / "remote")
@@ -146,7 +146,7 @@ def test_a_tier_in_the_directory_itself_stays_where_it_fails(tier: Path, tmp_pat
         main(["restore", "--dir", str(folder)])
 
 
-def test_two_topics_with_one_name_are_told_apart_by_their_ids(tier: Path, tmp_path: Path) -> None:
+def test_of_two_topics_with_one_name_one_is_chosen_by_its_id(tier: Path, tmp_path: Path) -> None:
     disk = RealDisk()
     write_segment(disk, str(tier), 3, 0, 4, {0: 0}, partition=replace(PARTITION, topic_id=UUID(int=5)))
     disk.close()

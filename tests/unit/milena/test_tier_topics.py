@@ -1,5 +1,5 @@
-"""`milena tier verify` names what is in the tier of topics that the cluster does not have there; `restore --metadata`
-says which partitions of the metadata topic it has found."""
+"""`milena tier verify` reports segments of topics that are deleted or no longer tiered; `restore --metadata` reports
+which partitions of the metadata topic it has found."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cluster(tmp_path: Path) -> Path:
 
 
 def record(cluster: Path, *records: Any, node: str = "controller-100") -> None:
-    """Put them into the metadata log, behind the snapshot."""
+    """Append records to the metadata log, after its snapshot."""
     [snapshot] = (cluster / "controller-100" / "data" / "__cluster_metadata-0").glob("*.checkpoint")
     builder = BatchBuilder()
     for one in records:
@@ -86,7 +86,7 @@ OFF = ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="remote
         ((OFF,), "remote.storage.enable of the topic is false"),
     ],
 )
-def test_segments_of_topics_that_are_not_tiered_any_more_are_named(
+def test_segments_of_topics_that_are_no_longer_tiered_are_reported(
     cluster: Path, capsys: pytest.CaptureFixture[str], records: tuple[Any, ...], why: str
 ) -> None:
     assert findings(capsys, cluster) == []
@@ -96,10 +96,10 @@ def test_segments_of_topics_that_are_not_tiered_any_more_are_named(
     assert f"leftover: t-0: {why}" in capsys.readouterr().out
 
 
-def test_what_is_told_in_log_directories_that_are_not_known_is_no_orphan(
+def test_segments_whose_metadata_is_in_unknown_log_directories_are_no_orphans(
     cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As with `milena node --override log.dirs=...`."""
+    """An example of unknown log directories is `milena node --override log.dirs=...`."""
     number = metadata_partition(PARTITION, 3)
     folder = f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
     disk = RealDisk()
@@ -125,7 +125,7 @@ def test_what_is_told_in_log_directories_that_are_not_known_is_no_orphan(
     assert [kind for kind, _ in findings(capsys, cluster, *others)] == ["missing"]
 
 
-def test_a_brokers_own_copy_of_the_metadata_will_do(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_brokers_copy_of_the_metadata_log_is_sufficient(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(cluster, GONE, node="broker-1")
     for folder in (cluster, cluster / "broker-1"):
         assert [kind for kind, _ in findings(capsys, folder)] == ["leftover"]
@@ -133,7 +133,7 @@ def test_a_brokers_own_copy_of_the_metadata_will_do(cluster: Path, capsys: pytes
     assert "cannot check whether the cluster still has the topics: there is no metadata of" in capsys.readouterr().err
 
 
-def test_metadata_of_the_cluster_that_is_damaged_is_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_metadata_of_the_cluster_is_reported(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [snapshot] = cluster.glob("controller-100/data/__cluster_metadata-0/*.checkpoint")
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
     assert main(["verify", "--dir", str(cluster)]) == 0
@@ -143,7 +143,7 @@ def test_metadata_of_the_cluster_that_is_damaged_is_told(cluster: Path, capsys: 
     )
 
 
-def test_a_restoration_says_which_partitions_of_the_metadata_topic_there_were(
+def test_restore_reports_which_partitions_of_the_metadata_topic_it_found(
     cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in (1, 2):
@@ -163,11 +163,11 @@ def test_a_restoration_says_which_partitions_of_the_metadata_topic_there_were(
         again = tmp_path / metadata.name / "again"
         again.parent.mkdir(exist_ok=True)
         assert main(["restore", "--tier", tier, "--metadata", str(metadata), "--dir", str(again), *THREE]) == 0
-        told = capsys.readouterr().out
-        assert f"note: {note}" in told and "  0: offsets 0 to 19, 2 segments" in told
+        output = capsys.readouterr().out
+        assert f"note: {note}" in output and "  0: offsets 0 to 19, 2 segments" in output
 
 
-def test_a_restoration_tells_that_a_topic_was_deleted(
+def test_restore_reports_that_a_topic_was_deleted(
     cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(cluster, GONE)
@@ -179,7 +179,7 @@ def test_a_restoration_tells_that_a_topic_was_deleted(
     assert sentence in capsys.readouterr().out
 
 
-def test_nothing_is_said_of_a_whole_metadata_topic() -> None:
+def test_only_an_incomplete_metadata_topic_is_reported() -> None:
     assert parts_of_metadata({0, 1, 2}, 3) == parts_of_metadata({0, 1, 2, 3}, 3) == []
     assert (
         "6 of the 50 partitions of the metadata topic: 0 to 2, 7, 9 to 10;"
@@ -187,5 +187,5 @@ def test_nothing_is_said_of_a_whole_metadata_topic() -> None:
     )
 
 
-def test_numbers_are_told_as_ranges() -> None:
+def test_numbers_are_printed_as_ranges() -> None:
     assert ranges([]) == "" and ranges([3]) == "3" and ranges([5, 1, 2, 3, 7, 8]) == "1 to 3, 5, 7 to 8"

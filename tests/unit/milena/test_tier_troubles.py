@@ -1,4 +1,4 @@
-"""The remote tier of a node in the lab: away, and forgetting what was written, over both kinds of stores."""
+"""Faults of the remote tier in the lab: unavailable, losing objects, wrong answers; for both kinds of stores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = ("folder", "mounted store", "object store")
 
 
 class Troubled:
-    """A store of one of the kinds, and what the lab does to it."""
+    """A store of one of the kinds, with its injected faults."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         runtime = real_runtime()
@@ -58,7 +58,7 @@ async def troubled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     made.troubles.disk.close()
 
 
-async def test_every_call_of_a_tier_that_is_away_fails_and_may_be_repeated(troubled: Troubled) -> None:
+async def test_every_call_to_an_unavailable_tier_fails_with_a_retriable_error(troubled: Troubled) -> None:
     first, second = segment(1, 0, 9, {0: 0}), segment(2, 10, 19, {0: 0})
     await troubled.store.copy(first, troubled.files)
     troubled.troubles.set(away=True, delay=0, lose=0)
@@ -76,9 +76,7 @@ async def test_every_call_of_a_tier_that_is_away_fails_and_may_be_repeated(troub
     assert len(await troubled.store.segments()) == 2
 
 
-async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(
-    troubled: Troubled, tmp_path: Path
-) -> None:
+async def test_a_tier_that_loses_objects_loses_the_log_of_a_copied_segment(troubled: Troubled, tmp_path: Path) -> None:
     kept, lost = segment(1, 0, 9, {0: 0}), segment(2, 10, 19, {0: 0})
     await troubled.store.copy(kept, troubled.files)
     troubled.troubles.set(away=False, delay=0, lose=1)
@@ -86,7 +84,7 @@ async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(
     troubled.troubles.set(away=False, delay=0, lose=0)
     (path,) = troubled.troubles.lost
     assert path.endswith(object_path(lost, LOG_SUFFIX))
-    assert TierTroubles(real_runtime(), str(tmp_path / "lost")).lost == [path]  # of the next process
+    assert TierTroubles(real_runtime(), str(tmp_path / "lost")).lost == [path]  # as in the next process
     assert await troubled.store.fetch_index(lost, IndexType.OFFSET) == LOG
     with pytest.raises(RemoteResourceNotFound):
         await (await troubled.store.fetch(lost, 0)).read()
@@ -94,8 +92,8 @@ async def test_a_tier_that_forgets_loses_the_log_of_a_segment_that_was_copied(
 
 
 @pytest.mark.parametrize("odd", list(ODD_ANSWERS))
-async def test_a_store_gives_wrong_answers_until_it_is_right_again(odd: str, tmp_path: Path) -> None:
-    """The store answers right afterwards."""
+async def test_a_store_gives_wrong_answers_until_the_fault_is_removed(odd: str, tmp_path: Path) -> None:
+    """After the fault is removed, the store returns right answers."""
     troubles = TierTroubles(real_runtime(), f"{tmp_path}/lost")
     troubles.set(away=False, delay=0.0, lose=0.0, odd=odd)
     system = TroubledSystem(cast("FileSystem", Answering()), troubles)

@@ -1,4 +1,4 @@
-"""What a cluster is started with, and what its nodes are told."""
+"""The settings of a cluster of `milena up`, and the configuration of its nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def settings_of(*arguments: str) -> Settings:
     return settings
 
 
-def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> None:
+def test_omitted_options_keep_their_last_values(tmp_path: Path) -> None:
     cluster = ClusterDir(str(tmp_path))
     save(cluster, settings_of("--brokers", "2", "--port", "1000", "--override", "a=b=c", "--override", "d="))
     again = load(cluster)
@@ -37,7 +37,7 @@ def test_options_that_are_not_given_keep_their_last_values(tmp_path: Path) -> No
     assert again.overrides == [("a", "b=c"), ("d", "")]
 
 
-def test_brokers_have_as_many_log_directories_as_given_and_the_controller_has_one(tmp_path: Path) -> None:
+def test_brokers_have_the_given_number_of_log_directories_and_the_controller_has_one(tmp_path: Path) -> None:
     cluster = ClusterDir(str(tmp_path))
     save(cluster, settings_of("--brokers", "1", "--log-dirs", "2"))
     controller, broker = nodes_of(cluster, load(cluster))
@@ -57,13 +57,13 @@ def test_brokers_have_as_many_log_directories_as_given_and_the_controller_has_on
         ("replica.fetch.wait.max.ms=500000", "--override: replica.socket.timeout.ms should always be at least"),
     ],
 )
-def test_an_override_that_a_node_would_refuse_is_named(override: str, said: str, tmp_path: Path) -> None:
+def test_an_override_that_a_node_would_refuse_is_an_error(override: str, said: str, tmp_path: Path) -> None:
     settings = settings_of("--override", override)
     with pytest.raises(UserError, match=said):
         check_overrides(settings, nodes_of(ClusterDir(str(tmp_path)), settings))
 
 
-def test_overrides_that_nodes_take_pass(tmp_path: Path) -> None:
+def test_valid_overrides_are_accepted(tmp_path: Path) -> None:
     settings = settings_of("--override", "log.segment.bytes=1048576", "--override", "broker.rack=a")
     check_overrides(settings, nodes_of(ClusterDir(str(tmp_path)), settings))
 
@@ -78,17 +78,17 @@ def test_overrides_that_nodes_take_pass(tmp_path: Path) -> None:
         ("--host", "1::2::3", "it is not an IPv6 address"),
     ],
 )
-def test_a_host_that_no_look_up_can_find_is_refused_with_its_option(option: str, host: str, why: str) -> None:
+def test_an_invalid_host_name_is_refused_with_its_option(option: str, host: str, why: str) -> None:
     with pytest.raises(UserError, match=f"^{option} '{host}': not a host name: {why}$"):
         settings_of(option, host)
 
 
 @pytest.mark.parametrize("host", ["kafka_1.local.", "::1", "[::1]", "fe80::1%eth0", "10.0.0.1", "0.0.0.0", ""])
-def test_other_hosts_are_taken(host: str) -> None:
+def test_valid_host_names_and_addresses_are_accepted(host: str) -> None:
     assert settings_of("--advertised-host", host).advertised_host == host
 
 
-def test_overrides_and_metrics_hold_until_others_come_or_they_are_forgotten(tmp_path: Path) -> None:
+def test_overrides_and_metrics_are_kept_until_they_are_replaced_or_removed(tmp_path: Path) -> None:
     cluster = ClusterDir(str(tmp_path))
     save(cluster, settings_of("--override", "a=1", "--override", "b=2", "--metrics", "9400"))
 
@@ -125,7 +125,7 @@ def test_overrides_and_metrics_hold_until_others_come_or_they_are_forgotten(tmp_
         (["--metrics", "9090"], "--metrics 9090: its ports up to 9093 overlap those of the brokers"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: list[str], sentence: str) -> None:
+def test_invalid_and_contradicting_options_are_refused(arguments: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         settings_of(*arguments)
 
@@ -154,7 +154,7 @@ def test_brokers_have_ids_from_one_and_the_ports_in_order(tmp_path: Path) -> Non
         (("--host", "::1"), "PLAINTEXT://[::1]:9092", "[::1]:9092", "[::1]:20000"),
     ],
 )
-def test_the_hosts_of_listeners(
+def test_listeners_have_the_given_hosts(
     tmp_path: Path, arguments: tuple[str, ...], listens: str, advertised: str, controller: str
 ) -> None:
     settings = settings_of("--brokers", "1", *arguments)
@@ -166,7 +166,7 @@ def test_the_hosts_of_listeners(
     assert written["controller.quorum.voters"].value == f"100@{controller}"
 
 
-def test_the_files_are_what_a_node_takes_and_overrides_win(tmp_path: Path) -> None:
+def test_nodes_accept_the_properties_files_and_overrides_take_precedence(tmp_path: Path) -> None:
     settings = settings_of("--override", "offsets.topic.replication.factor=1", "--override", "num.partitions=4")
     controller, *brokers = nodes_of(ClusterDir(str(tmp_path / "ä b")), settings)
     for node in (controller, *brokers):
@@ -188,7 +188,7 @@ def test_the_files_are_what_a_node_takes_and_overrides_win(tmp_path: Path) -> No
     ],
 )
 @pytest.mark.parametrize(("brokers", "copies"), [("1", "1"), ("2", "2"), ("5", "3")])
-def test_brokers_have_a_tier_and_three_replicas_of_its_metadata_at_most(
+def test_brokers_have_a_tier_and_at_most_three_replicas_of_its_metadata(
     tmp_path: Path, arguments: tuple[str, ...], keys: dict[str, str], brokers: str, copies: str
 ) -> None:
     settings = settings_of("--brokers", brokers, *arguments)
@@ -200,11 +200,11 @@ def test_brokers_have_a_tier_and_three_replicas_of_its_metadata_at_most(
     found["remote.log.storage.manager.class.name"] = config.get_str("remote.log.storage.manager.class.name")
     assert found == {key: value.format(folder=tmp_path) for key, value in keys.items()}
     assert MetadataTopicSettings.of(config.under("rlmm.config.")).replication_factor == int(copies)
-    told = NodeConfig(from_properties(Path(controller.properties).read_bytes(), "file"))
-    assert config.get(ENABLED) is True and told.get(ENABLED) is True
+    controller_config = NodeConfig(from_properties(Path(controller.properties).read_bytes(), "file"))
+    assert config.get(ENABLED) is True and controller_config.get(ENABLED) is True
 
 
-def test_a_cluster_may_have_no_tier_and_get_one_again(tmp_path: Path) -> None:
+def test_a_tier_can_be_disabled_and_enabled_again(tmp_path: Path) -> None:
     cluster = ClusterDir(str(tmp_path))
     save(cluster, settings_of("--no-tier"))
     settings = load(cluster)
@@ -217,12 +217,12 @@ def test_a_cluster_may_have_no_tier_and_get_one_again(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(exclude_characters="".join(map(chr, range(0xD800, 0xE000))), max_codepoint=0xFFFF)))
-def test_any_value_comes_back_from_a_properties_file(value: str) -> None:
+def test_any_value_is_unchanged_after_writing_and_reading_a_properties_file(value: str) -> None:
     read = from_properties(f"key={escaped(value)}\n".encode("latin-1"), "file")["key"].value
     assert read == value
 
 
-def test_a_node_knows_the_cluster_of_its_file(tmp_path: Path) -> None:
+def test_the_cluster_of_a_properties_file_is_found(tmp_path: Path) -> None:
     cluster = ClusterDir(str(tmp_path))
     assert cluster_of(cluster.properties("broker-1")) is None
     save(cluster, settings_of())
@@ -235,7 +235,7 @@ def test_a_comma_in_the_directory_is_refused(tmp_path: Path) -> None:
         ClusterDir(str(tmp_path / "a,b"))
 
 
-def test_cluster_ids_have_kafkas_form() -> None:
+def test_cluster_ids_have_kafkas_format() -> None:
     ids = {draw_cluster_id() for _ in range(200)}
     assert len(ids) == 200
     assert all(len(text) == 22 and not text.startswith("-") and not set(text) & set("+/=") for text in ids)
@@ -244,17 +244,17 @@ def test_cluster_ids_have_kafkas_form() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"), [("t", ("t", "1", "1")), ("t:6", ("t", "6", "1")), ("t:6:3", ("t", "6", "3"))]
 )
-def test_topics_of_the_command_line(text: str, parts: tuple[str, str, str]) -> None:
+def test_topics_of_the_command_line_are_parsed(text: str, parts: tuple[str, str, str]) -> None:
     assert topic(text) == parts
 
 
 @pytest.mark.parametrize("text", ["", ":1:1", "t:0", "t:x", "t:1:1:1", "t:1:-1"])
-def test_what_is_no_topic(text: str) -> None:
+def test_an_invalid_topic_of_the_command_line_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="name:partitions:replicas"):
         topic(text)
 
 
-def test_files_that_may_hold_keys_of_a_store_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_files_that_may_contain_credentials_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     cluster = ClusterDir(str(tmp_path))
     for path in (cluster.settings, f"{cluster.settings}.tmp"):
         Path(path).write_text("override=rsm.config.key=secret\n")

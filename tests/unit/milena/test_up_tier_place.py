@@ -1,4 +1,4 @@
-"""What `milena up` says of the place of a remote tier before nodes start with it."""
+"""The checks of `milena up` on the place of a remote tier before nodes start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tier(folder: Path, *partitions: str) -> str:
     return str(folder)
 
 
-def test_the_names_are_those_of_the_tier() -> None:
+def test_the_folder_names_are_those_of_the_tier() -> None:
     assert (FOLDER, COPYING) == (tier_names.ROOT, tier_names.COPYING)
 
 
@@ -44,17 +44,19 @@ def test_the_names_are_those_of_the_tier() -> None:
         (("--no-tier",), None),
     ],
 )
-def test_the_place_is_what_a_broker_is_told(tmp_path: Path, arguments: tuple[str, ...], place: str | None) -> None:
+def test_the_checked_place_is_the_one_in_the_configuration_of_brokers(
+    tmp_path: Path, arguments: tuple[str, ...], place: str | None
+) -> None:
     found = place_of(*broker_of(tmp_path, *arguments))
     assert found == (place and place.format(folder=tmp_path))
 
 
-def test_a_folder_that_is_there_or_can_be_made_is_left_as_it_is(tmp_path: Path) -> None:
+def test_the_check_of_a_usable_folder_does_not_create_it(tmp_path: Path) -> None:
     assert check(str(tmp_path / "a" / "b"), 3) == check(str(tmp_path), 3) == check("memory://x", 1) == []
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(UserError, match=f"the remote tier {file} is not a folder"):
@@ -66,10 +68,10 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [".", FOLDER, COPYING])
-def test_a_folder_that_cannot_be_written_is_warned_of(
+def test_a_warning_is_returned_for_a_read_only_folder(
     tmp_path: Path, closed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a mount that is read-only, for root too."""
+    """Creating a folder fails as on a read-only mount, also for root."""
     for name in (FOLDER, COPYING):
         if closed != ".":
             (tmp_path / name).mkdir()
@@ -86,7 +88,7 @@ def test_a_folder_that_cannot_be_written_is_warned_of(
     ]
 
 
-def test_a_tier_that_was_elsewhere_is_warned_of_while_something_is_left_there(tmp_path: Path) -> None:
+def test_a_warning_is_returned_while_the_former_tier_has_partitions_that_the_new_one_lacks(tmp_path: Path) -> None:
     _, broker = broker_of(tmp_path)
     old, new = tier(tmp_path / "old", "a-0", "a-1", "b-0", "c-0", "d-0"), tier(tmp_path / "new")
     assert moved(old, old, broker) == moved(new, old, broker) == []
@@ -101,7 +103,7 @@ def test_a_tier_that_was_elsewhere_is_warned_of_while_something_is_left_there(tm
     assert moved(old, new, broker) == []
 
 
-def test_a_tier_whose_former_place_is_away(tmp_path: Path) -> None:
+def test_a_warning_is_returned_if_the_former_tier_cannot_be_read(tmp_path: Path) -> None:
     _, broker = broker_of(tmp_path)
     away, new = str(tmp_path / "away"), tier(tmp_path / "new")
     (said,) = moved(away, new, broker)
@@ -111,7 +113,7 @@ def test_a_tier_whose_former_place_is_away(tmp_path: Path) -> None:
     assert moved(away, new, broker) == [], "it has been moved"
 
 
-def test_of_a_url_nobody_looks_what_is_there(tmp_path: Path) -> None:
+def test_the_content_of_an_object_store_is_not_compared(tmp_path: Path) -> None:
     _, broker = broker_of(tmp_path)
     assert moved("s3://a", "s3://b", broker) == [
         "the remote tier was s3://a before: what was copied there cannot be read in s3://b; start with --tier s3://a, "
@@ -128,13 +130,13 @@ def test_of_a_url_nobody_looks_what_is_there(tmp_path: Path) -> None:
         ("simplecache::nonsense://x", "has a scheme that fsspec does not know"),
     ],
 )
-def test_a_store_that_brokers_cannot_use_is_refused_in_a_sentence(url: str, sentence: str) -> None:
+def test_an_object_store_that_brokers_cannot_use_is_refused(url: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         check(url, 3)
 
 
 @pytest.mark.parametrize("url", ["s3://", "gs:///", "az://"])
-def test_a_store_without_a_bucket_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_without_a_bucket_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsspec.get_filesystem_class", lambda protocol: object)
     with pytest.raises(UserError, match="names no bucket"):
         check(url, 3)

@@ -89,6 +89,7 @@ CLEAN: Final = (
     "milena/up",
     "tests/architecture",
     "tests/unit/broker",
+    "tests/unit/client",
     "tests/unit/compiling",
     "tests/unit/controller",
     "tests/unit/node",

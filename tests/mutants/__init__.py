@@ -1,6 +1,6 @@
-"""Small changes to the modules that decide, one at a time: is there a test that fails? ``python -m tests.mutants``.
+"""Mutation tests of modules with decisions: for each small change, a test must fail. ``python -m tests.mutants``.
 
-A tool from PyPI starts a process for each mutant, or keeps its own copy of the tree; here tests are collected once for
-a module, and each mutant is a fork in which one function has another code object. What survives has its reason in
-``reasons``, or is to be killed by a test.
+Tools on PyPI start a process for each mutant, or copy the source tree. Here tests are collected once for a module, and
+each mutant runs in a fork in which one function has another code object. A surviving mutant needs a reason in
+``reasons``, or a test that kills it.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.mutants``: the mutants that survive and the reasons; exit code 1 if one has no reason."""
+"""``python -m tests.mutants``: prints surviving mutants with their reasons; exit code 1 if one has no reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> int:
     for tests, paths in wanted.items():
         for result in _in_process(paths, tests, sample, options.seed):
             count += len(result.met)
-            unexplained += _tell(result)
+            unexplained += _print_survivors(result)
             for name in _stale(result, sample):
                 stale += 1
                 print(f"  no survivor any more: {name}", flush=True)
@@ -35,8 +35,8 @@ def main() -> int:
     return 1 if unexplained or stale else 0
 
 
-def _tell(result: Result) -> int:
-    """Returns how many survivors have no reason."""
+def _print_survivors(result: Result) -> int:
+    """Print the survivors of a module with their reasons; returns how many have no reason."""
     path, unexplained = result.path, 0
     print(f"{path}: {len(result.met)} mutants, {len(result.survivors)} survive, {result.seconds:.0f} s", flush=True)
     for name in result.survivors:
@@ -48,7 +48,7 @@ def _tell(result: Result) -> int:
 
 
 def _stale(result: Result, sample: int | None) -> list[str]:
-    """A reason for what is noticed now, or is no change of the module any more."""
+    """Returns the reasons that are outdated: a test kills the mutant now, or the module has no such mutant any more."""
     met, survivors = set(result.met), set(result.survivors)
     return [
         name
@@ -58,7 +58,7 @@ def _stale(result: Result, sample: int | None) -> list[str]:
 
 
 def _in_process(paths: Sequence[str], tests: Sequence[str], sample: int | None, seed: str) -> Iterator[Result]:
-    """In a process of its own, which has collected nothing else."""
+    """Yields the results of the modules from a separate process, which has collected only these tests."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=answer, args=(paths, tests, sample, seed, theirs))

@@ -1,4 +1,4 @@
-"""The modules that decide, and the tests that are to notice when they decide otherwise."""
+"""The modules that are mutated, and the tests that must fail for each mutant."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _GROUPS: Final = tuple(
         "wedges",
     )
 )
-"""Without those that take long, or are of costs."""
+"""All tests of groups except slow ones and those that measure costs."""
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "milena/broker/replica/isr.py": _LEADERS,
     "milena/broker/replica/isr_proposals.py": _LEADERS,

@@ -1,4 +1,4 @@
-"""What is changed: the places of a module, and the code that each makes of a function."""
+"""The mutations: the places of a module that are changed, and the code of the function with each change."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _COMPARES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.IsNot: ast.Is,
 }
 _SWAPPED: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
-_TOLD: Final = frozenset({"info", "warning", "error", "debug", "add", "record"})
-"""Calls of these names without a use of the result log or count: what they do is not decided here."""
+_LOG_CALLS: Final = frozenset({"info", "warning", "error", "debug", "add", "record"})
+"""Method names that log or count. Calls of them whose result is unused are not mutated, since they decide nothing."""
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``function`` is the qualified name of the outermost function; ``code`` its code object with the change."""
+    """A changed function: ``function`` is the qualified name of the outermost function, ``code`` the changed code."""
 
     path: str
     function: str
@@ -42,7 +42,7 @@ class Mutant:
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    """In order of their places. Equal changes in a function are numbered from the second on."""
+    """Yields the mutants of a module in order of their places. Repeated changes in a function are numbered from 2."""
     tree = ast.parse(source)
     for prefix, function in _functions(tree.body, ""):
         qualified = prefix + function.name
@@ -59,7 +59,7 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
 
 
 def marked(path: str, source: str) -> Iterator[Mutant]:
-    """Each function of a module, so that it adds its path and name to a global set ``__called__`` and goes on."""
+    """Yields each function of a module, changed to first add its path and name to a global set ``__called__``."""
     tree = ast.parse(source)
     names = []
     for prefix, function in _functions(tree.body, ""):
@@ -79,7 +79,7 @@ def _functions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, Functio
 
 
 def _places(function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Each node, and what stands in its place."""
+    """Yields each node that can be changed, and its replacement."""
     for statement in function.body:
         for node in ast.walk(statement):
             yield from ((node, new) for new in _changes(node))
@@ -103,14 +103,14 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), one)
         case ast.Return(ast.Constant(bool(value))):
             yield ast.Return(ast.Constant(not value))
-        case ast.Expr(ast.Call(function)) if not _only_tells(function):
+        case ast.Expr(ast.Call(function)) if not _only_logs(function):
             yield ast.Pass()
         case _:
             return
 
 
-def _only_tells(function: ast.expr) -> bool:
-    return isinstance(function, ast.Attribute) and function.attr in _TOLD
+def _only_logs(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr in _LOG_CALLS
 
 
 def _text(node: ast.AST) -> str:

@@ -1,4 +1,4 @@
-"""Why a mutant may survive, by its name: it is no other program, or only costs time, or another test would see it."""
+"""Reasons why a mutant may survive: the program is equivalent or only slower, or a test of another suite fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 
 
 def parse(lines: Iterable[str]) -> dict[str, str]:
-    """Each line is a name, or, indented, the reason of the name before it. Raises ValueError for what is neither."""
+    """Each line is a name, or, indented, the reason for the name before it. Raises ValueError if a name has no reason,
+    a reason has no name, or a name occurs twice."""
     found: dict[str, str] = {}
     name: str | None = None
     for number, line in enumerate(lines, 1):

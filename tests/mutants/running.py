@@ -1,8 +1,8 @@
-"""Runs tests for each mutant of some modules, in forks of a process that has collected them.
+"""Runs the tests for each mutant of some modules, in forks of a process that has collected the tests.
 
-The first fork runs them without a change and notes which test calls which function, and how long it takes; a mutant
-then meets the tests that call its function, the quickest first. What takes far longer than that, or far more memory,
-counts as noticed: a decision that is turned round may well loop for ever.
+The first fork runs them without a change and records which functions each test calls, and its duration. A mutant is
+then run with the tests that call its function, the fastest first. A mutant counts as killed if a test takes far longer
+than without a change, or far more memory, since an inverted condition may cause an endless loop.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from tests.mutants.mutations import Mutant, marked, mutants_of
 ROOT: Final = Path(__file__).parents[2]
 CPU_FACTOR: Final = 4.0
 CPU_SECONDS: Final = 2.0
-"""Each test may use so many times the processor time that it took without a change, and some seconds more."""
+"""The limit of processor time for each test: ``CPU_FACTOR`` times its time without a change, plus ``CPU_SECONDS``."""
 WALL_FACTOR: Final = 10.0
 WALL_SECONDS: Final = 30.0
-"""The same for all tests of a mutant by the clock, for what waits for ever; the machine may be busy."""
+"""The limit of elapsed time for all tests of a mutant, in case a test waits for ever. It allows for a busy machine."""
 MEMORY: Final = 2 << 30
 FAST_DISK: Final = "/dev/shm"
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What one test did without a change: ``functions`` are (path, qualified name)."""
+    """The duration of one test without a change, and the functions that it calls as (path, qualified name)."""
 
     index: int
     seconds: float
@@ -50,7 +50,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one module. ``met``: the names of all mutants that were run."""
+    """The result of one module. ``met``: the names of all mutants that were run."""
 
     path: str
     met: list[str]
@@ -59,7 +59,7 @@ class Result:
 
 
 class Mutating:
-    """A plug-in of pytest: instead of the tests once, those that call its function for each mutant."""
+    """A plugin of pytest that runs, for each mutant, the tests that call its function, instead of all tests once."""
 
     def __init__(self, paths: Sequence[str], sample: int | None, seed: str, report: Callable[[Result], None]) -> None:
         self._paths = paths
@@ -70,7 +70,7 @@ class Mutating:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """The smallest example that fails interests nobody here."""
+        """Disable the shrinking of failing examples, which only costs time here."""
         from hypothesis import Phase, settings  # pytest warns of what was there before its plug-in was
 
         settings.register_profile(
@@ -100,7 +100,7 @@ class Mutating:
 
 
 def answer(paths: Sequence[str], tests: Sequence[str], sample: int | None, seed: str, asked: Connection) -> None:
-    """Sends a ``Result`` for each of these modules."""
+    """Runs the mutants of the modules ``paths`` and sends a ``Result`` for each module to ``asked``."""
     options = ["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout=0"]
     where = FAST_DISK if os.path.isdir(FAST_DISK) else None
     with (
@@ -113,7 +113,7 @@ def answer(paths: Sequence[str], tests: Sequence[str], sample: int | None, seed:
 
 
 def _calls(session: pytest.Session, paths: Sequence[str]) -> list[Called]:
-    """Runs all tests in a child in which each function says that it was called."""
+    """Runs all tests in a child process in which each function records its calls."""
     reads, writes = os.pipe()
     child = os.fork()
     if not child:
@@ -148,7 +148,7 @@ def _note_calls(session: pytest.Session, paths: Sequence[str], writes: int) -> b
 
 
 def _passes(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) -> bool:
-    """In a child, which is killed where it takes too long."""
+    """Returns whether the tests pass with the mutant, in a child process that is killed after the time limit."""
     took = sum(one.seconds for one in tests)
     child = os.fork()
     if not child:
@@ -177,7 +177,7 @@ def _change_and_run(session: pytest.Session, mutant: Mutant, tests: Sequence[Cal
 
 
 def _in_child(run: Callable[[], bool]) -> None:
-    """Ends the process: 0 where the tests pass."""
+    """Runs ``run`` without output and ends the process, with exit code 0 if ``run`` returns True."""
     code = 1
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,7 +1,7 @@
 """`python -m tests.attack`: mutated frames, resource abuse and hostile peers against a broker and a controller.
 
 --frames 1000000 is a long run, SHORT=1 CI's; --seed N takes other frames. Ends with a table, and with code 1 if a
-node has ended, an answer was none of its API's, a node logged an error that nobody foresaw, or another client waited
+node has ended, an answer is invalid for its API, a node has logged an unexpected error, or another client had to wait
 too long.
 """
 
@@ -34,11 +34,11 @@ from tests.wire.raw import answers, connected, frame, receive_frame
 
 TOPICS = ("attacked-0", "attacked-1")
 SLOW = 15.0
-"""Seconds that another client may wait at most, on a machine with other work."""
+"""The limit in seconds for the wait of another client; the machine may be busy."""
 
 
 class NodeEnded(Exception):
-    """The attacked process has ended, or answers nobody."""
+    """The attacked process has ended, or does not answer any client."""
 
 
 class Attack:
@@ -125,7 +125,7 @@ class Attack:
 
 
 def target(cluster: LocalCluster) -> Target:
-    """What the cluster's metadata says."""
+    """The names and ids of the cluster that requests can use, from a Metadata request."""
     with connected(cluster.bootstrap) as plain:
         body = messages.encode_request(ApiKey.METADATA, 12, topics=None)
         plain.sendall(frame(request_header(ApiKey.METADATA, 12, 1, "attack") + body))

@@ -1,4 +1,4 @@
-"""Requests and connections that cost a node more than they cost their sender. Each returns how many it sent."""
+"""Requests and connections that cost a node more than their sender. Each abuse counts what it sends in a ``Tally``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MIB: Final = 1 << 20
 
 
 class Victim:
-    """Where the abuses go: a node's Kafka listener, its page of metrics, and its process."""
+    """The attacked node: its Kafka listener, its metrics endpoint and its process."""
 
     def __init__(self, address: str, metrics: tuple[str, int] | None, pid: int, scale: float) -> None:
         self.address = address
         self.metrics = metrics
         self.pid = pid
         self.scale = scale
-        """1 for the full size."""
+        """The factor for the sizes of abuses; 1 for the full size."""
 
     def many(self, count: int) -> int:
         return max(10, int(count * self.scale))
@@ -41,7 +41,7 @@ Abuse = Callable[[Victim, Tally], None]
 
 
 def ask(victim: Victim, tally: Tally, key: ApiKey, version: int, body: bytes) -> None:
-    """One request, and its answer or the end of its connection."""
+    """Send one request and count its answer, the end of the connection, or the time limit."""
     head = request_header(key, version, 1, "attack")
     tally.sent += 1
     with connected(victim.address) as plain:
@@ -128,7 +128,7 @@ def fetch_with_many_partitions(victim: Victim, tally: Tally) -> None:
 
 
 def decompression_bombs(victim: Victim, tally: Tally) -> None:
-    """A batch that is small on the wire and large when it is opened."""
+    """Produce batches that are small on the wire and large when they are decompressed."""
     from milena.protocol.records.batch import Codec
 
     value = bytes(victim.many(200 * MIB))
@@ -146,7 +146,7 @@ def decompression_bombs(victim: Victim, tally: Tally) -> None:
 
 
 def hoarders(victim: Victim, tally: Tally) -> None:
-    """Five connections hold most of the room for unfinished frames; a producer of 900 KB must still be served."""
+    """Some connections hold most of the memory for incomplete requests; Produce requests of 900 KB must succeed."""
     count = victim.many(94 * MIB)
     with ExitStack() as stack:
         for _ in range(5 if victim.scale >= 1 else 8):
@@ -168,7 +168,7 @@ def hoarders(victim: Victim, tally: Tally) -> None:
 
 
 def deaf_metadata_clients(victim: Victim, tally: Tally) -> None:
-    """Connections that pipeline requests and read nothing."""
+    """Connections that pipeline Metadata requests and read no answers."""
     request = frame(request_header(ApiKey.METADATA, 1, 1, "deaf") + struct.pack(">i", -1))
     _pipeline_unread(victim, tally, 300, request, 5000)
 
@@ -203,7 +203,7 @@ def _pipeline_unread(
 
 
 def out_of_descriptors(victim: Victim, tally: Tally) -> None:
-    """More connections than the process may have descriptors; the node takes new clients once they have gone."""
+    """Open more connections than the process may have descriptors. After they close, the node must accept clients."""
     former = resource.prlimit(victim.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(victim.pid, resource.RLIMIT_NOFILE, (150, former[1]))
     try:
@@ -221,7 +221,7 @@ def out_of_descriptors(victim: Victim, tally: Tally) -> None:
 
 
 def abuses(*, controller: bool) -> Iterator[tuple[str, Abuse]]:
-    """(name, abuse) of those that a role has an API for."""
+    """Yields (name, abuse) for the abuses that the APIs of the role allow."""
     both: tuple[Abuse, ...] = (
         create_topics_with_duplicates,
         create_partitions_of_many_topics,
@@ -247,7 +247,7 @@ def abuses(*, controller: bool) -> Iterator[tuple[str, Abuse]]:
 
 
 def hoarders_of_frames(victim: Victim, tally: Tally) -> None:
-    """Connections that never end what they began."""
+    """Connections that send the beginning of a large request and never its end."""
     with ExitStack() as stack:
         for _ in range(victim.many(200)):
             plain = stack.enter_context(connected(victim.address))

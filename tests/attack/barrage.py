@@ -1,4 +1,4 @@
-"""Many connections at a time, each with one mutated frame under way, against one node."""
+"""Mutated frames against one node, on many concurrent connections with one request in flight each."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.attack.tally import Tally, errors_in
 
 CONNECTIONS: Final = 24
 PATIENCE: Final = 1.0
-"""Seconds that an answer may take before its connection is given up: a fetch or a join may wait for longer."""
+"""After so many seconds without an answer the connection is closed, since a Fetch or JoinGroup may wait longer."""
 
 
 class Lane:
-    """One connection: sends a frame, waits for its answer or its end, sends the next one."""
+    """One connection, with one request in flight."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -39,7 +39,7 @@ class Lane:
         return self.socket
 
     def send(self, api: Api, frame: bytes, announced: int) -> None:
-        """Raises OSError where the node has closed the connection meanwhile."""
+        """Send a frame with the length ``announced``. Raises OSError if the node has closed the connection."""
         assert self.socket is not None
         self.api, self.frame = api, frame
         self.received.clear()
@@ -52,7 +52,7 @@ class Lane:
             self.socket = None
 
     def answer(self) -> bytes | None:
-        """A whole answer without its length, once it is there."""
+        """The answer without its length, if it was received completely, else None."""
         if len(self.received) < 4:
             return None
         (size,) = struct.unpack_from(">i", self.received)
@@ -60,7 +60,7 @@ class Lane:
 
 
 class Barrage:
-    """``frames`` mutated frames of ``apis`` in turn. ``check`` is called every 5,000 frames."""
+    """Sends mutated frames of ``apis`` in turn. ``check`` is called every 5,000 frames."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Barrage:
         self._selector.close()
 
     def _next(self, lane: Lane) -> None:
-        """Send the next frame, on a new connection where the old one is gone."""
+        """Send the next frame, on a new connection if the old one was closed."""
         if not self._left:
             self._drop(lane)
             return
@@ -136,7 +136,7 @@ class Barrage:
         self._next(lane)
 
     def _answered(self, lane: Lane, answer: bytes) -> None:
-        """Count an answer. A mutated header may have made another request of it: then only its arrival counts."""
+        """Count an answer, decoded by the API key and version of the mutated header."""
         tally = self._tally
         assert lane.api is not None
         key, version = struct.unpack_from(">hh", lane.frame)
@@ -155,7 +155,7 @@ class Barrage:
 
 
 def decoded(key: int, version: int, answer: bytes) -> Any:
-    """The response. An ApiVersions request of an unknown version is answered in version 0."""
+    """Decode a response. The answer to an ApiVersions request of an unknown version has version 0."""
     _, body = parse_response_header(key, version, answer)
     try:
         return messages.decode_response(key, version, body)

@@ -1,4 +1,4 @@
-"""Another client of the attacked node, in a thread of its own: it asks all the time, and knows how long it waited."""
+"""Another client of the attacked node: a thread that sends requests continuously and measures the longest wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAUSE = 0.02
 
 
 class Bystander:
-    """Asks for the versions over one connection until it is stopped. ``longest``: seconds of its slowest answer."""
+    """Sends ApiVersions requests over one connection until it is stopped. ``longest``: the slowest answer, in s."""
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""A peer that registers as a broker and then answers whatever it likes: nodes connect to it, since they must."""
+"""A hostile peer that registers as a broker and sends invalid answers to the nodes that must connect to it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.wire.raw import connected, frame, receive_frame
 
 BROKER: Final = 7
 ASKED_WITHIN: Final = 30.0
-"""Seconds in which a broker must have come to the leader that it follows."""
+"""Within so many seconds a follower must send a request to its leader."""
 HOSTS: Final = ("a..b", "h" * 64 + ".x", "x" * 30_000, "nul\0", "", "not.there.invalid", "é" * 70)
 
 
-def rubbish(rnd: random.Random) -> dict[str, Callable[[bytes], bytes | None]]:
-    """What the peer answers to a request; None closes."""
+def invalid_answers(rnd: random.Random) -> dict[str, Callable[[bytes], bytes | None]]:
+    """The kinds of invalid answers by name: functions from a request to an answer. None closes the connection."""
 
     def correlated(request: bytes) -> bytes:
         return request[4:8]
@@ -47,7 +47,7 @@ def rubbish(rnd: random.Random) -> dict[str, Callable[[bytes], bytes | None]]:
 
 
 class HostileServer:
-    """Listens, reads whole requests and answers with ``answer``."""
+    """A server that reads complete requests and sends the result of ``answer``."""
 
     def __init__(self) -> None:
         self.answer: Callable[[bytes], bytes | None] = lambda request: None
@@ -83,7 +83,7 @@ class HostileServer:
 
 
 class Controller:
-    """What a broker asks of a controller, by hand."""
+    """A minimal client for the requests of a broker to its controller."""
 
     def __init__(self, address: str, cluster_id: str) -> None:
         self._address = address
@@ -96,7 +96,7 @@ class Controller:
             return messages.decode_response(key, version, parse_response_header(key, version, receive_frame(plain))[1])
 
     def register(self, broker: int, host: str, port: int) -> int:
-        """The error code, 0 where the controller has taken and unfenced the broker."""
+        """Register and unfence a broker. Returns the error code; 0 if both requests succeeded."""
         answer = self.call(
             ApiKey.BROKER_REGISTRATION,
             4,
@@ -124,12 +124,12 @@ class Controller:
 
 
 def hostile_peers(controller: Controller, tally: Tally, rnd: random.Random, seconds: float) -> None:
-    """Register hosts that nobody can look up, then a broker that leads a partition and answers rubbish."""
+    """Register brokers with unresolvable host names, then brokers that lead a partition and send invalid answers."""
     for at, host in enumerate(HOSTS):
         tally.sent += 1
         tally.codes[f"code {controller.register(BROKER + 1 + at, host, 9092)}"] += 1
     with HostileServer() as server:
-        for name, answer in rubbish(rnd).items():
+        for name, answer in invalid_answers(rnd).items():
             server.answer = answer
             tally.sent += 1
             peer = BROKER + len(HOSTS) + tally.sent

@@ -1,4 +1,4 @@
-"""Damage to a frame: what a broken client, a wrong length or an attacker would send."""
+"""Mutations of a frame, as a broken client or an attacker would send it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milena.protocol.records.crc import crc32c
 INTERESTING: Final = (0, 1, 0x7F, 0x80, 0xFE, 0xFF)
 LENGTHS: Final = (-(2**31), -2, -1, 0, 1, 1000, 65_536, 2**24, 2**31 - 1)
 HEADER: Final = 10
-"""Bytes up to the client id: damage there mostly ends at the header."""
+"""The bytes before the client id. Damage there mostly fails the parsing of the header."""
 BATCH_MAGIC_AT: Final = 16
 BATCH_CRC_AT: Final = 17
 BATCH_ATTRIBUTES_AT: Final = 21
@@ -21,7 +21,7 @@ Mutation = Callable[[bytearray, random.Random], None]
 
 
 def mutate(frame: bytes, rnd: random.Random) -> bytes:
-    """The frame with one to four faults; in one of sixteen cases without any."""
+    """Returns the frame with one to four mutations; in one of sixteen cases unchanged."""
     data = bytearray(frame)
     if rnd.random() < 1 / 16:
         return frame
@@ -31,7 +31,7 @@ def mutate(frame: bytes, rnd: random.Random) -> bytes:
 
 
 def _position(data: bytearray, rnd: random.Random, width: int = 1) -> int:
-    """A place for ``width`` bytes, seldom within the header."""
+    """A random position for ``width`` bytes, rarely within the header."""
     first = 0 if rnd.random() < 0.05 else HEADER
     last = len(data) - width
     return rnd.randint(min(first, last), last) if last >= 0 else 0
@@ -48,13 +48,13 @@ def set_byte(data: bytearray, rnd: random.Random) -> None:
 
 
 def set_length(data: bytearray, rnd: random.Random) -> None:
-    """Four bytes that a reader may take for a count or a size."""
+    """Overwrite four bytes, which a parser may take for a count or a size."""
     if len(data) >= 4:
         struct.pack_into(">i", data, _position(data, rnd, 4), rnd.choice(LENGTHS))
 
 
 def set_varint(data: bytearray, rnd: random.Random) -> None:
-    """The largest number that a compact length can hold, or one that never ends."""
+    """Replace a byte by a very large varint or by one that is too long."""
     at = _position(data, rnd)
     data[at : at + 1] = rnd.choice((b"\xff\xff\xff\xff\x0f", b"\xff" * 11, b"\x80\x80\x80\x80\x08", b"\x80\x00"))
 
@@ -84,7 +84,7 @@ def append(data: bytearray, rnd: random.Random) -> None:
 
 
 def damage_batch(data: bytearray, rnd: random.Random) -> None:
-    """Damage a record batch and mend its checksum, so that the damage is met by who reads the records."""
+    """Damage a record batch and correct its checksum, so that the damage reaches the parser of records."""
     begin = _find_batch(data)
     if begin is None:
         flip_bit(data, rnd)
@@ -98,7 +98,7 @@ def damage_batch(data: bytearray, rnd: random.Random) -> None:
 
 
 def _find_batch(data: bytearray) -> int | None:
-    """Where a whole batch begins, told by its magic, its length and its checksum."""
+    """The position of a complete batch, recognised by its magic and its length."""
     for begin in range(HEADER, len(data) - 61):
         if data[begin + BATCH_MAGIC_AT] == 2:
             (length,) = struct.unpack_from(">i", data, begin + 8)

@@ -1,4 +1,4 @@
-"""Requests of every API and version that a role serves, with values that get past the first check."""
+"""Random requests of every API and version that a role serves, with values that pass the first checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIENT: Final = "attack"
 
 
 class Target(NamedTuple):
-    """What a cluster has that a request can name."""
+    """Names and ids of a cluster for use in requests."""
 
     cluster_id: str
     topics: tuple[str, ...]
@@ -43,7 +43,7 @@ def apis(role: Role) -> list[Api]:
 
 
 class Requests:
-    """Makes requests from a seed: the same ones for the same seed and target."""
+    """Generates random requests; the seed of ``rnd`` and the target determine them."""
 
     def __init__(self, target: Target, rnd: random.Random) -> None:
         self._target = target
@@ -51,7 +51,7 @@ class Requests:
         self._batches = tuple(_batches())
 
     def frame(self, api: Api, correlation_id: int) -> bytes:
-        """A request without its length."""
+        """A request without its length prefix."""
         return request_header(api.key, api.version, correlation_id, CLIENT) + self.body(api)
 
     def body(self, api: Api) -> bytes:

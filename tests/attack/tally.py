@@ -1,4 +1,4 @@
-"""What was sent, how it was answered, and what the node looked like before and after."""
+"""Counts of requests and answers of an attack, and the resources of a node before and after."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_CODES = 6
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one attack. ``waiting``: neither answered nor closed within the time limit, as a join may be."""
+    """Counts of one attack. ``waiting``: requests with neither an answer nor a closed connection in time."""
 
     name: str
     sent: int = 0
@@ -25,7 +25,7 @@ class Tally:
     closed: int = 0
     waiting: int = 0
     unreadable: list[str] = field(default_factory=list)
-    """Answers that are none of the API's. Each one is a fault."""
+    """Answers that are invalid for their API. Each one is a fault."""
 
     @property
     def answered(self) -> int:
@@ -34,7 +34,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Vital:
-    """What the kernel says of a process."""
+    """The resources of a process, from the kernel."""
 
     memory: int
     descriptors: int
@@ -49,7 +49,7 @@ class Vital:
 
 
 def errors_in(response: Any) -> set[str]:
-    """The names of the error codes anywhere in a response; NONE where there is no other."""
+    """The names of all error codes in a response; NONE if there is no other."""
     found: set[str] = set()
     _collect(response, found)
     return found - {"NONE"} or {"NONE"}
@@ -76,7 +76,7 @@ def _name(code: int) -> str:
 
 
 def failures_logged(log: Path, since: int = 0) -> list[str]:
-    """Lines of a node's log that tell of an error which nobody foresaw."""
+    """Lines of a node's log, from position ``since``, about unexpected errors."""
     with log.open("rb") as file:
         file.seek(since)
         lines = file.read().decode(errors="replace").splitlines()
@@ -85,7 +85,7 @@ def failures_logged(log: Path, since: int = 0) -> list[str]:
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
-    """Columns, aligned."""
+    """Returns the rows as a table with aligned columns."""
     lines = [tuple(row) for row in rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(

@@ -88,6 +88,7 @@ CLEAN: Final = (
     "milena/tiered",
     "milena/up",
     "tests/architecture",
+    "tests/endurance",
     "tests/unit/broker",
     "tests/unit/client",
     "tests/unit/compiling",

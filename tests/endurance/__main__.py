@@ -1,6 +1,6 @@
 """`python -m tests.endurance --minutes 60`: produce, consume, groups, topics, moves, the tier.
 
-Memory, descriptors and threads of each node are sampled; it ends with a table, and with code 1 where they grow.
+Samples memory, descriptors and threads of each node; prints them as a table, and exits with code 1 if they grow.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def run(cluster: LocalCluster, minutes: float) -> tuple[dict[str, list[Sample]],
 
 
 def report(samples: dict[str, list[Sample]]) -> str:
-    """A row for each of some moments, and what the descriptors were at the end."""
+    """Returns a table of samples at some times, and the kinds of descriptors at the end."""
     lines: list[tuple[str, ...]] = [("minute", *samples)]
     length = min(map(len, samples.values()))
     for at in sorted({round(step * (length - 1) / (ROWS - 1)) for step in range(ROWS)} if length else ()):

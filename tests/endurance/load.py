@@ -1,4 +1,4 @@
-"""The mixed load: each kind of work in a thread of its own, until it is told to stop."""
+"""The mixed load: each kind of work runs in its own thread until ``Load.stop``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIERED_VALUE: Final = bytes(10_000)
 
 
 class Load:
-    """All the work. ``done`` counts what was done by kind, ``failures`` what was refused."""
+    """All kinds of work. ``done`` counts completed operations by kind, ``failures`` errors by kind and message."""
 
     def __init__(self, bootstrap: str, brokers: Sequence[int], metrics: Sequence[str]) -> None:
         self.done: Counter[str] = Counter()
@@ -77,7 +77,7 @@ class Load:
         thread.start()
 
     def _every(self, seconds: float, kind: str, work: Callable[[], object]) -> None:
-        """Do ``work`` in such intervals; an error is counted, and does not end it."""
+        """Call ``work`` every ``seconds`` until the load is stopped; errors are counted and do not end the loop."""
         while not self._stopping.wait(seconds):
             try:
                 work()
@@ -93,7 +93,7 @@ class Load:
 
         def tick() -> None:
             for at in range(RECORDS_PER_SECOND // 10):
-                producer.produce(PLAIN, VALUE, partition=at % PARTITIONS, on_delivery=self._told)
+                producer.produce(PLAIN, VALUE, partition=at % PARTITIONS, on_delivery=self._on_delivery)
             producer.poll(0)
 
         self._every(0.1, "batches", tick)
@@ -104,20 +104,20 @@ class Load:
 
         def tick() -> None:
             for at in range(20):
-                producer.produce(TIERED, TIERED_VALUE, partition=at % TIERED_PARTITIONS, on_delivery=self._told)
+                producer.produce(TIERED, TIERED_VALUE, partition=at % TIERED_PARTITIONS, on_delivery=self._on_delivery)
             producer.poll(0)
 
         self._every(0.5, "tiered batches", tick)
         producer.flush(30)
 
-    def _told(self, error: Any, _message: Any) -> None:
+    def _on_delivery(self, error: Any, _message: Any) -> None:
         if error is None:
             self.done["records"] += 1
         else:
             self.failures[f"record: {error.name()}"] += 1
 
     def _consume(self, number: int) -> None:
-        """A member of one group; the last one leaves and comes back again and again."""
+        """A member of the one consumer group; the last member leaves and rejoins repeatedly."""
         lives_for = 20.0 if number == 2 else 1e9
         while not self._stopping.is_set():
             consumer = self._consumer("endurance-group")

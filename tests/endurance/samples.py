@@ -1,4 +1,4 @@
-"""Memory, descriptors and threads of a process over time, and whether they stay what they are."""
+"""Samples of memory, descriptors and threads of a process, and the verdict whether they grow."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Final, NamedTuple
 from tests.wire.memory import MIB, resident
 
 MEMORY_GROWTH: Final = 0.15
-"""By how much the last third may exceed the second one."""
+"""The share by which the memory of the last third of a run may exceed that of the second third."""
 MEMORY_SLACK: Final = 6 * MIB
 DESCRIPTOR_SLACK: Final = 25
-"""Segments and connections come and go: so many more may be open in the last third."""
+"""So many more descriptors may be open in the last third, since segments and connections change."""
 
 
 class Sample(NamedTuple):
-    """One look at a process."""
+    """The resources of a process at one time."""
 
     minute: float
     memory: int
     threads: int
     kinds: Counter[str]
-    """Descriptors by what they are."""
+    """The number of descriptors of each kind."""
 
     @property
     def descriptors(self) -> int:
@@ -37,7 +37,7 @@ def sample(pid: int, minute: float) -> Sample:
 
 
 def descriptor_kinds(pid: int) -> Counter[str]:
-    """What a process has open: sockets, segments' logs and indexes by their suffix, and what else there is."""
+    """The open descriptors of a process: sockets, files of segments by their suffix, and others by name."""
     kinds: Counter[str] = Counter()
     folder = f"/proc/{pid}/fd"
     for entry in os.listdir(folder):
@@ -60,7 +60,7 @@ def _kind(target: str) -> str:
 
 
 def verdict(name: str, samples: Sequence[Sample]) -> list[str]:
-    """What grew from the second third of the run to the last one; empty if all is flat."""
+    """Returns a fault for each resource that grew from the second third of the run to the last one."""
     third = len(samples) // 3
     if third < 3:
         return []

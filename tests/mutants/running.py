@@ -71,7 +71,7 @@ class Mutating:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Disable the shrinking of failing examples, which only costs time here."""
-        from hypothesis import Phase, settings  # pytest warns of what was there before its plug-in was
+        from hypothesis import Phase, settings  # not at the top: pytest warns if it was imported before its plugin
 
         settings.register_profile(
             "mutants", settings.get_profile("repeatable"), phases=(Phase.explicit, Phase.generate)
@@ -166,7 +166,7 @@ def _passes(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) ->
 
 def _change_and_run(session: pytest.Session, mutant: Mutant, tests: Sequence[Called]) -> bool:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the default action ends the process
     _function(mutant).__code__ = mutant.code
     for at, one in enumerate(tests):
         signal.setitimer(signal.ITIMER_PROF, one.seconds * CPU_FACTOR + CPU_SECONDS)

@@ -64,7 +64,7 @@ def test_a_run_in_the_simulation_writes_a_report_and_its_history(
     assert "1 anomal" not in capsys.readouterr().out
     assert file.read_bytes() == (report / HISTORY).read_bytes()
     assert json.loads((report / ABOUT).read_text())["place"] == "simulation"
-    assert code in (0, 1)  # a run this short may show too little
+    assert code in (0, 1)  # a short run may fail because clients were idle
 
 
 class Known:

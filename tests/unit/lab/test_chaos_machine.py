@@ -103,7 +103,7 @@ async def test_a_process_that_was_not_scheduled_detects_a_stall(tmp_path: Path) 
     ("passed", "own", "others", "late"),
     [
         (4.05, 0.0, 0.0, 4.0),  # the processors were used by other programs
-        (4.05, 4.0, 0.0, 0.0),  # the runner itself was busy
+        (4.05, 4.0, 0.0, 0.0),  # the runner itself used one processor
         (4.05, 0.0, 8.0, 0.0),  # its nodes used both processors all the time
         (4.05, 0.0, 4.0, 2.0),  # its nodes got half of them
     ],
@@ -263,7 +263,7 @@ def test_a_report_has_a_header() -> None:
     assert set(versions) == {"milena", "python"}
 
 
-def test_the_processor_is_named_as_the_system_names_it(tmp_path: Path) -> None:
+def test_the_name_of_the_processor_is_read_from_the_system(tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text("processor : 0\nmodel name : Some CPU @ 3 GHz\n")
     assert processor(file) == "Some CPU @ 3 GHz"

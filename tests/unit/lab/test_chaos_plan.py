@@ -28,7 +28,7 @@ def test_the_order_of_the_kinds_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_each_kind_comes_once_before_any_comes_again(seed: int) -> None:
+def test_each_kind_of_fault_comes_once_before_any_kind_is_repeated(seed: int) -> None:
     drawn = [step.kind for one in plan(seed, LONG, list(Kind), SHAPE) for step in one.steps]
     assert set(drawn[: len(Kind)]) == set(Kind)
 
@@ -44,7 +44,7 @@ def test_a_plan_without_kinds_of_faults_is_refused() -> None:
         plan(1, 100, [], SHAPE)
 
 
-def test_faults_come_alone_and_in_pairs() -> None:
+def test_a_round_has_one_or_two_faults() -> None:
     assert {len(one.steps) for one in long_plans()} == {1, 2}
 
 
@@ -109,7 +109,7 @@ def test_an_unsafe_run_begins_with_faults_that_lose_records() -> None:
         (Kind.TIER_AWAY, Kind.SLOW_OBJECTS, False),
     ],
 )
-def test_which_faults_may_come_in_one_round(one: Kind, other: Kind, expected: bool) -> None:
+def test_only_compatible_faults_may_come_in_one_round(one: Kind, other: Kind, expected: bool) -> None:
     assert go_together(one, other) is expected
     assert go_together(other, one) is expected
 

@@ -100,8 +100,11 @@ BEFORE, AFTER = write(PLAIN.name, 9.0), write(PLAIN.name, 31.0)
     ("tried", "untried"),
     [
         ([], True),
-        ([write(PLAIN.name, 26.0)], True),  # too late to be missed for long enough
-        ([write(PLAIN.name, 11.0)], True),  # not yet due
+        (
+            [write(PLAIN.name, 26.0)],
+            True,
+        ),  # too late: the end of the fault comes before a lack of progress is an anomaly
+        ([write(PLAIN.name, 11.0)], True),  # progress is not due yet
         ([write(PLAIN.name, 20.0, UNKNOWN)], False),
         ([write(PLAIN.name, 11.0, lasts=9.0)], False),
         ([write(PLAIN.name, 20.0, acks=1)], True),
@@ -116,7 +119,7 @@ def test_progress_of_a_partition_is_not_judged_if_no_client_tried_to_write(
 
 
 @pytest.mark.parametrize(("tried", "untried"), [([], True), ([18.2], False), ([18.8], False), ([23.2], True)])
-def test_clients_that_wrote_soon_before_a_short_judged_period_count_as_having_tried(
+def test_in_a_short_judged_period_a_write_soon_after_its_start_counts_as_an_attempt(
     tried: list[float], untried: bool, tmp_path: Path
 ) -> None:
     verdict = judged(
@@ -156,7 +159,7 @@ def test_an_unsafe_run_reports_clients_whose_expected_losses_were_not_seen(tmp_p
     log = FinalLog(WEAKLY, tuple((one.offset, one.value, 0) for one in stays))
     seen = judged(tmp_path / "seen", *WORK, lost, kept, before, behind, log, CUT, unsafe=True)
     assert not seen.blind
-    assert dict(seen.losses["weak"]) == {"java": 2, "aio": 1}  # one of them was written before
+    assert dict(seen.losses["weak"]) == {"java": 2, "aio": 1}  # one of the two was written before the cut
     with_kept = FinalLog(WEAKLY, tuple((one.offset, one.value, 0) for one in (before, kept, behind)))
     blind = judged(tmp_path / "blind", *WORK, lost, kept, before, behind, with_kept, CUT, unsafe=True)
     assert blind.blind == ["aio in weak"]

@@ -73,11 +73,11 @@ def test_a_partition_stays_writable_without_one_broker_if_min_isr_allows(kind: K
         (Kind.ROLLING, (1, 2, 3, CONTROLLER), 1, [1, 2, 3], True),
         (Kind.ROLLING, (1, 2, 3, CONTROLLER), 1, [1, 2], False),
         (Kind.UNCLEAN, (1, 2, 3), 1, [1, 2, 3], False),
-        # without a leader nothing is promised
+        # without a leader the partition need not be writable
         (Kind.CLOCK, (1,), -1, [1, 2], False),
     ],
 )
-def test_whether_a_partition_must_be_writable_during_one_fault(
+def test_during_one_fault_a_partition_must_be_writable_if_enough_replicas_remain(
     kind: Kind, nodes: tuple[int, ...], leader: int, isr: list[int], expected: bool
 ) -> None:
     assert writable([fault(kind, *nodes)], leader, isr) is expected
@@ -102,7 +102,7 @@ def test_whether_a_partition_must_be_writable_during_one_fault(
         ([fault(Kind.CONTROLLER, CONTROLLER), fault(Kind.REASSIGN)], 2, [1, 2, 3], True),
     ],
 )
-def test_whether_a_partition_must_be_writable_during_two_faults(
+def test_during_two_faults_a_partition_must_be_writable_if_enough_replicas_remain(
     steps: list[Step], leader: int, isr: list[int], expected: bool
 ) -> None:
     assert writable(steps, leader, isr) is expected

@@ -126,7 +126,7 @@ def test_voided_promises_clear_the_committed_batches_of_a_ledger() -> None:
     assert (found.end, found.last_epoch, found.floor) == (1, 3, 3)
 
 
-def test_a_ledger_knows_the_epoch_of_each_offset() -> None:
+def test_a_ledger_has_the_leader_epoch_of_each_committed_offset() -> None:
     assert [ledger().epoch_at(offset) for offset in (0, 2, 3, 4, 6, 7)] == [0, 0, 0, 2, 2, -1]
 
 

@@ -156,7 +156,7 @@ def test_a_condition_whose_command_fails_is_retried() -> None:
     on_stage(run)
 
 
-def test_names_are_replaced_by_values_plus_or_minus_one() -> None:
+def test_names_are_replaced_by_their_values_and_may_have_plus_or_minus_one() -> None:
     async def run(stage: Stage, driver: FakeDriver) -> None:
         stage.memory["B1"] = 9
         found = await stage.resolve(

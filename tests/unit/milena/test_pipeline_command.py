@@ -51,7 +51,7 @@ def test_the_error_for_a_removed_job_names_its_replacement(
 def test_without_spark_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("pyspark", "pyspark.sql"):  # the latter may have been imported before
+    for name in ("pyspark", "pyspark.sql"):  # pyspark.sql may have been imported before
         monkeypatch.setitem(__import__("sys").modules, name, None)
     monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.check_jdk", lambda: None)

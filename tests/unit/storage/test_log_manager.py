@@ -310,7 +310,7 @@ async def test_a_truncation_lowers_the_recovery_point_on_disk_before_records_are
         one.flush()
     logs.dirs[0].write(logs.dirs[0].checkpoints())
     log.truncate_to(Offset(1))
-    late = logs.dirs[0].checkpoints()  # is written after newer checkpoints
+    late = logs.dirs[0].checkpoints()  # these are written after newer checkpoints
     append(log, b"B")
     log.roll()
     append(log, b"C")
@@ -331,7 +331,7 @@ async def test_newer_checkpoints_include_the_changes_of_checkpoints_that_were_no
     log.flush()
     logs.dirs[0].write(logs.dirs[0].checkpoints())
     log.truncate_to(Offset(1))
-    logs.dirs[0].checkpoints()  # is never written, as if power is lost before
+    logs.dirs[0].checkpoints()  # these are never written, as if power was lost before
     log.set_high_watermark(Offset(1))
     logs.dirs[0].write(logs.dirs[0].checkpoints())
     append(log, b"B")

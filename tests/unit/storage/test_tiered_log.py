@@ -38,7 +38,7 @@ def tiered(path: Path, count: int, **config: Any) -> tuple[LogFolder, UnifiedLog
 
 
 def sent_by_leader(offset: int, epoch: int) -> memoryview:
-    """One batch of a leader's log."""
+    """A batch as a follower fetches it from its leader."""
     data = batch_of(b"xxxx")
     data[:8] = offset.to_bytes(8, "big")
     data[12:16] = epoch.to_bytes(4, "big")
@@ -63,7 +63,9 @@ def bases(log: UnifiedLog) -> list[int]:
         ({}, "__cluster_metadata", False),
     ],
 )
-def test_which_logs_may_be_tiered(tmp_path: Path, config: dict[str, Any], topic: str, expected: bool) -> None:
+def test_only_logs_of_tiered_topics_that_are_not_internal_may_be_tiered(
+    tmp_path: Path, config: dict[str, Any], topic: str, expected: bool
+) -> None:
     folder = LogFolder(tmp_path, **{"remote_storage_enable": True, **config})
     assert not may_be_tiered(folder.context, topic, folder.config)
     folder.context.tiered = True

@@ -1,1 +1,1 @@
-"""One suite for each port, run on every adapter."""
+"""The contract of each port of the runtime: one suite, run on every adapter."""

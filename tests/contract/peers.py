@@ -32,14 +32,14 @@ class Lines:
 
 
 class Chunks(Lines):
-    """What arrives, as it arrives."""
+    """A framer without frames: each piece of received bytes is passed on as it arrives."""
 
     def buffer_updated(self, count: int) -> Iterator[memoryview]:
         yield memoryview(self._buffer)[:count]
 
 
 class Peer:
-    """Notes everything that its connection tells, and lets a test wait for it."""
+    """A handler that records every callback of its connection, and lets a test wait for them."""
 
     def __init__(self, *, chunks: bool = False, on_frame: Callable[[Peer, bytes], None] | None = None) -> None:
         self.framer = Chunks() if chunks else Lines()
@@ -75,7 +75,7 @@ class Peer:
         self.connection.abort()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what was told makes ``condition`` true."""
+        """Wait until the recorded callbacks make ``condition`` true."""
         async with asyncio.timeout(20):
             while not condition():
                 self._changed.clear()
@@ -83,7 +83,7 @@ class Peer:
 
 
 async def connected(it: Surroundings, server: Peer, client: Peer) -> Listener:
-    """Connect two peers on this machine; they end with the scenario."""
+    """Connect two peers over the loopback address; both connections are closed at the end of the scenario."""
     listener = await it.runtime.network.listen("127.0.0.1", 0, lambda: (server.framer, server))
     await it.runtime.network.connect("127.0.0.1", listener.port, client.framer, client, timeout=5)
     await server.until(lambda: hasattr(server, "connection"))

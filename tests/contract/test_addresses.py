@@ -1,4 +1,4 @@
-"""Names and ports that lead nowhere: one kind of error on every network, which those who know OSError hold."""
+"""Host names that cannot be resolved and invalid ports: every network raises the same subclass of OSError."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ NOWHERE: Final = (
     "[::1]",
     "nowhere.invalid",
 )
-"""Hosts from the wire: too long, empty in part, with bytes that end a C string, or simply unknown."""
+"""Host names as a peer may send them: too long, with empty labels, with NUL bytes, or unknown."""
 
 
 @on_all_networks
-async def test_connecting_to_a_host_that_no_look_up_finds_is_an_error_of_one_kind(it: Surroundings) -> None:
+async def test_connecting_to_a_host_that_cannot_be_resolved_raises_unresolved_host(it: Surroundings) -> None:
     for host in NOWHERE:
         with pytest.raises(UnresolvedHost) as failure:
             await it.runtime.network.connect(host, 9092, Peer().framer, Peer(), timeout=20)
@@ -43,14 +43,14 @@ async def test_connecting_to_a_host_that_no_look_up_finds_is_an_error_of_one_kin
 
 
 @on_all_networks
-async def test_connecting_to_a_port_that_is_none_is_an_os_error(it: Surroundings) -> None:
+async def test_connecting_to_an_invalid_port_raises_an_os_error(it: Surroundings) -> None:
     for port in (-1, 0, 65_536, 2**31 - 1):
         with pytest.raises(OSError, match=str(port)):
             await it.runtime.network.connect("localhost", port, Peer().framer, Peer(), timeout=20)
 
 
 @on_all_networks
-async def test_listening_on_a_host_that_no_look_up_finds_is_an_os_error(it: Surroundings) -> None:
+async def test_listening_on_a_host_that_cannot_be_resolved_raises_an_os_error(it: Surroundings) -> None:
     for host in (host for host in NOWHERE if host):
         with pytest.raises(OSError, match="cannot"):
             await it.runtime.network.listen(host, 0, lambda: (Peer().framer, Peer()))

@@ -1,4 +1,4 @@
-"""The contract of time and of tasks."""
+"""The contract of the clock and of task scopes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.contract.worlds import Surroundings, in_both_worlds
 
 
 @in_both_worlds
-async def test_timers_fire_in_order_and_can_be_taken_back(it: Surroundings) -> None:
+async def test_timers_fire_in_order_and_can_be_cancelled(it: Surroundings) -> None:
     clock, fired = it.runtime.clock, list[str]()
     done = asyncio.Event()
     clock.call_later(0.02, lambda: fired.append("second"))
@@ -38,7 +38,7 @@ async def test_a_timeout_ends_a_wait(it: Surroundings) -> None:
 
 
 @in_both_worlds
-async def test_tasks_are_cancelled_in_order_of_creation_and_waited_for(it: Surroundings) -> None:
+async def test_a_scope_cancels_its_tasks_in_order_of_creation_and_waits_for_them(it: Surroundings) -> None:
     tasks, cancelled, ended = it.runtime.new_tasks("scope"), list[int](), list[int]()
 
     async def work(number: int) -> None:
@@ -73,7 +73,7 @@ async def test_a_task_that_raises_is_reported(it: Surroundings) -> None:
 
 
 @in_both_worlds
-async def test_a_cancelled_or_finished_task_is_no_failure(it: Surroundings) -> None:
+async def test_a_cancelled_or_finished_task_is_not_reported_as_a_failure(it: Surroundings) -> None:
     tasks = it.runtime.new_tasks("scope")
 
     async def work() -> int:
@@ -87,7 +87,7 @@ async def test_a_cancelled_or_finished_task_is_no_failure(it: Surroundings) -> N
 
 
 @in_both_worlds
-async def test_a_stopped_scope_takes_no_task(it: Surroundings) -> None:
+async def test_a_stopped_scope_accepts_no_new_task(it: Surroundings) -> None:
     tasks = it.runtime.new_tasks("scope")
     await tasks.stop()
     with pytest.raises(RuntimeError, match="'late' was started in scope 'scope'"):

@@ -1,4 +1,5 @@
-"""What every adapter keeps of a segment beside it: out of the sight of Kafka's class, and as long as the segment."""
+"""The description of a remote segment, which every adapter stores outside of the folder of LocalTieredStorage: it is
+written and deleted with its segment."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ def path(metadata: RemoteLogSegmentMetadata) -> str:
     return object_path(metadata, ".metadata").replace("kafka-tiered-storage/", "milena-segments/")
 
 
-async def kept(tier: Tier, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+async def stored_description(tier: Tier, metadata: RemoteLogSegmentMetadata) -> bytes | None:
     return await tier.storage.description(metadata.segment_id, metadata.start_offset)
 
 
 @on_all_tiers
-async def test_it_comes_and_goes_with_its_segment(tier: Tier) -> None:
+async def test_a_description_is_written_and_deleted_with_its_segment(tier: Tier) -> None:
     await tier.storage.copy(segment(7), replace(tier.files(), description=TEXT))
     await tier.storage.copy(segment(8), tier.files())
-    assert (await kept(tier, segment(7)), await kept(tier, segment(8))) == (TEXT, None)
+    assert (await stored_description(tier, segment(7)), await stored_description(tier, segment(8))) == (TEXT, None)
     files = tier.objects()
     assert files.pop(path(segment(7))) == TEXT
     assert set(files) == {object_path(segment(number), suffix) for number in (7, 8) for suffix in CONTENTS}
@@ -33,11 +34,11 @@ async def test_it_comes_and_goes_with_its_segment(tier: Tier) -> None:
     for number in (7, 8, 7):
         await tier.storage.delete(segment(number))
     assert tier.objects() == {}
-    assert await kept(tier, segment(7)) is None
+    assert await stored_description(tier, segment(7)) is None
 
 
 @on_all_tiers
-async def test_what_is_left_of_a_deletion_that_was_cut_off_goes_with_the_next(tier: Tier) -> None:
+async def test_a_repeated_deletion_removes_what_an_interrupted_one_left(tier: Tier) -> None:
     tier.door.write(object_path(segment(8), ".log"), b"another")
     await tier.storage.delete(segment(8))
     tier.door.write(path(segment(7)), TEXT)
@@ -46,7 +47,7 @@ async def test_what_is_left_of_a_deletion_that_was_cut_off_goes_with_the_next(ti
 
 
 @on_all_tiers
-async def test_one_without_a_segment_is_swept_once_it_is_old(tier: Tier) -> None:
+async def test_an_old_description_without_a_segment_is_swept(tier: Tier) -> None:
     await tier.storage.copy(segment(7), replace(tier.files(), description=TEXT))
     tier.door.write(path(segment(8)), TEXT)
     tier.door.write(path(segment(9)), TEXT)
@@ -54,5 +55,5 @@ async def test_one_without_a_segment_is_swept_once_it_is_old(tier: Tier) -> None
     storage = tier.again(later(tier.it.runtime, ORPHAN_AGE_MS + 60_000))
     swept = await storage.sweep_orphans(PARTITION, {segment(9).id})
     assert swept == [segment(8).segment_id]
-    assert await kept(tier, segment(7)) == TEXT
+    assert await stored_description(tier, segment(7)) == TEXT
     assert path(segment(8)) not in tier.objects() and path(segment(9)) in tier.objects()

@@ -10,7 +10,7 @@ from tests.contract.worlds import Surroundings, in_both_worlds
 
 
 @in_both_worlds
-async def test_appends_go_to_the_end_and_say_where(it: Surroundings) -> None:
+async def test_an_append_writes_at_the_end_and_returns_its_position(it: Surroundings) -> None:
     file = it.runtime.disk.open(f"{it.folder}/f", create=True)
     assert file.append([b"abc"]) == 0
     assert file.append([b"d", bytearray(b"e"), memoryview(b"fg"), b""]) == 3
@@ -56,7 +56,7 @@ async def test_a_large_part_of_another_file_is_appended_whole(it: Surroundings) 
 
 
 @in_both_worlds
-async def test_what_cannot_be_appended_from_another_file_leaves_the_file_as_it_was(it: Surroundings) -> None:
+async def test_a_failed_append_from_another_file_leaves_the_file_unchanged(it: Surroundings) -> None:
     disk = it.runtime.disk
     for name, data in (("from", b"0123456789"), ("to", b"abc")):
         disk.write_atomic(f"{it.folder}/{name}", data)
@@ -71,7 +71,7 @@ async def test_what_cannot_be_appended_from_another_file_leaves_the_file_as_it_w
 
 
 @in_both_worlds
-async def test_a_file_knows_what_is_synced(it: Surroundings) -> None:
+async def test_a_file_reports_how_much_of_it_is_synced(it: Surroundings) -> None:
     file = it.runtime.disk.open(f"{it.folder}/f", create=True)
     file.append([b"0123456789"])
     assert file.synced == 0
@@ -96,7 +96,7 @@ async def test_writing_past_the_end_fills_with_zeros(it: Surroundings) -> None:
 
 
 @in_both_worlds
-async def test_what_is_written_is_there_when_opened_again(it: Surroundings) -> None:
+async def test_written_bytes_are_there_when_the_file_is_opened_again(it: Surroundings) -> None:
     disk = it.runtime.disk
     file = disk.open(f"{it.folder}/f", create=True)
     file.append([b"abc"])
@@ -107,7 +107,7 @@ async def test_what_is_written_is_there_when_opened_again(it: Surroundings) -> N
 
 
 @in_both_worlds
-async def test_a_closed_file_refuses_and_its_handle_does_not(it: Surroundings) -> None:
+async def test_a_closed_file_refuses_calls_and_its_open_handle_can_still_be_read(it: Surroundings) -> None:
     file = it.runtime.disk.open(f"{it.folder}/f", create=True)
     file.append([b"abc"])
     handle = file.handle()
@@ -117,7 +117,7 @@ async def test_a_closed_file_refuses_and_its_handle_does_not(it: Surroundings) -
             call()
         assert raised.value.errno == errno.EBADF
     it.runtime.disk.remove(file.path)
-    handle.load(100, 1)  # what is there of it
+    handle.load(100, 1)  # fewer than 100 bytes are there
     assert handle.pread(3, 0) == b"abc"
 
 
@@ -132,7 +132,7 @@ async def test_read_only_files_refuse_writes(it: Surroundings) -> None:
 
 
 @in_both_worlds
-async def test_missing_files_and_folders_are_named(it: Surroundings) -> None:
+async def test_errors_name_missing_files_and_folders(it: Surroundings) -> None:
     disk, missing = it.runtime.disk, f"{it.folder}/no/f"
 
     def names(call: object) -> bool:
@@ -201,7 +201,7 @@ async def test_a_folder_is_removed_alone_only_if_it_is_empty(it: Surroundings) -
 
 
 @in_both_worlds
-async def test_a_lock_is_held_once(it: Surroundings) -> None:
+async def test_a_lock_has_only_one_holder(it: Surroundings) -> None:
     path = f"{it.folder}/.lock"
     release = it.runtime.disk.lock(path)
     with pytest.raises(BlockingIOError):
@@ -222,7 +222,7 @@ async def test_a_mapped_file_shows_its_bytes(it: Surroundings) -> None:
 
 
 @in_both_worlds
-async def test_offloaded_work_gives_its_result_or_raises(it: Surroundings) -> None:
+async def test_offloaded_work_returns_its_result_or_raises(it: Surroundings) -> None:
     disk = it.runtime.disk
 
     def divide(number: int, *, by: int) -> int:
@@ -234,7 +234,7 @@ async def test_offloaded_work_gives_its_result_or_raises(it: Surroundings) -> No
 
 
 @in_both_worlds
-async def test_the_disk_knows_space_and_ages(it: Surroundings) -> None:
+async def test_the_disk_reports_free_space_and_modification_times(it: Surroundings) -> None:
     disk = it.runtime.disk
     total, usable = disk.usage(it.folder)
     assert 0 < usable <= total

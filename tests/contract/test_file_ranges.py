@@ -1,4 +1,4 @@
-"""The contract of sending files: by sendfile, by reading, and in the simulation."""
+"""The contract of sending ranges of files: with sendfile, with reads, and in the simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.contract.peers import Peer, connected
 from tests.contract.worlds import Surroundings, on_all_networks
 
 CONTENT = bytes(range(256)) * 4096 * 6
-"""6 MiB: more than one wake-up sends."""
+"""6 MiB: more than is sent after one wake-up of the event loop."""
 
 
 def a_file(it: Surroundings, content: bytes = CONTENT) -> File:
@@ -59,7 +59,7 @@ async def test_a_file_closed_and_removed_meanwhile_is_still_sent(it: Surrounding
 
 
 @on_all_networks
-async def test_a_range_made_before_its_file_was_closed_can_be_sent(it: Surroundings) -> None:
+async def test_a_range_that_was_created_before_its_file_was_closed_can_be_sent(it: Surroundings) -> None:
     server, client = Peer(chunks=True), Peer()
     await connected(it, server, client)
     file = a_file(it, b"content")

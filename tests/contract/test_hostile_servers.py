@@ -1,4 +1,5 @@
-"""A server that sends no frames, wrong frames, or none at all: what a channel makes of it, on every network."""
+"""Servers that send bytes without framing, malformed frames, or nothing: how a channel fails and recovers, on every
+network."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ VERSIONS: Final = [{"api_key": key, "min_version": 0, "max_version": 4} for key 
 GOOD: Final = messages.encode_response(ApiKey.LIST_GROUPS, 4, error_code=0, groups=[])
 
 Answer = Callable[[int, bytes], bytes | None]
-"""From the correlation id and a good answer's body to the bytes on the wire; None ends the connection."""
+"""Returns the bytes to send for a correlation id and the body of a valid response; None closes the connection."""
 
 
 def framed(correlation_id: int, body: bytes, *, flexible: bool = True) -> bytes:
@@ -48,10 +49,10 @@ MISDEEDS: Final[dict[str, Answer]] = {
 
 @dataclass
 class Server:
-    """Answers ApiVersions well, unless it is to be the misdeed's victim, and ListGroups as it is told to."""
+    """Answers ListGroups by ``answer``, or ApiVersions if ``spoils_versions``. Its other responses are valid."""
 
     answer: Answer | None = None
-    """None: well."""
+    """None: every response is valid."""
     silent: bool = False
     spoils_versions: bool = False
     connections: int = 0
@@ -83,7 +84,7 @@ class Server:
 
 
 class Serving:
-    """One connection of the server; a request comes in one piece."""
+    """The handler of one connection of the server. It expects each request in one piece."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -110,7 +111,7 @@ def channel_to(it: Surroundings, listener: Listener, **timeouts: float) -> Chann
 
 
 @on_all_networks
-async def test_each_misdeed_is_a_channel_error_and_costs_the_connection(it: Surroundings) -> None:
+async def test_each_misdeed_raises_a_channel_error_and_closes_the_connection(it: Surroundings) -> None:
     server = Server()
     channel = channel_to(it, await server.start(it))
     for what, server.answer in MISDEEDS.items():
@@ -125,7 +126,7 @@ async def test_each_misdeed_is_a_channel_error_and_costs_the_connection(it: Surr
 
 
 @on_all_networks
-async def test_the_same_in_the_answer_that_begins_a_connection_is_tried_again_with_growing_pauses(
+async def test_after_a_malformed_api_versions_response_the_channel_reconnects_with_growing_backoff(
     it: Surroundings,
 ) -> None:
     server = Server(spoils_versions=True)
@@ -145,7 +146,7 @@ async def test_the_same_in_the_answer_that_begins_a_connection_is_tried_again_wi
 
 
 @on_all_networks
-async def test_a_server_that_says_nothing_is_left_after_the_time_for_an_answer(it: Surroundings) -> None:
+async def test_a_request_to_a_silent_server_times_out_and_closes_the_connection(it: Surroundings) -> None:
     server = Server()
     channel = channel_to(it, await server.start(it), request_timeout=0.05)
     await channel.connect()
@@ -159,9 +160,9 @@ async def test_a_server_that_says_nothing_is_left_after_the_time_for_an_answer(i
 
 
 @on_all_networks
-async def test_an_endless_answer_ends_with_the_time_for_it_and_shuts_out_nobody(it: Surroundings) -> None:
-    """What is held grows with the bytes that come, never with the length that was announced
-    (tests/unit/protocol/test_frames.py), and is given back with the connection."""
+async def test_a_response_that_does_not_end_times_out_and_its_memory_is_released(it: Surroundings) -> None:
+    """The memory for a response grows with the received bytes, not with the announced length
+    (tests/unit/protocol/test_frames.py), and is released when the connection closes."""
     server = Server(answer=lambda _number, _body: (200 << 20).to_bytes(4, "big") + bytes(100_000))
     channel = channel_to(it, await server.start(it), request_timeout=0.2)
     for _ in range(3):

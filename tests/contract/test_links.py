@@ -1,4 +1,5 @@
-"""Links over both networks: what a cut lets wait, on connections that were made and on those that were accepted."""
+"""Links over the real and the simulated network: a cut link holds bytes back until it is healed, on outgoing and on
+accepted connections."""
 
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ MIB = 1 << 20
 
 
 def linked(it: Surroundings) -> tuple[Surroundings, Links]:
-    """All addresses are those of node 7."""
+    """The surroundings with a network of ``Links`` that takes every address for one of node 7."""
     links = Links(it.runtime.network, it.runtime.clock, lambda host, port: NODE)
     return replace(it, runtime=replace(it.runtime, network=links)), links
 
 
 async def quiet(it: Surroundings) -> None:
-    """Long enough for what is under way to arrive."""
+    """Sleep long enough for bytes in flight to arrive."""
     await it.runtime.clock.sleep(0.05)
 
 
 @in_both_worlds
-async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_healed(it: Surroundings) -> None:
+async def test_bytes_that_are_sent_over_a_cut_link_arrive_when_it_is_healed(it: Surroundings) -> None:
     it, links = linked(it)
     server, client = Peer(), Peer()
     await connected(it, server, client)
@@ -47,7 +48,7 @@ async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_healed(it: Surrou
 
 
 @in_both_worlds
-async def test_what_comes_over_a_cut_link_is_not_read(it: Surroundings) -> None:
+async def test_bytes_that_arrive_over_a_cut_link_are_not_read_until_it_is_healed(it: Surroundings) -> None:
     it, links = linked(it)
     server, client = Peer(), Peer()
     await connected(it, server, client)
@@ -63,7 +64,9 @@ async def test_what_comes_over_a_cut_link_is_not_read(it: Surroundings) -> None:
 
 
 @in_both_worlds
-async def test_an_accepted_connection_is_known_by_its_first_request(it: Surroundings) -> None:
+async def test_the_first_request_of_an_accepted_connection_identifies_its_peer(
+    it: Surroundings,
+) -> None:
     it, links = linked(it)
     links.cut(2)
     server, client = Peer(), Peer()
@@ -81,7 +84,7 @@ async def test_an_accepted_connection_is_known_by_its_first_request(it: Surround
 
 
 @in_both_worlds
-async def test_connecting_over_a_cut_link_times_out_or_waits_for_the_healing(it: Surroundings) -> None:
+async def test_connecting_over_a_cut_link_times_out_or_waits_until_it_is_healed(it: Surroundings) -> None:
     it, links = linked(it)
     network = it.runtime.network
     server, client = Peer(), Peer()
@@ -103,7 +106,7 @@ async def test_connecting_over_a_cut_link_times_out_or_waits_for_the_healing(it:
 
 
 @in_both_worlds
-async def test_an_end_is_heard_on_the_other_side_when_the_link_is_healed(it: Surroundings) -> None:
+async def test_the_other_side_notices_a_close_when_the_link_is_healed(it: Surroundings) -> None:
     it, links = linked(it)
     server, client = Peer(), Peer()
     await connected(it, server, client)
@@ -120,7 +123,7 @@ async def test_an_end_is_heard_on_the_other_side_when_the_link_is_healed(it: Sur
 
 
 @in_both_worlds
-async def test_the_other_side_may_end_while_the_link_is_cut(it: Surroundings) -> None:
+async def test_a_close_by_the_other_side_is_noticed_when_the_link_is_healed(it: Surroundings) -> None:
     it, links = linked(it)
     server, client = Peer(), Peer()
     await connected(it, server, client)
@@ -134,7 +137,7 @@ async def test_the_other_side_may_end_while_the_link_is_cut(it: Surroundings) ->
 
 
 @in_both_worlds
-async def test_whoever_gives_up_first_hears_of_it_once(it: Surroundings) -> None:
+async def test_closing_and_aborting_a_connection_over_a_cut_link_reports_the_loss_once(it: Surroundings) -> None:
     it, links = linked(it)
     for direction in ("in", "out", "both"):
         server, client = Peer(), Peer()
@@ -150,7 +153,7 @@ async def test_whoever_gives_up_first_hears_of_it_once(it: Surroundings) -> None
 
 
 @in_both_worlds
-async def test_a_sender_that_was_held_back_goes_on_after_the_healing(it: Surroundings) -> None:
+async def test_a_sender_that_was_held_back_continues_after_the_link_is_healed(it: Surroundings) -> None:
     it, links = linked(it)
     server, client = Peer(chunks=True), Peer()
     await connected(it, server, client)
@@ -163,7 +166,7 @@ async def test_a_sender_that_was_held_back_goes_on_after_the_healing(it: Surroun
 
 
 @in_both_worlds
-async def test_cuts_of_both_directions_add_up(it: Surroundings) -> None:
+async def test_a_link_that_is_cut_in_each_direction_is_cut_in_both(it: Surroundings) -> None:
     _, links = linked(it)
     links.cut("consumer", "in")
     assert links.cut("consumer", "out") == [{"peer": "consumer", "direction": "both", "connections": 0}]

@@ -1,4 +1,4 @@
-"""The contract of connections: frames, order, one send for a wake-up, pausing, closing, errors."""
+"""The contract of connections: frames, order, one send per wake-up of the loop, pausing, closing, errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_parts_and_frames_arrive_in_order(it: Surroundings) -> None:
 
 
 @on_all_networks
-async def test_what_is_sent_while_frames_are_handled_arrives_in_one_piece(it: Surroundings) -> None:
+async def test_data_that_is_sent_while_frames_are_handled_arrives_in_one_piece(it: Surroundings) -> None:
     server, client = Peer(on_frame=lambda peer, frame: peer.connection.send([frame, b"\n"])), Peer(chunks=True)
     await connected(it, server, client)
     client.connection.send([b"a\nb\nc\nd\n"])
@@ -57,7 +57,7 @@ async def test_many_small_parts_arrive(it: Surroundings) -> None:
 
 
 @on_all_networks
-async def test_a_slow_reader_holds_the_sender_back_and_lets_it_go_on(it: Surroundings) -> None:
+async def test_a_slow_reader_holds_the_sender_back_until_it_has_read(it: Surroundings) -> None:
     server, client = Peer(chunks=True), Peer()
     await connected(it, server, client)
     server.connection.pause_reading()
@@ -75,7 +75,7 @@ async def test_a_slow_reader_holds_the_sender_back_and_lets_it_go_on(it: Surroun
 
 
 @on_all_networks
-async def test_pausing_holds_further_reads(it: Surroundings) -> None:
+async def test_a_paused_connection_reads_no_further_frames(it: Surroundings) -> None:
     server, client = Peer(on_frame=lambda peer, _frame: peer.connection.pause_reading()), Peer()
     await connected(it, server, client)
     client.connection.send([b"one\n"])
@@ -89,7 +89,7 @@ async def test_pausing_holds_further_reads(it: Surroundings) -> None:
 
 
 @on_all_networks
-async def test_close_sends_what_is_queued_first(it: Surroundings) -> None:
+async def test_close_sends_the_queued_data_first(it: Surroundings) -> None:
     server, client = Peer(chunks=True), Peer()
     await connected(it, server, client)
     server.connection.pause_reading()
@@ -105,7 +105,7 @@ async def test_close_sends_what_is_queued_first(it: Surroundings) -> None:
 
 
 @on_all_networks
-async def test_close_in_a_handler_sends_the_answer_and_handles_no_further_frame(it: Surroundings) -> None:
+async def test_close_in_a_handler_sends_the_response_and_handles_no_further_frame(it: Surroundings) -> None:
     def answer(peer: Peer, frame: bytes) -> None:
         peer.connection.send([b"bye " + frame + b"\n"])
         peer.connection.close()
@@ -120,7 +120,7 @@ async def test_close_in_a_handler_sends_the_answer_and_handles_no_further_frame(
 
 
 @on_all_networks
-async def test_abort_loses_what_is_queued(it: Surroundings) -> None:
+async def test_abort_discards_the_queued_data(it: Surroundings) -> None:
     server, client = Peer(chunks=True), Peer()
     await connected(it, server, client)
     server.connection.pause_reading()
@@ -135,7 +135,7 @@ async def test_abort_loses_what_is_queued(it: Surroundings) -> None:
 
 
 @on_all_networks
-async def test_bytes_that_are_no_frame_close_the_connection(it: Surroundings) -> None:
+async def test_an_invalid_frame_closes_the_connection(it: Surroundings) -> None:
     server, client = Peer(on_frame=lambda peer, frame: peer.connection.send([frame, b"\n"])), Peer()
     await connected(it, server, client)
     client.connection.send([b"good\n!\nnever\n"])
@@ -147,7 +147,7 @@ async def test_bytes_that_are_no_frame_close_the_connection(it: Surroundings) ->
 
 
 @on_all_networks
-async def test_nothing_listens(it: Surroundings) -> None:
+async def test_connecting_to_a_port_without_a_listener_is_refused(it: Surroundings) -> None:
     listener = await it.runtime.network.listen("127.0.0.1", 0, lambda: (Peer().framer, Peer()))
     port = listener.port
     listener.close()
@@ -157,7 +157,7 @@ async def test_nothing_listens(it: Surroundings) -> None:
 
 
 @on_all_networks
-async def test_a_port_in_use_is_named(it: Surroundings) -> None:
+async def test_the_error_for_a_port_in_use_names_the_port(it: Surroundings) -> None:
     listener = await it.runtime.network.listen("127.0.0.1", 0, lambda: (Peer().framer, Peer()))
     with pytest.raises(OSError, match=f"127.0.0.1:{listener.port}: address already in use") as raised:
         await it.runtime.network.listen("127.0.0.1", listener.port, lambda: (Peer().framer, Peer()))
@@ -166,7 +166,7 @@ async def test_a_port_in_use_is_named(it: Surroundings) -> None:
 
 
 @on_all_networks
-async def test_an_unknown_host_is_named(it: Surroundings) -> None:
+async def test_the_error_for_an_unknown_host_names_the_host(it: Surroundings) -> None:
     with pytest.raises(OSError, match=r"cannot resolve 'nowhere\.invalid'"):
         await it.runtime.network.connect("nowhere.invalid", 1, Peer().framer, Peer(), timeout=5)
 
@@ -181,7 +181,7 @@ async def test_accepted_connections_outlive_their_listener(it: Surroundings) -> 
 
 
 @on_all_networks
-async def test_the_peer_is_named(it: Surroundings) -> None:
+async def test_a_connection_knows_the_address_of_its_peer(it: Surroundings) -> None:
     server, client = Peer(), Peer()
     listener = await connected(it, server, client)
     assert client.connection.peer == f"127.0.0.1:{listener.port}"

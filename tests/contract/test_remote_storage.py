@@ -34,7 +34,7 @@ from tests.contract.tiers import (
 )
 
 WRITES_OF_A_COPY = 5
-"""So many steps, or kinds of steps, of a copy are made to fail one after the other."""
+"""How many writing steps of a copy the tests let fail, one after the other."""
 
 
 async def contents(tier: Tier, metadata: RemoteLogSegmentMetadata, start: int = 0, end: int | None = None) -> bytes:
@@ -42,7 +42,7 @@ async def contents(tier: Tier, metadata: RemoteLogSegmentMetadata, start: int = 
 
 
 @on_all_tiers
-async def test_what_was_copied_is_there(tier: Tier) -> None:
+async def test_a_copied_segment_and_its_indexes_can_be_fetched(tier: Tier) -> None:
     assert await tier.storage.copy(segment(7), tier.files()) is None
     assert await contents(tier, segment(7)) == LOG
     for index in IndexType:
@@ -79,7 +79,7 @@ async def test_any_range_can_be_fetched(tier: Tier) -> None:
 
 
 @on_all_tiers
-async def test_a_fetch_past_the_end_gives_what_there_is(tier: Tier) -> None:
+async def test_a_fetch_past_the_end_returns_the_bytes_up_to_the_end(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     assert await contents(tier, segment(7), len(LOG) - 3, len(LOG) + 10_000) == LOG[-3:]
     for start in (len(LOG), len(LOG) + 5):
@@ -88,7 +88,7 @@ async def test_a_fetch_past_the_end_gives_what_there_is(tier: Tier) -> None:
 
 
 @on_all_tiers
-async def test_an_impossible_range_is_the_callers_fault(tier: Tier) -> None:
+async def test_an_impossible_range_raises_a_value_error(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     for start, end in ((-1, 4), (5, 3)):
         with pytest.raises(ValueError, match="range"):
@@ -96,7 +96,7 @@ async def test_an_impossible_range_is_the_callers_fault(tier: Tier) -> None:
 
 
 @on(folder, simulated_folder)
-async def test_a_folder_gives_ranges_of_files_that_outlive_the_object(tier: Tier) -> None:
+async def test_a_fetched_range_of_a_file_can_be_read_after_the_object_is_deleted(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     found = await tier.storage.fetch(segment(7), 100, 299)
     assert found.file is not None
@@ -106,7 +106,7 @@ async def test_a_folder_gives_ranges_of_files_that_outlive_the_object(tier: Tier
 
 
 @on_all_tiers
-async def test_missing_objects_are_not_found(tier: Tier) -> None:
+async def test_fetching_a_missing_object_raises_remote_resource_not_found(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files(txn=False))
     with pytest.raises(RemoteResourceNotFound):
         await contents(tier, segment(8))
@@ -118,7 +118,7 @@ async def test_missing_objects_are_not_found(tier: Tier) -> None:
 
 
 @on_all_tiers
-async def test_a_segment_is_deleted_as_often_as_one_likes(tier: Tier) -> None:
+async def test_deleting_a_segment_is_idempotent(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     await tier.storage.copy(segment(8), tier.files())
     assert await contents(tier, segment(7)) == LOG
@@ -132,7 +132,9 @@ async def test_a_segment_is_deleted_as_often_as_one_likes(tier: Tier) -> None:
 
 
 @on_file_systems
-async def test_the_folder_of_a_partition_goes_with_its_last_segment_and_comes_back(tier: Tier) -> None:
+async def test_the_folder_of_a_partition_is_removed_with_its_last_segment_and_created_again(
+    tier: Tier,
+) -> None:
     for _ in range(2):
         for number in (7, 8):
             await tier.storage.copy(segment(number), tier.files())
@@ -147,7 +149,7 @@ async def test_the_folder_of_a_partition_goes_with_its_last_segment_and_comes_ba
 
 
 @on_file_systems
-async def test_a_copy_survives_that_its_folder_vanishes_while_it_is_empty(tier: Tier) -> None:
+async def test_a_copy_succeeds_though_its_empty_folder_is_removed_meanwhile(tier: Tier) -> None:
     tier.door.vanishing(HOME, times=3)
     await tier.storage.copy(segment(7), tier.files())
     assert await contents(tier, segment(7)) == LOG
@@ -170,7 +172,7 @@ async def test_segments_are_listed_in_order_with_their_sizes(tier: Tier) -> None
 
 
 @on_all_tiers
-async def test_a_copy_whose_own_files_are_missing_leaves_nothing(tier: Tier) -> None:
+async def test_a_copy_whose_local_files_are_missing_leaves_no_objects(tier: Tier) -> None:
     for suffix in CONTENTS:
         if suffix != ".leader_epoch_checkpoint":
             with pytest.raises(RemoteStorageError) as raised:
@@ -180,7 +182,7 @@ async def test_a_copy_whose_own_files_are_missing_leaves_nothing(tier: Tier) -> 
 
 
 @on_all_tiers
-async def test_a_log_of_another_size_than_its_metadata_is_not_copied(tier: Tier) -> None:
+async def test_a_log_whose_size_differs_from_its_metadata_is_not_copied(tier: Tier) -> None:
     for log in (LOG + b"more", LOG[:-1]):
         with pytest.raises(RemoteStorageError, match=str(len(LOG))):
             await tier.storage.copy(segment(7), tier.files(log=log))
@@ -188,7 +190,7 @@ async def test_a_log_of_another_size_than_its_metadata_is_not_copied(tier: Tier)
 
 
 @on_tiers_that_can_fail
-async def test_a_full_tier_may_have_room_later_and_keeps_nothing_of_a_failed_copy(tier: Tier) -> None:
+async def test_a_full_tier_raises_a_retriable_error_and_a_failed_copy_leaves_no_objects(tier: Tier) -> None:
     for step in range(WRITES_OF_A_COPY - 1):
         tier.door.fail(errno.ENOSPC, after=step)
         with pytest.raises(RetriableRemoteStorageError):
@@ -203,7 +205,7 @@ async def test_a_full_tier_may_have_room_later_and_keeps_nothing_of_a_failed_cop
 
 
 @on_tiers_that_can_fail
-async def test_a_read_only_tier_refuses_for_good_and_is_read(tier: Tier) -> None:
+async def test_a_read_only_tier_refuses_writes_with_a_non_retriable_error_and_can_be_read(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     before = tier.objects()
     tier.door.fail(errno.EROFS, after=0)
@@ -216,7 +218,7 @@ async def test_a_read_only_tier_refuses_for_good_and_is_read(tier: Tier) -> None
 
 
 @on_file_systems
-async def test_where_the_whole_folder_is_away_nothing_is_missing_in_it(tier: Tier) -> None:
+async def test_while_the_folder_of_the_tier_is_away_every_call_raises_a_retriable_error(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     tier.door.remove("kafka-tiered-storage")
     for refused in (
@@ -233,7 +235,7 @@ async def test_where_the_whole_folder_is_away_nothing_is_missing_in_it(tier: Tie
 
 
 @on_all_tiers
-async def test_a_cut_object_is_an_error(tier: Tier) -> None:
+async def test_fetching_a_truncated_object_beyond_its_end_raises_an_error(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     tier.door.write(object_path(segment(7), ".log"), LOG[:-1500])
     with pytest.raises(RemoteStorageError) as raised:
@@ -255,7 +257,7 @@ async def test_work_orders_of_earlier_versions_are_removed_once(tier: Tier) -> N
 
 
 @on_all_tiers
-async def test_foreign_files_are_passed_over_and_left_alone(tier: Tier) -> None:
+async def test_foreign_files_are_reported_and_never_removed(tier: Tier) -> None:
     foreign = {
         "kafka-tiered-storage/README.txt": b"a file beside the partitions",
         "kafka-tiered-storage/no partition/file.log": b"a folder that is no partition's",
@@ -267,8 +269,8 @@ async def test_foreign_files_are_passed_over_and_left_alone(tier: Tier) -> None:
     for path, data in foreign.items():
         tier.door.write(path, data)
     assert [found.segment_id for found in await tier.storage.segments()] == [segment(7).segment_id]
-    told = {*foreign, "kafka-tiered-storage/no partition"} - {"kafka-tiered-storage/no partition/file.log"}
-    assert await tier.storage.foreign() == sorted(told)
+    reported = {*foreign, "kafka-tiered-storage/no partition"} - {"kafka-tiered-storage/no partition/file.log"}
+    assert await tier.storage.foreign() == sorted(reported)
     aged = tier.again(later(tier.it.runtime, 2 * ORPHAN_AGE_MS))
     assert await aged.sweep_orphans(PARTITION, ()) == []
     await aged.close()
@@ -278,8 +280,8 @@ async def test_foreign_files_are_passed_over_and_left_alone(tier: Tier) -> None:
 
 
 @on_all_tiers
-async def test_old_unknown_sets_without_a_log_are_orphans_and_those_with_one_are_not(tier: Tier) -> None:
-    """The log comes last: another object that is missing was lost later."""
+async def test_old_unknown_segments_without_a_log_are_orphans_and_those_with_one_are_not(tier: Tier) -> None:
+    """A copy writes the log last: a segment with a log and without another object was complete, and has lost it."""
     for number in (1, 2, 3):
         await tier.storage.copy(segment(number), tier.files())
     for number in (1, 2):
@@ -293,7 +295,7 @@ async def test_old_unknown_sets_without_a_log_are_orphans_and_those_with_one_are
 
 
 @on(simulated_folder)
-async def test_what_a_cancelled_copy_left_is_swept(tier: Tier) -> None:
+async def test_the_files_that_a_cancelled_copy_left_are_swept(tier: Tier) -> None:
     files = tier.files()
     left = 0
     for tenths in range(80):
@@ -309,7 +311,7 @@ async def test_what_a_cancelled_copy_left_is_swept(tier: Tier) -> None:
 
 
 @on_all_tiers
-async def test_what_a_dead_process_left_is_swept(tier: Tier) -> None:
+async def test_the_files_that_a_dead_process_left_are_swept(tier: Tier) -> None:
     tier.door.write("milena-copying/1/AAAAAAAAAAAAAAAAAAAACA.5/log", b"half of a log")
     await tier.storage.sweep_orphans(PARTITION, ())
     assert tier.objects() == {}

@@ -67,33 +67,33 @@ def object_path(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
 
 
 class BackDoor(Protocol):
-    """The tier as an administrator sees it. Paths are below its folder."""
+    """Direct access to the files of the tier, past the adapter. Paths are relative to the folder of the tier."""
 
     def tree(self) -> dict[str, bytes]: ...
     def write(self, path: str, data: bytes) -> None: ...
     def remove(self, path: str) -> None: ...
     def has_folder(self, path: str) -> bool: ...
     def vanishing(self, path: str, times: int) -> None:
-        """Another broker removes this folder before something is moved into it, while it is empty."""
+        """Let another broker remove this empty folder before a file is moved into it, ``times`` times."""
         ...
 
     def fail(self, number: int, after: int) -> None:
-        """Every writing call from the one after ``after`` on raises OSError with this errno; 0 heals."""
+        """Let every writing call after the first ``after`` ones raise OSError with this errno; 0 ends that."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What a scenario gets."""
+    """The argument of a scenario: an adapter of remote storage, and access to its files."""
 
     it: Surroundings
     storage: RemoteStorage
     door: BackDoor
     again: Callable[[Runtime], RemoteStorage]
-    """The adapter as another process of the same broker makes it."""
+    """Another adapter for the same tier, as a new process of the same broker would create it."""
 
     def files(self, *, without: str = "", log: bytes = LOG, txn: bool = True) -> SegmentFiles:
-        """Files of a segment, on the broker's own disk; one may be missing."""
+        """The files of a segment on the broker's local disk; ``without``: the suffix of one that is missing."""
         disk, folder = self.it.runtime.disk, f"{self.it.folder}/segment"
         disk.make_folders(folder)
         for suffix, data in CONTENTS.items():
@@ -111,7 +111,7 @@ class Tier:
         )
 
     def objects(self) -> dict[str, bytes]:
-        """All files of the tier."""
+        """Path and content of every file of the tier."""
         return self.door.tree()
 
 
@@ -174,7 +174,7 @@ class DiskDoor:
 
 @dataclass
 class Faulty:
-    """An fsspec file system whose writing calls fail from some call on."""
+    """An fsspec file system whose writing calls can be made to fail."""
 
     system: Any
     number: int = 0
@@ -234,7 +234,7 @@ class FsspecDoor:
 
 
 class Later:
-    """A clock that is ahead of the world's."""
+    """A clock that is ahead of the runtime's clock."""
 
     def __init__(self, clock: Clock, ahead_ms: int) -> None:
         self._clock = clock
@@ -314,7 +314,7 @@ def fsspec_files(scenario: TierScenario, path: Path) -> None:
 
 
 def on(*adapters: Adapter) -> Callable[[TierScenario], Callable[[Adapter, Path], None]]:
-    """Make a test of a scenario, one for each adapter."""
+    """A decorator that makes a scenario one test for each adapter."""
 
     def decorate(scenario: TierScenario) -> Callable[[Adapter, Path], None]:
         @pytest.mark.parametrize("adapter", adapters, ids=lambda adapter: adapter.__name__)

@@ -1,4 +1,4 @@
-"""Runs a scenario on the real and on the simulated adapters of the ports."""
+"""Runs a scenario on the real and on the simulated adapters of the ports of the runtime."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a scenario gets."""
+    """The argument of a scenario: a runtime, and what the scenario needs beside it."""
 
     runtime: Runtime
     folder: str
     """An empty folder on the disk."""
     failures: list[tuple[str, BaseException | None]]
-    """What ``Runtime.fatal`` was told."""
+    """The failures that were reported to ``Runtime.fatal``."""
     machine: Machine | None
     """None in the real world."""
     endings: list[Callable[[], object]] = field(default_factory=list)
 
     def ending(self, *calls: Callable[[], object]) -> None:
-        """Call these after the scenario."""
+        """Register functions to be called after the scenario."""
         self.endings.extend(calls)
 
     async def end(self) -> None:
@@ -97,7 +97,7 @@ def _really(
 
 
 def on(*worlds: World_) -> Callable[[Scenario], Callable[[World_, Path], None]]:
-    """Make a test of a scenario, one for each world."""
+    """A decorator that makes a scenario one test for each world."""
 
     def decorate(scenario: Scenario) -> Callable[[World_, Path], None]:
         @pytest.mark.parametrize("world", worlds, ids=lambda world: world.__name__)

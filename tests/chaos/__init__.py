@@ -1,1 +1,1 @@
-"""Sixty seconds of faults on real processes, and the verdict on what clients saw meanwhile."""
+"""Chaos runs in the places that only the tests have: faults on real nodes, and a verdict on what the clients saw."""

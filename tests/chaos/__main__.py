@@ -1,4 +1,4 @@
-"""`milena chaos` with what only the tests have: containers, Apache Kafka and its Java client."""
+"""`milena chaos` with the places and clients that only the tests have: containers, Apache Kafka, Java clients."""
 
 from __future__ import annotations
 

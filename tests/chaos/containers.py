@@ -1,5 +1,5 @@
-"""Chaos in containers: the repository's compose file with the nodes in a lab, steered by the engine, by nftables and by
-commands that `docker exec` asks."""
+"""Chaos in containers: the nodes of the repository's compose file, run in a lab. Faults are made with the container
+engine, with nftables, and with lab commands through `docker exec`."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ CONTROLLER_PORT: Final = 9093
 DATA: Final = "/var/lib/kafka/data"
 LAB: Final = f"{DATA}/lab"
 LOG_DIRS: Final = (f"{DATA}/log-1", f"{DATA}/log-2")
-"""Of brokers two, so that one can be full; the controller has the first."""
+"""A broker has both, so that one can be full; the controller has the first."""
 LIMIT: Final = 120.0
 """Seconds that any step may take."""
 STEP: Final = 0.05
 PAUSED: Final = "is paused"
-"""The engine's answer to who asks a container that is."""
+"""Part of the engine's error for a command in a paused container."""
 SERVICES: Final = {CONTROLLER: "controller", **{number: f"broker-{number}" for number in BROKERS}}
 NAMES: Final = {CONTROLLER: f"controller-{CONTROLLER}", **{number: f"broker-{number}" for number in BROKERS}}
-"""Of the nodes, as `milena lab` calls them."""
+"""The names of the nodes in `milena lab`."""
 PORTS: Final = {CONTROLLER: "METRICS_PORT_CONTROLLER", **{number: f"METRICS_PORT_{number}" for number in BROKERS}}
-"""The variables of the compose file with the ports of their control pages."""
+"""The variables of the compose file with the HTTP port of each node."""
 
 
 class TierState(NamedTuple):
-    """What every broker is to do to its tier, also after a start."""
+    """The fault of the tier, which every broker is to have, also after a restart."""
 
     away: bool = False
     delay_ms: float = 0.0
@@ -87,8 +87,8 @@ class ContainersPlace:
 
     @classmethod
     async def open(cls, folder: Path, settings: Mapping[str, str], topics: Collection[str] = ()) -> ContainersPlace:
-        """A new cluster, healthy; ``settings`` are those of all its nodes. ``folder`` gets what the compose file is
-        given beside itself. Raises UserError where no container can run."""
+        """Start a new cluster, and return when it is healthy. All nodes get ``settings``, through a compose file in
+        ``folder``. Raises UserError where no container can run."""
         reason = missing() or partitions.missing()
         command = compose_command()
         if reason is not None or command is None:
@@ -105,7 +105,7 @@ class ContainersPlace:
         return [("127.0.0.1", int(self._project.variables[f"PORT_{number}"])) for number in BROKERS]
 
     async def address(self, node: int) -> tuple[str, int] | None:
-        """The controller's port is not published: it is reached inside of the engine's network."""
+        """The port of the controller is not published: its address is that in the network of the engine."""
         if node in BROKERS:
             return self.bootstrap[BROKERS.index(node)]
         host = (await _in_thread(self._facts))[node].address
@@ -127,7 +127,7 @@ class ContainersPlace:
     # -- processes
 
     async def kill(self, node: int) -> None:
-        """One that has ended by itself stays so."""
+        """A node that has already ended stays down."""
         await _in_thread(self._end, node, ["kill"])
 
     async def shut_down(self, node: int) -> None:
@@ -159,7 +159,7 @@ class ContainersPlace:
         self._cuts.clear()
         await _in_thread(self._apply_cuts, sorted(receivers))
 
-    # -- disks, clocks and the tier. A process that another fault has ended has nothing left to be changed
+    # -- disks, clocks and the tier. These faults do nothing to a node that another fault has ended
 
     async def fail_directory(self, node: int) -> None:
         await _in_thread(self._ask_if_up, node, "fail_disk", path=LOG_DIRS[1])
@@ -198,7 +198,7 @@ class ContainersPlace:
             disk.close()
         assert not self._failures, self._failures
 
-    # -- what blocks
+    # -- blocking functions, which run in threads
 
     def _status(self, node: int) -> str:
         """``running``, ``paused`` or ``exited``."""
@@ -209,7 +209,7 @@ class ContainersPlace:
 
     def _end(self, node: int, command: Sequence[str], words: Sequence[str] = ()) -> None:
         if self._status(node) != "exited":
-            docker(*command, self._containers[node].id, *words, check=False)  # it may end by itself meanwhile
+            docker(*command, self._containers[node].id, *words, check=False)  # it may end by itself before the command
         _wait(lambda: self._status(node) == "exited", f"{NAMES[node]} to end")
 
     def _start(self, node: int) -> None:
@@ -244,8 +244,8 @@ class ContainersPlace:
         docker("run", "--rm", *volumes, IMAGE, "-r", "-f", *LOG_DIRS)
 
     def _apply_cuts(self, nodes: Iterable[int]) -> None:
-        """Each drops what comes from those that it is cut off from, under the addresses that they have now."""
-        with self._cutting:  # of two at once the second one knows all cuts
+        """Let each node drop packets from the present addresses of the nodes that it is cut off from."""
+        with self._cutting:  # so the later of two concurrent calls applies all cuts
             found, cuts = self._facts(), list(self._cuts)
             for node in nodes:
                 senders = [sender for sender, receiver in cuts if receiver == node]
@@ -254,18 +254,18 @@ class ContainersPlace:
                     self._unless_it_ends(node, partitions.drop_from, partitions.inside(found[node].process), addresses)
 
     def _facts(self) -> dict[int, Facts]:
-        """One question for all: an engine takes its time for each."""
-        told = json.loads(docker("inspect", *(container.id for container in self._containers.values())))
+        """Process and address of each node, from one `docker inspect`: each call of the engine is slow."""
+        inspected = json.loads(docker("inspect", *(container.id for container in self._containers.values())))
         return {
             node: Facts(
                 one["State"]["Pid"],
                 next((network["IPAddress"] for network in one["NetworkSettings"]["Networks"].values()), ""),
             )
-            for node, one in zip(self._containers, told, strict=True)
+            for node, one in zip(self._containers, inspected, strict=True)
         }
 
     def _break_tier(self, node: int) -> None:
-        """One that is paused or down hears of it when it goes on."""
+        """Set the fault of the tier at a node. A node that is paused or down gets it when it is resumed or started."""
         wanted = self._tier
         if self._tier_at[node] != wanted and self._ask_if_up(node, "break_tier", **wanted._asdict()) is not None:
             self._tier_at[node] = wanted
@@ -274,7 +274,7 @@ class ContainersPlace:
         self._lost.update(dict.fromkeys(self._ask_if_up(node, "lost_objects") or ()))
 
     def _ask_if_up(self, node: int, command: str, **arguments: object) -> Any:
-        """None from one that is paused, or down by another fault, which may begin meanwhile."""
+        """The answer to a lab command; None if another fault has paused or ended the node, or does so meanwhile."""
         if not self._runs(node):
             return None
         try:
@@ -285,7 +285,7 @@ class ContainersPlace:
             raise
 
     def _unless_it_ends(self, node: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """None if the node ends meanwhile by another fault."""
+        """The result of ``work``; None if ``work`` fails because another fault ends the node."""
         try:
             return work(*args, **kwargs)
         except (AssertionError, UserError):
@@ -294,7 +294,7 @@ class ContainersPlace:
             return None
 
     def ask(self, node: int, command: str, **arguments: object) -> Any:
-        """A command of its lab. Raises AssertionError with what it said."""
+        """The answer to a lab command. Raises AssertionError with the output of a command that fails."""
         words = [f"{name}={json.dumps(value)}" for name, value in arguments.items()]
         return json.loads(self._containers[node].run("milena", "lab", NAMES[node], command, *words))
 
@@ -326,14 +326,14 @@ def _started(project: Project) -> dict[int, Container]:
 
 
 class Facts(NamedTuple):
-    """Of a container now. ``process``: the id of its first process, 0 while it is down. ``address``: "" then."""
+    """The state of a container: the id of its first process and its address, or 0 and "" while it is down."""
 
     process: int
     address: str
 
 
 def lab_settings(settings: Mapping[str, str]) -> dict[str, object]:
-    """A compose file beside the repository's: these settings for all nodes, in a lab."""
+    """A compose file to be used together with the repository's: all nodes get these settings, and run in a lab."""
     given = variables(settings) | {"MILENA_LAB": LAB}
     nodes = {
         service: {"environment": given | {"KAFKA_LOG_DIRS": ",".join(LOG_DIRS if node in BROKERS else LOG_DIRS[:1])}}
@@ -347,11 +347,11 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise UserError(f"waited {LIMIT:.0f} seconds for {what}")
-        time.sleep(STEP)  # what is waited for happens in another process
+        time.sleep(STEP)  # other processes make the condition true, without an event here
 
 
 async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Raises UserError with what the engine said."""
+    """Run blocking ``work`` in a thread. Raises UserError with the message of an AssertionError."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except AssertionError as error:

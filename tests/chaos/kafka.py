@@ -1,4 +1,4 @@
-"""Chaos on Apache Kafka 4.3.1: the same plans, clients and verdict, to see what the original does under them."""
+"""Chaos on Apache Kafka 4.3.1: the same faults, clients and verdict as for Milena, to compare the two."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BROKERS: Final = (1, 2, 3)
 CONTROLLER: Final = 1000
 PORT: Final = 9092
-"""Of each node in a network of its own."""
+"""The port of each node, if each node has a network namespace of its own."""
 HOST: Final = "127.0.0.1"
 HEAP: Final = "384m"
 LIMIT: Final = 120.0
@@ -94,8 +94,8 @@ class KafkaPlace:
 
     @classmethod
     async def open(cls, folder: Path, settings: Mapping[str, str]) -> KafkaPlace:
-        """A new cluster that serves; ``settings`` are those of all its nodes. Raises UserError where Kafka cannot be
-        run."""
+        """Start a new cluster, and return when it serves. All nodes get ``settings``. Raises UserError where Kafka
+        cannot run."""
         try:
             await asyncio.to_thread(kafka.jars)
         except kafka.NoKafka as reason:
@@ -112,7 +112,7 @@ class KafkaPlace:
         return place
 
     async def brokers_of(self, broker: int) -> list[int]:
-        """Those that are not fenced, as one of them tells. Raises ChannelError, KafkaError."""
+        """The ids of the unfenced brokers, from a Metadata response of ``broker``. Raises ChannelError, KafkaError."""
         address = self._addresses[broker]
         client = Cluster(self.runtime, [address])
         try:
@@ -125,10 +125,10 @@ class KafkaPlace:
             )
         finally:
             client.close()
-        return sorted(int(told.node_id) for told in response.brokers)
+        return sorted(int(one.node_id) for one in response.brokers)
 
     async def _all_registered(self) -> None:
-        """Else topics with as many replicas could not be made yet. Raises TimeoutError."""
+        """Wait for all brokers: before, no topic with a replica on each can be created. Raises TimeoutError."""
         async with asyncio.timeout(LIMIT):
             while await self.brokers_of(BROKERS[0]) != list(BROKERS):
                 await self.runtime.clock.sleep(STEP)
@@ -153,7 +153,7 @@ class KafkaPlace:
     # -- processes
 
     async def kill(self, node: int) -> None:
-        """One that has ended by itself stays so."""
+        """A node that has already ended stays down."""
         await asyncio.to_thread(self._end, node, signal.SIGKILL)
 
     async def shut_down(self, node: int) -> None:
@@ -187,7 +187,7 @@ class KafkaPlace:
         self._cuts.clear()
         await asyncio.to_thread(self._apply_cuts, sorted(receivers))
 
-    # -- what only Milena's nodes can have done to them
+    # -- faults that only Milena's nodes support
 
     async def fill_disk(self, node: int) -> None:
         _cannot("have a full disk")
@@ -224,7 +224,7 @@ class KafkaPlace:
             disk.close()
         assert not self._failures, self._failures
 
-    # -- what blocks
+    # -- blocking functions, which run in threads
 
     def _start_all(self) -> None:
         for node in self._addresses:
@@ -243,7 +243,7 @@ class KafkaPlace:
             "log.dirs": str(self._data(node)),
             "log.initial.task.delay.ms": "1000",
         }
-        tier = {  # the controller judges the configuration of tiered topics by its own
+        tier = {  # the controller needs it to validate tiered topics
             "remote.log.storage.system.enable": "true",
             "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
             "remote.log.metadata.manager.listener.name": "PLAINTEXT",
@@ -321,8 +321,8 @@ class KafkaPlace:
         self._format(node)
 
     def _apply_cuts(self, receivers: Sequence[int]) -> None:
-        """The rules are those of a network, which outlives the processes in it."""
-        with self._cutting:  # of two at once the second one knows all cuts
+        """Set the rules of the network namespace of each receiver. They stay when its node restarts."""
+        with self._cutting:  # so the later of two concurrent calls applies all cuts
             cuts = list(self._cuts)
             for receiver in receivers:
                 assert self._networks is not None
@@ -347,7 +347,7 @@ class KafkaPlace:
         while not condition():
             if time.monotonic() > deadline:
                 raise UserError(f"waited {LIMIT:.0f} seconds for {what}")
-            time.sleep(STEP)  # what is waited for happens in another process
+            time.sleep(STEP)  # other processes make the condition true, without an event here
 
 
 def _cannot(what: str) -> NoReturn:

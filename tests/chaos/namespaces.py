@@ -1,7 +1,7 @@
-"""A network of its own for each of some processes of this machine, so that links between them can be cut.
+"""A network namespace for each node on this machine, so that the links between nodes can be cut.
 
-Each node has a network namespace with one address; a bridge in a namespace of its own joins them, and this machine
-stands at it too, so that clients here reach every node whatever is cut between nodes. Needs root and Debian's iproute2.
+Each node has a network namespace with one address. A bridge, in a namespace of its own, connects them and this machine,
+so that clients here reach every node whichever links between nodes are cut. Needs root and Debian's iproute2.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tests.chaos import partitions
 
 BITS: Final = 24
 HOST: Final = 254
-"""The last number of this machine's address."""
+"""The last byte of this machine's address."""
 LIMIT: Final = 30
 
 
 def missing() -> str | None:
-    """Why there can be none; None if there can."""
+    """The reason why no namespaces can be created here; None if they can."""
     if shutil.which("ip") is None:
         return "ip is not installed (Debian: iproute2)"
     return partitions.missing()
 
 
 class Networks:
-    """Of ``nodes``. ``close`` ends them."""
+    """The network namespaces of ``nodes``. ``close`` removes them."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
-        """Raises UserError."""
+        """Create the namespaces. Raises UserError."""
         self._nodes = list(nodes)
         self._name = f"mc{os.getpid()}"
         self._subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 256}"
@@ -46,11 +46,11 @@ class Networks:
         return f"{self._subnet}.{self._nodes.index(node) + 1}"
 
     def command(self, node: int) -> list[str]:
-        """What runs a command in the network of a node, as the same process."""
+        """The words before a command that run it in the network namespace of a node, without another process."""
         return ["nsenter", f"--net=/run/netns/{self._of(node)}", "--"]
 
     def close(self) -> None:
-        """What was in them is unreachable. May be called more than once."""
+        """Remove the namespaces: processes in them become unreachable. May be called more than once."""
         for name in (self._hub, *map(self._of, self._nodes)):
             if os.path.exists(f"/run/netns/{name}"):
                 _ip("netns", "delete", name)
@@ -73,7 +73,7 @@ class Networks:
             _ip("-n", name, "link", "add", "here", "type", "veth", "peer", "name", f"to{node}", "netns", self._hub)
             self._join(f"to{node}")
             self._serve(["-n", name], "here", self.address(node))
-        # Of this machine's end: it goes with its peer.
+        # The end at this machine is removed with its peer.
         _ip("link", "add", self._name, "type", "veth", "peer", "name", "host", "netns", self._hub)
         self._join("host")
         self._serve([], self._name, f"{self._subnet}.{HOST}")

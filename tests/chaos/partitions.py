@@ -1,6 +1,6 @@
-"""Links between nodes cut by nftables: in the network namespace of a node what comes from a peer's address is dropped.
+"""Cuts links between nodes with nftables: the network namespace of a node drops packets from the addresses of peers.
 
-Clients come from other addresses, and are not affected. Needs root, nft and nsenter.
+Clients have other addresses, and are not affected. Needs root, nft and nsenter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LIMIT: Final = 30
 
 
 def missing() -> str | None:
-    """Why no link can be cut here; None if it can."""
+    """The reason why no link can be cut here; None if links can be cut."""
     if os.geteuid():
         return "only root can enter the network of another process"
     absent = [name for name in ("nft", "nsenter") if shutil.which(name) is None]
@@ -26,8 +26,8 @@ def missing() -> str | None:
 
 
 def ruleset(addresses: Collection[str]) -> str:
-    """Drops all that these send, and nothing that was dropped before: in one transaction, so that no packet slips
-    through."""
+    """Rules for nft that drop packets from ``addresses``, and replace all former rules in one transaction, so that no
+    packet passes in between."""
     cleared = f"add table {TABLE}\ndelete table {TABLE}\n"
     if not addresses:
         return cleared
@@ -41,12 +41,15 @@ def ruleset(addresses: Collection[str]) -> str:
 
 
 def inside(process: int) -> list[str]:
-    """What runs a command in the network of a process."""
+    """The words before a command that run it in the network namespace of a process."""
     return ["nsenter", "--target", str(process), "--net", "--"]
 
 
 def drop_from(network: Sequence[str], addresses: Collection[str]) -> None:
-    """In the network that these words lead to. Raises UserError."""
+    """Drop packets from ``addresses``, and from no others, in the namespace that the words ``network`` enter.
+
+    Raises UserError.
+    """
     command = [*network, "nft", "--file", "-"]
     done = subprocess.run(command, input=ruleset(addresses), capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode:

@@ -25,7 +25,7 @@ async def _kafka(folder: Path, port: int, tier: str) -> OpenedPlace:
 
 
 class JavaLibrary:
-    """Implements ``chaos.LibraryLike``. It needs a JVM and Kafka's jars."""
+    """Implements ``chaos.LibraryLike``. Needs a JVM and Kafka's jars."""
 
     def is_installed(self) -> bool:
         try:

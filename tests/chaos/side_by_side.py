@@ -1,7 +1,7 @@
-"""``python -m tests.chaos.side_by_side REPORT REPORT``: two runs as tables, for docs/internals/chaos.md.
+"""``python -m tests.chaos.side_by_side REPORT REPORT``: two chaos runs as tables, for docs/internals/chaos.md.
 
-Each REPORT is the folder that a run of ``milena chaos`` has left; the first is on the left. If the two could not have
-the same faults, or were told other ones, a line below the first table says so: seconds compare by kind of fault then.
+Each REPORT is the folder that a run of ``milena chaos`` has written; the first is on the left. If seed, duration or
+kinds of faults differ, a line below the first table says so: then compare the seconds of one kind of fault only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from milena.lab.histories.kinds import JEPSEN
 from tests.oracle.kafka import VERSION
 
 Report = Mapping[str, Any]
-"""What ``report.json`` holds."""
+"""The content of ``report.json``."""
 NONE: Final = "–"
 NOT_JUDGED: Final = "not judged"
 SAME: Final = ("seed", "seconds", "faults", "unsafe")
-"""What makes the plan of a run."""
+"""The settings that determine the plan of a run."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def tables(left: Report, right: Report) -> Iterator[str]:
-    """Lines of Markdown: the runs as wholes, anomalies, and each kind of fault."""
+    """Lines of Markdown, with three tables: totals, anomalies, kinds of faults."""
     both = (left, right)
     names = [_name(report) for report in both]
     yield from _table(["", *names], zip(_WHOLE, _whole(left), _whole(right), strict=True))
@@ -113,7 +113,7 @@ def _median_ms(values: Iterable[float | None]) -> str:
 
 
 def _anomalies(reports: Sequence[Report]) -> Iterator[list[str]]:
-    """Those that Jepsen has a name for, and those that were found; all others as one row."""
+    """A row for each anomaly that has a name in Jepsen or was found, and one row for all others."""
     others: list[list[str]] = []
     for one in Anomaly:
         cells = [_count(report, one.value) for report in reports]
@@ -127,9 +127,9 @@ def _anomalies(reports: Sequence[Report]) -> Iterator[list[str]]:
 
 def _count(report: Report, anomaly: str) -> str:
     count = report["anomalies"].get(anomaly)
-    told = NOT_JUDGED if count is None else f"{count:,}"
+    text = NOT_JUDGED if count is None else f"{count:,}"
     expected = report.get("controls", {}).get(anomaly, 0)
-    return f"{told}; {expected:,} where nothing is promised" if expected else told
+    return f"{text}; {expected:,} where nothing is promised" if expected else text
 
 
 def _fault(report: Report, kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What each library must do behind ``Clients``: the same tests for all. Subclasses make the library."""
+"""The contract of ``Clients``: the same tests for every client library. Subclasses create the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.wire.admin import Places
 from tests.wire.waiting import wait_until
 
 LARGEST = 4096
-"""Bytes of a batch that the brokers take."""
+"""``message.max.bytes`` of the brokers."""
 SETTINGS = {
     "default.replication.factor": "2",
     "min.insync.replicas": "1",
@@ -30,17 +30,17 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "2",
-    "broker.session.timeout.ms": "120000",  # brokers that a test pauses are not fenced: the next test follows at once
+    "broker.session.timeout.ms": "120000",  # so that a broker which a test pauses is not fenced
     "broker.heartbeat.interval.ms": "200",
 }
 QUICK = Limits(delivery=4, close=3, request=1.5)
-"""For tests in which nobody answers."""
+"""For tests in which no broker answers."""
 PATIENT = 30.0
-"""Seconds that anything may take that must happen."""
+"""Seconds after which a test that waits fails."""
 
 
 class ClientsContract:
-    """The clients are made and closed by each test on a loop of its own."""
+    """Each test creates and closes its clients, on an event loop of its own."""
 
     @abstractmethod
     def library(self, bootstrap: str, limits: Limits) -> Clients: ...
@@ -48,7 +48,7 @@ class ClientsContract:
     @pytest.fixture(scope="class")
     @classmethod
     def cluster(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-        """Two brokers, all of which is replicated."""
+        """Two brokers; every partition has a replica on each."""
         with LocalCluster.start(tmp_path_factory.mktemp("clients"), brokers=2, overrides=SETTINGS) as running:
             yield running
 
@@ -75,38 +75,38 @@ class ClientsContract:
         self, cluster: LocalCluster, clients: Clients, topic: str, acks: int, idempotent: bool
     ) -> None:
         producer = await clients.producer(acks=acks, idempotent=idempotent)
-        lanes = [asyncio.create_task(write((topic, number), producer.send)) for number in range(2)]
+        writers = [asyncio.create_task(write((topic, number), producer.send)) for number in range(2)]
         for node in cluster.brokers:
             await asyncio.to_thread(cluster.stop_node, node.id)
             await asyncio.to_thread(cluster.start_node, node.id)
             await asyncio.to_thread(in_sync, cluster, topic)
-        lanes[0].cancel()
-        lanes[1].cancel()
-        for partition, lane in enumerate(lanes):
-            sent = await lane
+        writers[0].cancel()
+        writers[1].cancel()
+        for partition, writer in enumerate(writers):
+            sent = await writer
             assert len(sent) > 100 and {one.outcome for one in sent} == {RequestOutcome.OK}
             log = await read_log(clients, (topic, partition))
             if acks == ACKS_ALL:
                 assert [(one.offset, one.value) for one in log] == [
                     (one.offset, str(at)) for at, one in enumerate(sent)
                 ]
-            else:  # a leader that goes may take records with it, and a second try may write them twice
+            else:  # a leader that stops may lose records, and a retry may write records twice
                 values = [int(one.value or "") for one in log]
                 assert list(dict.fromkeys(values)) == sorted(set(values))
         await producer.close()
 
-    async def test_a_record_is_what_was_sent(self, clients: Clients, topic: str) -> None:
+    async def test_a_consumer_reads_the_records_that_were_sent(self, clients: Clients, topic: str) -> None:
         producer = await clients.producer(acks=ACKS_ALL, idempotent=True)
         sent = [("key", "value"), (None, "ä\n\"'"), ("gone", None)]
-        told = [await producer.send((topic, 1), key, value) for key, value in sent]
+        result = [await producer.send((topic, 1), key, value) for key, value in sent]
         await producer.close()
-        assert [one.offset for one in told] == [0, 1, 2]
+        assert [one.offset for one in result] == [0, 1, 2]
         read = await read_all(clients, (topic, 1), 3)
         assert [(one.partition, one.offset, one.key, one.value) for one in read] == [
             ((topic, 1), at, key, value) for at, (key, value) in enumerate(sent)
         ]
 
-    async def test_a_record_that_is_too_large_has_failed_and_the_next_one_has_not(
+    async def test_sending_a_record_that_is_too_large_fails_and_sending_the_next_one_succeeds(
         self, clients: Clients, topic: str
     ) -> None:
         producer = await clients.producer(acks=ACKS_ALL, idempotent=True)
@@ -118,7 +118,9 @@ class ClientsContract:
         assert taken == Sent(RequestOutcome.OK, 0)
         await producer.close()
 
-    async def test_more_records_than_the_window_are_under_way_in_order(self, clients: Clients, topic: str) -> None:
+    async def test_more_records_than_the_window_can_be_in_flight_and_keep_their_order(
+        self, clients: Clients, topic: str
+    ) -> None:
         producer = await clients.producer(acks=ACKS_ALL, idempotent=True)
         sends = [asyncio.create_task(producer.send((topic, 0), None, str(number))) for number in range(2000)]
         sent = await asyncio.gather(*sends)
@@ -127,26 +129,26 @@ class ClientsContract:
         read = await read_all(clients, (topic, 0), 2000)
         assert [one.value for one in read] == [str(number) for number in range(2000)]
 
-    async def test_a_topic_that_does_not_exist_takes_no_record(self, cluster: LocalCluster) -> None:
+    async def test_sending_to_a_topic_that_does_not_exist_is_an_error(self, cluster: LocalCluster) -> None:
         clients = self.library(cluster.bootstrap, QUICK)
         producer = await clients.producer(acks=ACKS_ALL, idempotent=True)
         async with asyncio.timeout(PATIENT):
-            told = await producer.send(("nowhere", 0), None, "value")
+            result = await producer.send(("nowhere", 0), None, "value")
             await producer.close()
-        assert told.outcome is not RequestOutcome.OK and told.error
+        assert result.outcome is not RequestOutcome.OK and result.error
 
-    async def test_what_was_sent_to_a_topic_that_is_deleted_is_told(
+    async def test_sending_to_a_deleted_topic_is_an_error(
         self, cluster: LocalCluster, admin: ChaosAdmin, topic: str
     ) -> None:
         producer = await self.library(cluster.bootstrap, QUICK).producer(acks=ACKS_ALL, idempotent=True)
         assert (await producer.send((topic, 0), None, "before")).outcome is RequestOutcome.OK
         assert await admin.delete_topic(topic) is RequestOutcome.OK
         async with asyncio.timeout(PATIENT):
-            told = await producer.send((topic, 0), None, "after")
+            result = await producer.send((topic, 0), None, "after")
             await producer.close()
-        assert told.outcome is not RequestOutcome.OK and told.error
+        assert result.outcome is not RequestOutcome.OK and result.error
 
-    async def test_nothing_is_left_of_clients_that_were_closed(self, cluster: LocalCluster, topic: str) -> None:
+    async def test_closed_clients_leave_no_threads_and_no_descriptors(self, cluster: LocalCluster, topic: str) -> None:
         before = left()
         clients = self.library(cluster.bootstrap, Limits())
         producer = await clients.producer(acks=ACKS_ALL, idempotent=True)
@@ -159,7 +161,9 @@ class ClientsContract:
             await one.close()
         await until_left(before)
 
-    async def test_closing_is_bounded_while_nobody_answers(self, cluster: LocalCluster, topic: str) -> None:
+    async def test_closing_ends_in_bounded_time_while_no_broker_answers(
+        self, cluster: LocalCluster, topic: str
+    ) -> None:
         before = left()
         clients = self.library(cluster.bootstrap, QUICK)
         producer = await clients.producer(acks=ACKS_ALL, idempotent=True)
@@ -179,9 +183,9 @@ class ClientsContract:
                 assert await admin.create_topic("unsure", 1, 1, {}) is RequestOutcome.UNKNOWN
             async with asyncio.timeout(PATIENT):
                 await producer.close()
-                told = await asyncio.gather(*under_way)
-            assert not [one for one in told if one.outcome is RequestOutcome.OK]
-            assert [one for one in told if one.outcome is RequestOutcome.UNKNOWN]
+                result = await asyncio.gather(*under_way)
+            assert not [one for one in result if one.outcome is RequestOutcome.OK]
+            assert [one for one in result if one.outcome is RequestOutcome.UNKNOWN]
             async with asyncio.timeout(PATIENT):
                 await asyncio.gather(consumer.close(), member.close(), admin.close())
         finally:
@@ -189,7 +193,7 @@ class ClientsContract:
                 cluster.resume(node.id)
         await until_left(before)
 
-    async def test_clients_are_made_while_nobody_answers(self, cluster: LocalCluster, topic: str) -> None:
+    async def test_clients_can_be_created_while_no_broker_answers(self, cluster: LocalCluster, topic: str) -> None:
         clients = self.library(cluster.bootstrap, QUICK)
         before = left()
         try:
@@ -217,7 +221,7 @@ class ClientsContract:
 
     # -- consumers
 
-    async def test_a_consumer_begins_where_it_is_told(self, clients: Clients, topic: str) -> None:
+    async def test_a_consumer_begins_at_the_given_offsets(self, clients: Clients, topic: str) -> None:
         await fill(clients, (topic, 0), 20)
         consumer = await clients.consumer({(topic, 0): 7, (topic, 1): 0})
         read = await records(consumer, 13)
@@ -228,14 +232,16 @@ class ClientsContract:
         assert await consumer.end_of((topic, 1)) == (0, 0)
         await consumer.close()
 
-    async def test_an_offset_that_is_gone_leads_to_the_log_start_offset(self, clients: Clients, topic: str) -> None:
+    async def test_a_consumer_at_an_offset_out_of_range_continues_at_the_log_start_offset(
+        self, clients: Clients, topic: str
+    ) -> None:
         await fill(clients, (topic, 0), 5)
         consumer = await clients.consumer({(topic, 0): 1000})
         read = await records(consumer, 5)
         assert [one.offset for one in read] == list(range(5))
         await consumer.close()
 
-    async def test_an_empty_poll_ends_in_time_and_one_that_is_cancelled_loses_nothing(
+    async def test_an_empty_poll_ends_in_time_and_a_cancelled_poll_loses_no_records(
         self, clients: Clients, topic: str
     ) -> None:
         consumer = await clients.consumer({(topic, 0): 0})
@@ -256,7 +262,9 @@ class ClientsContract:
 
     # -- groups
 
-    async def test_a_group_hands_over_where_it_has_committed(self, clients: Clients, topic: str) -> None:
+    async def test_a_new_owner_of_a_partition_begins_at_the_committed_offset(
+        self, clients: Clients, topic: str
+    ) -> None:
         await fill(clients, (topic, 0), 10)
         await fill(clients, (topic, 1), 10)
         first = await clients.member(topic, [topic])
@@ -282,7 +290,7 @@ class ClientsContract:
 
     # -- admin
 
-    async def test_changes_are_told(self, clients: Clients, admin: ChaosAdmin, topic: str) -> None:
+    async def test_admin_requests_return_their_outcomes(self, clients: Clients, admin: ChaosAdmin, topic: str) -> None:
         assert topic in (await admin.topics() or ())
         assert await admin.create_topic(topic, 1, 1, {}) is RequestOutcome.FAILED
         assert await admin.create_topic("x" * 300, 1, 1, {}) is RequestOutcome.FAILED
@@ -304,7 +312,7 @@ def in_sync(cluster: LocalCluster, topic: str) -> None:
 
 
 async def write(partition: TopicPartition, send: object) -> list[Sent]:
-    """Records with their numbers as values, several under way, until it is cancelled; what became of them."""
+    """Send records, whose values are their numbers, until this is cancelled; return the outcome of each."""
     under_way: list[asyncio.Task[Sent]] = []
     try:
         while True:
@@ -347,7 +355,7 @@ async def read_all(clients: Clients, partition: TopicPartition, count: int) -> l
 
 
 async def handed_over(member: ChaosMember, ends: set[int], also: ChaosMember | None) -> list[Got]:
-    """What the member reads until it comes to the end of a partition; the other one polls meanwhile."""
+    """What ``member`` reads up to the end of one of its partitions, while ``also`` polls too."""
     found: list[Got] = []
     async with asyncio.timeout(PATIENT):
         while not {one.offset + 1 for one in found} & ends:
@@ -358,12 +366,12 @@ async def handed_over(member: ChaosMember, ends: set[int], also: ChaosMember | N
 
 
 def left() -> tuple[int, int]:
-    """Threads, and descriptors."""
+    """The numbers of threads and of open file descriptors."""
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
 
 async def until_left(before: tuple[int, int]) -> None:
-    """There are no more threads and descriptors than before: soon, because the kernel and asyncio take a moment."""
+    """Wait until there are no more threads and descriptors than before: asyncio closes some of them later."""
     end = asyncio.get_running_loop().time() + PATIENT
     while (now := left())[0] > before[0] or now[1] > before[1]:
         threads = [thread.name for thread in threading.enumerate()]

@@ -1,19 +1,19 @@
-"""Kafka's own clients, all in one Java process that begins with the first of them and ends with the last.
+"""Kafka's own clients, all in one Java process, which starts with the first client and ends with the last.
 
-What became of a record:
+The outcome of a record:
 
 ====================================================  =======  ====================================================
 ``send`` throws, or calls back before it returns      FAILED   it has not taken the record (too large, no metadata
                                                                within ``delivery``, no room, closed)
-the callback has an exception of a broker's error     by the code (``outcomes``)
-the callback has a ``TimeoutException``               UNKNOWN  the batch has expired, after no try or after several
+the callback has an exception for an error code       by the code (``outcomes``)
+the callback has a ``TimeoutException``               UNKNOWN  the batch has expired, after any number of attempts
 the callback has any other exception                  UNKNOWN  the producer was closed, or a fatal error came before
 the process has ended                                 UNKNOWN
 ====================================================  =======  ====================================================
 
-The idempotent producer goes on after errors under a new epoch.
+After an error the idempotent producer continues with a new producer epoch.
 
-A commit that fails is UNKNOWN, because ``commitSync`` sends it again by itself. Changes of the admin client are sent
+A commit that fails is UNKNOWN, because ``commitSync`` retries by itself. Changes of the admin client are sent
 once (``retries`` 0); without an answer they are UNKNOWN.
 """
 
@@ -33,9 +33,9 @@ from milena.testing.chaos_clients.limits import Limits
 from tests.chaos.clients.jvm import Jvm
 
 PAUSE = 0.1
-"""Seconds after a poll that failed, which may be at once."""
+"""Seconds to wait after a failed poll, because a poll can fail at once."""
 LATE = 5.0
-"""Seconds that an answer may come after the limit that the client was told."""
+"""Seconds to wait for an answer beyond the limit that the client was given."""
 
 
 class JavaClients:
@@ -71,7 +71,7 @@ class JavaClients:
             "buffer.memory": 16 * 1024 * 1024,
         }
         if acks != ACKS_ALL or not idempotent:
-            settings["max.in.flight.requests.per.connection"] = 1  # else a second try overtakes the next batch
+            settings["max.in.flight.requests.per.connection"] = 1  # else a retry could be written behind the next batch
         return JavaProducer(await self._host.make("producer", settings), self._limits)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> JavaConsumer:
@@ -108,11 +108,11 @@ class JavaClients:
 
 
 class _Host:
-    """The process, while there are clients in it. Another one is started if it has ended by itself."""
+    """Starts and stops the Java process. If it ends by itself, the next client gets a new process."""
 
     def __init__(self) -> None:
         self.inside: dict[Jvm, int] = {}
-        """How many clients each has; those that have ended stay until their clients are closed."""
+        """The number of open clients of each process. A process that has ended stays until its clients are closed."""
         self._turn = asyncio.Lock()
 
     async def make(self, kind: str, config: Mapping[str, Any], **more: Any) -> _Client:
@@ -128,7 +128,7 @@ class _Host:
             raise
         if "error" in answer and "gone" not in answer:
             await client.close(0)
-            raise ValueError(answer["error"])  # a setting that it does not take
+            raise ValueError(answer["error"])  # the client refuses a setting
         return client
 
     async def left(self, jvm: Jvm) -> None:
@@ -140,7 +140,7 @@ class _Host:
 
 
 class _Client:
-    """One client in the process."""
+    """One client in the Java process."""
 
     def __init__(self, host: _Host, jvm: Jvm, number: int) -> None:
         self._host = host

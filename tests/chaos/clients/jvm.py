@@ -1,4 +1,4 @@
-"""The Java process that hosts Kafka's own clients, and what is said to it: ``java/ChaosClients.java``."""
+"""The Java process that hosts Kafka's own clients (``java/ChaosClients.java``), and its requests and answers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.oracle import kafka
 SOURCE = Path(__file__).parent / "java" / "ChaosClients.java"
 HEAP = "128m"
 LONGEST = 64 * 1024 * 1024
-"""Bytes of an answer: the records of a poll."""
+"""The limit of an answer, in bytes. The longest answers are the records of a poll."""
 GONE = "the Java process has ended"
 STOP = 5.0
-"""Seconds after which a process is killed that does not end by itself."""
+"""Seconds after which a process that does not end is killed."""
 
 
 @cache
 def compiled() -> Path:
-    """The folder with the classes, in the user's cache beside the jars. Raises NoKafka with the reason."""
+    """Compile the classes if needed; return their folder, beside the jars in the user's cache. Raises NoKafka."""
     jars = kafka.jars()
     if shutil.which("javac") is None:
         raise kafka.NoKafka("javac is not installed")
@@ -39,13 +39,13 @@ def compiled() -> Path:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise kafka.NoKafka(f"javac ended with {done.returncode}: {done.stderr}")
-            with contextlib.suppress(OSError):  # another process was quicker
+            with contextlib.suppress(OSError):  # another process has compiled them meanwhile
                 Path(unfinished, "classes").rename(folder)
     return folder
 
 
 class Jvm:
-    """Ends with ``stop``, and with this process, however that ends: its standard input is closed then."""
+    """A Java process. It ends with ``stop``, and when this process ends, because its standard input is closed then."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -70,8 +70,10 @@ class Jvm:
         return self._reading.done()
 
     def ask(self, **request: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
-        """The request's number, and its answer, which has ``gone`` if there is none. Sent before this returns; who asks
-        bounds how much is under way."""
+        """Send a request; return its number and its answer, which has ``gone`` if the process ended.
+
+        The caller limits the number of requests in flight.
+        """
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if self.gone:

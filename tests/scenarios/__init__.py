@@ -1,1 +1,1 @@
-"""The design documents' scenarios, step by step: in the simulated world and on real processes."""
+"""The scenarios of Kafka's design documents, played step by step in the simulation and on real processes."""

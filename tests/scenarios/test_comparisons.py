@@ -1,4 +1,5 @@
-"""KIP-279's proposal and its rejected alternatives on the same logs: its numbers, and those it leaves open."""
+"""The proposal of KIP-279 and its rejected alternatives on the same logs: the numbers of the KIP, and those that the
+KIP does not state."""
 
 from __future__ import annotations
 
@@ -53,12 +54,14 @@ def test_round_trips_and_bits_are_those_of_the_kip(
         ("unclean", "alternative 2", [f"A -> B  (2, 2) -> {UNKNOWN}", f"A -> B  (0, 1), (2, 2) -> {UNKNOWN}"]),
     ],
 )
-def test_exchanges_of_the_alternatives(case: str, algorithm: str, exchanges: list[str], outcome: Outcome) -> None:
+def test_the_exchanges_of_each_alternative_are_as_expected(
+    case: str, algorithm: str, exchanges: list[str], outcome: Outcome
+) -> None:
     assert result(outcome, case, algorithm).exchanges == exchanges
 
 
 @pytest.mark.parametrize(("case", "scenario", "step"), [("clean", "kip279_clean", 2), ("unclean", "kip279_unclean", 4)])
-def test_the_proposal_asks_and_is_answered_as_in_a_running_cluster(
+def test_the_proposal_has_the_requests_and_responses_of_a_running_cluster(
     case: str, scenario: str, step: int, outcome: Outcome
 ) -> None:
     rounds = source(scenario)["steps"][step]["exchanges"]["rounds"]
@@ -70,20 +73,20 @@ def test_the_proposal_asks_and_is_answered_as_in_a_running_cluster(
     assert [one.partition("  ")[2] for one in result(outcome, case, "proposal").exchanges] == drawn
 
 
-def test_all_but_kip_101_end_with_the_leaders_log(outcome: Outcome) -> None:
+def test_all_algorithms_but_kip_101_end_with_the_log_of_the_leader(outcome: Outcome) -> None:
     for one in outcome.cases:
         assert all(one.results[name].differ == [] for name in CONVERGING)
         assert one.results["KIP-101"].differ
 
 
-def test_with_more_leaderships_alternative_2_stays_at_two_rounds(outcome: Outcome) -> None:
+def test_alternative_2_needs_two_rounds_however_many_leaderships_there_were(outcome: Outcome) -> None:
     series = {name: [counts[name] for counts in outcome.longer.values()] for name in ALGORITHMS}
     assert list(outcome.longer) == [4, 5, 6, 7, 8]
     assert series["proposal"] == series["alternative 1"] == [2, 2, 3, 3, 4]
     assert series["alternative 2"] == [2, 2, 2, 2, 2]
 
 
-def test_everything_is_as_the_file_expects(outcome: Outcome) -> None:
+def test_every_result_is_as_the_scenario_file_expects(outcome: Outcome) -> None:
     comparison = comparison_of(source("kip279_alternatives"))
     assert outcome.wrong(comparison) == []
     assert all(set(case.expect) >= set(CONVERGING) for case in comparison.cases)
@@ -106,8 +109,10 @@ def changed(case: int = 0, log: str = "follower", **fields: Any) -> dict[str, An
         ({"epochs": {1: 0, 2: 11, 3: 13}, "log_end_offset": 16, "high_watermark": 16}, 16),
     ],
 )
-def test_other_logs(follower: dict[str, Any], truncated_to: int) -> None:
-    """The last one is cut by nobody: both are in the same epoch, and the follower's log is not longer."""
+def test_a_follower_truncates_to_the_last_offset_that_it_shares_with_the_leader(
+    follower: dict[str, Any], truncated_to: int
+) -> None:
+    """In the last case no algorithm truncates: both logs are in the same epoch, and the follower's is not longer."""
     leader = {"epochs": {1: 0, 3: 21}, "log_end_offset": 21}
     if follower["epochs"].get(3) is not None:
         leader = {"epochs": {1: 0, 2: 11, 3: 13}, "log_end_offset": 21}
@@ -122,7 +127,7 @@ def outcome_of(data: dict[str, Any]) -> list[str]:
     return compare(comparison).wrong(comparison)
 
 
-def test_a_wrong_expectation_is_named() -> None:
+def test_the_report_names_each_wrong_expectation() -> None:
     data = changed()
     data["cases"][2]["expect"]["proposal"] |= {"exchanges": ["A -> B  epoch 2 -> end offset 1"]}
     data["cases"][0]["expect"]["alternative 2"]["request_bits"] = [64]
@@ -133,7 +138,7 @@ def test_a_wrong_expectation_is_named() -> None:
     assert longer == "6 leaderships, proposal: expected 2 round trips, found 3"
 
 
-def test_a_log_that_ends_elsewhere_is_truncated_elsewhere() -> None:
+def test_a_log_that_ends_at_another_offset_is_truncated_at_another_offset() -> None:
     assert any("truncated_to: expected 11, found 9" in one for one in outcome_of(changed(epochs={1: 0, 2: 9})))
 
 
@@ -145,12 +150,12 @@ def test_a_log_that_ends_elsewhere_is_truncated_elsewhere() -> None:
         ({"epoch": {1: 0}}, r"case 1, follower has no epoch \(did you mean epochs\?\)"),
     ],
 )
-def test_logs_that_cannot_be_are_refused(fields: dict[str, Any], said: str) -> None:
+def test_impossible_logs_are_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ScriptError, match=said):
         comparison_of(changed(**fields))
 
 
-def test_unknown_algorithms_and_results_name_the_nearest() -> None:
+def test_the_error_for_an_unknown_algorithm_or_result_names_the_nearest_known_one() -> None:
     data = changed()
     data["cases"][0]["expect"] = {"propsal": {}}
     with pytest.raises(ScriptError, match=r"no algorithm propsal \(did you mean proposal\?\)"):

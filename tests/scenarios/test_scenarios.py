@@ -1,4 +1,4 @@
-"""Every scenario in every variant, in the simulated world and on real processes."""
+"""Every scenario in every variant, in the simulation and on real processes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from milena.testing.scenario_processes import play_on_processes
 
 
 def runs(world: str) -> list[tuple[str, str]]:
-    """All variants of the scenarios that this world can play."""
+    """Scenario and variant of everything that can be played in this world."""
     found = [one for one in map(source, all_scenarios()) if world in worlds_of(one) and not is_comparison(one)]
     return [(data["id"], variant) for data in found for variant in variants_of(data)]
 
 
 def named(run: tuple[str, str], world: str) -> str:
-    """``kip279_unclean-simulation``; a variant beside the plain one is named too."""
+    """The test id, such as ``kip279_unclean-simulation``; it names a variant other than the plain one too."""
     scenario, variant = run
     return "-".join([scenario, *([] if variant == "plain" else [variant]), world])
 
@@ -45,8 +45,8 @@ def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
     assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster")))
 
 
-def test_leaders_copy_nothing_before_a_scenario_says_so() -> None:
-    """kip405_2 kills A twice. A copy that A had begun of its own accord could end half-way, and be made again."""
+def test_leaders_copy_no_segment_before_a_scenario_tiers_one() -> None:
+    """kip405_2 kills A twice. If A copied segments unasked, a kill could interrupt a copy, and A would repeat it."""
     data = dict(source("kip405_2"))
     todo = data["steps"][0]["do"]
     begun, said = todo.index({"metadata_at": "C"}) + 1, todo.index({"tier": "A"})
@@ -56,5 +56,5 @@ def test_leaders_copy_nothing_before_a_scenario_says_so() -> None:
     assert play_simulated(script_of({**data, "steps": [{**step, "exchanges": {"announced": []}}]}))
 
 
-def test_a_run_is_the_same_each_time() -> None:
+def test_two_runs_of_a_scenario_have_the_same_result() -> None:
     assert play_simulated(load("kip279_unclean")) == play_simulated(load("kip279_unclean"))

@@ -1,4 +1,4 @@
-"""A scenario that expects something else than what comes fails, and says where and what."""
+"""A scenario whose expectation is not met fails, and its message names the step, and what was expected and found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST = "A comes back, truncates below its own high watermark in two rounds, and 
 
 
 def played_with(title: str, **changes: Any) -> str:
-    """What kip279_unclean says where it fails with another expectation at one step."""
+    """The message with which kip279_unclean fails if one of its steps has these other expectations."""
     data = deepcopy(dict(source("kip279_unclean")))
     step = next(step for step in data["steps"] if step["title"] == title)
     step |= changes
@@ -35,7 +35,7 @@ def played_with(title: str, **changes: Any) -> str:
         ({"stopped": True}, "A: it is running"),
     ],
 )
-def test_a_wrong_table(table: dict[str, Any], said: str) -> None:
+def test_a_wrong_expectation_of_a_replica_fails_the_scenario(table: dict[str, Any], said: str) -> None:
     failed = played_with(LAST, expect={"A": table})
     assert failed.startswith(f"kip279_unclean (plain), step 5: {LAST}\n")
     assert said in failed
@@ -51,21 +51,21 @@ def test_a_wrong_table(table: dict[str, Any], said: str) -> None:
         ({"describe": {"B": {"role": "follower"}}}, "B.role: expected 'follower', found 'leader'"),
     ],
 )
-def test_something_else_that_is_wrong(expect: dict[str, Any], said: str) -> None:
+def test_a_wrong_expectation_of_the_partition_fails_the_scenario(expect: dict[str, Any], said: str) -> None:
     assert said in played_with(LAST, expect=expect)
 
 
-def test_a_step_is_not_passed_by_what_comes_later() -> None:
+def test_a_later_step_cannot_meet_the_expectation_of_an_earlier_one() -> None:
     failed = played_with("epoch 3: B takes B:1", expect={"B": {"log": {0: ["B:0", 1]}}})
     assert "step 4: epoch 3: B takes B:1" in failed
 
 
-def test_one_round_too_few() -> None:
+def test_one_expected_round_too_few_fails_the_scenario() -> None:
     rounds = [{"request": {"leader_epoch": 2}, "response": {"leader_epoch": 1, "end_offset": 1}}]
     assert "1 exchanges expected, 2 found" in played_with(LAST, exchanges={"rounds": rounds})
 
 
-def test_a_control_experiment_without_its_peer() -> None:
+def test_a_control_experiment_without_its_test_peer_fails() -> None:
     data = deepcopy(dict(source("kip279_unclean")))
     data["variants"]["kip101"] = {}
     with pytest.raises(ScenarioFailed, match="as KIP-101 did, and keeps A:0"):
@@ -80,7 +80,7 @@ SEGMENTS = {
 
 
 def played_on_tier(**changes: Any) -> str:
-    """What kip405_4 says where its last step is another one."""
+    """The message with which kip405_4 fails if its last step is replaced."""
     data = deepcopy(dict(source("kip405_4")))
     assert data["steps"][-1]["title"] == LAST_OF_TIER
     data["steps"][-1] = {"title": LAST_OF_TIER, **changes}
@@ -99,14 +99,14 @@ def played_on_tier(**changes: Any) -> str:
         ("seg-0-1", {"log": {0: [0, 0], 1: [1, 1]}}),
     ],
 )
-def test_a_wrong_remote_segment(segment: str, fields: dict[str, Any]) -> None:
+def test_a_wrong_remote_segment_fails_the_scenario(segment: str, fields: dict[str, Any]) -> None:
     expected = SEGMENTS | {segment: SEGMENTS[segment] | fields}
     failed = played_on_tier(expect={"remote": expected})
     assert f"remote: no {segment} with" in failed
     assert "is not expected: seg-0-" in failed
 
 
-def test_a_remote_segment_too_many() -> None:
+def test_an_unexpected_remote_segment_fails_the_scenario() -> None:
     assert "remote: uuid-2 is not expected" in played_on_tier(expect={"remote": {"seg-0-2": SEGMENTS["seg-0-2"]}})
 
 
@@ -118,7 +118,7 @@ def test_a_remote_segment_too_many() -> None:
         ({"uuid-1": {0: 0}, "uuid-2": {0: 0, 1: 2}}, "metadata: expected uuid-2 with {0: 0, 1: 2}, found {0: 0, 1: 1}"),
     ],
 )
-def test_wrong_metadata(metadata: dict[str, Any], said: str) -> None:
+def test_wrong_metadata_of_remote_segments_fails_the_scenario(metadata: dict[str, Any], said: str) -> None:
     assert said in played_on_tier(expect={"metadata": metadata})
 
 
@@ -130,5 +130,5 @@ def test_wrong_metadata(metadata: dict[str, Any], said: str) -> None:
         ({0: [0, 0], 1: [4, 1], 2: [5, 1], 3: [6, 1]}, "reading offset 3 of t-0 at B: after 30 s"),
     ],
 )
-def test_wrong_records(records: dict[int, list[int]], said: str) -> None:
+def test_wrong_records_fail_the_scenario(records: dict[int, list[int]], said: str) -> None:
     assert said in played_on_tier(do=[{"read": {"at": "B", "from": 0, "records": records}}])

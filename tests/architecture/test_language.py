@@ -89,6 +89,8 @@ CLEAN: Final = (
     "milena/up",
     "tests/architecture",
     "tests/endurance",
+    "tests/chaos",
+    "tests/contract",
     "tests/unit/broker",
     "tests/unit/client",
     "tests/unit/compiling",
